@@ -1,0 +1,88 @@
+# Usage: make [target]. Every target first installs what it needs (scripts/bootstrap).
+#
+#   make               release build; the program is build/stemma
+#   make run           build it and run its benchmarks            ARGS="..." goes to the program
+#   make test          checked build and all tests
+#   make bench         like run, for a chosen benchmark           make bench ARGS="--help"
+#   make asan | tsan   all tests under sanitizers
+#   make soak          random operations for a long time          SECONDS=600 SOAK_PRESET=dev
+#   make fuzz          every fuzz target for a while              SECONDS=60
+#   make mutants       plant known bugs; the tests must find them ONLY=name
+#   make coverage      line coverage under build-coverage/report
+#   make format | format-check | lint                             lint: ALL=1 for every file
+#   make headers       compile each public header alone
+#   make install       after make; PREFIX=/usr/local
+#   make clean         remove all build folders
+SHELL := /bin/bash
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
+ARGS ?=
+PREFIX ?= /usr/local
+SOAK_PRESET ?= dev
+# SECONDS is a variable of bash, so take it only from the command line.
+SOAK_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600)
+FUZZ_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),60)
+
+.DEFAULT_GOAL := build
+.PHONY: build run test bench asan tsan soak fuzz mutants coverage format format-check lint headers \
+        install clean
+
+build:
+	@scripts/bootstrap build
+	@cmake --workflow --preset release
+
+run bench: build
+	@test -x build/stemma || { echo "build/stemma was not built: src/cli/main.cc is missing"; exit 1; }
+	build/stemma bench $(ARGS)
+
+test:
+	@scripts/bootstrap build
+	@cmake --workflow --preset dev
+
+asan tsan:
+	@scripts/bootstrap build
+	@cmake --workflow --preset $@
+
+headers:
+	@scripts/bootstrap build
+	@cmake --preset dev >/dev/null
+	@cmake --build --preset dev --target all_verify_interface_header_sets
+
+soak:
+	@scripts/bootstrap build
+	@cmake --preset $(SOAK_PRESET) >/dev/null
+	@cmake --build --preset $(SOAK_PRESET) --target model_test
+	STEMMA_MODEL_SECONDS=$(SOAK_SECONDS) build-$(SOAK_PRESET)/model_test $(ARGS)
+
+fuzz:
+	@scripts/bootstrap fuzz
+	@scripts/fuzz --seconds $(FUZZ_SECONDS)
+
+mutants:
+	@scripts/bootstrap build
+	@scripts/mutants $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+coverage:
+	@scripts/bootstrap coverage
+	@cmake --workflow --preset coverage
+	@mkdir -p build-coverage/report
+	@gcovr --root . --filter 'src/' --filter 'include/' --exclude '.*_test\.cc' \
+	  --html-details build-coverage/report/index.html --print-summary build-coverage
+
+format:
+	@scripts/bootstrap format
+	@scripts/format
+
+format-check:
+	@scripts/bootstrap format
+	@scripts/format --check
+
+lint:
+	@scripts/bootstrap lint
+	@scripts/lint $(if $(ALL),--all)
+
+install:
+	cmake --install build --prefix $(PREFIX)
+
+clean:
+	rm -rf build build-dev build-asan build-tsan build-tidy build-fuzz build-coverage build-mutants

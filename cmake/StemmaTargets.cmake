@@ -1,0 +1,48 @@
+# Usage: include()d by the top CMakeLists.txt; the functions every target of ours goes through.
+
+# stemma_glob(VARIABLE PATTERN...): the files under the project root that match, without unit tests.
+function(stemma_glob variable)
+  set(patterns "")
+  foreach(pattern IN LISTS ARGN)
+    list(APPEND patterns "${PROJECT_SOURCE_DIR}/${pattern}")
+  endforeach()
+  file(GLOB files CONFIGURE_DEPENDS ${patterns})
+  list(FILTER files EXCLUDE REGEX "_test\\.cc$")
+  set(${variable} "${files}" PARENT_SCOPE)
+endfunction()
+
+# -Wconversion is left out on purpose: index arithmetic between 32 and 64 bits would be half casts.
+set(stemma_warnings
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wextra-semi
+  -Wcast-qual -Wimplicit-fallthrough -Wformat=2 -Wundef -Wvla)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # g++ 12 sees overlapping copies in std::string's operator+ where there are none (GCC bug 105651),
+  # and uninitialised reads in code that sanitizers have instrumented. TSan's complaint about fences
+  # is worth reading and no reason to stop.
+  list(APPEND stemma_warnings -Wduplicated-cond -Wlogical-op -Wno-restrict -Wno-error=tsan)
+  if(STEMMA_SANITIZE)
+    list(APPEND stemma_warnings -Wno-maybe-uninitialized)
+  endif()
+elseif(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  list(APPEND stemma_warnings -Wthread-safety)
+  if(PROJECT_IS_TOP_LEVEL)
+    list(APPEND stemma_warnings -Werror=thread-safety)
+  endif()
+endif()
+if(STEMMA_WERROR)
+  list(APPEND stemma_warnings -Werror)
+endif()
+
+# stemma_configure_target(TARGET): language level and warnings.
+function(stemma_configure_target target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  target_compile_options(${target} PRIVATE ${stemma_warnings})
+endfunction()
+
+# stemma_x86_flags(FILE FLAG...): extra flags for one file, where there is such a file and an x86-64.
+function(stemma_x86_flags file)
+  if(EXISTS "${PROJECT_SOURCE_DIR}/${file}" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+    set_source_files_properties("${PROJECT_SOURCE_DIR}/${file}" PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  endif()
+endfunction()

@@ -1,0 +1,62 @@
+# Usage: include()d when STEMMA_BUILD_TESTS is on; one gtest executable per folder that has tests.
+#
+#   src/<folder>/*_test.cc           ->  <folder>_test    label: unit
+#   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
+#   tests/support/*                  ->  stemma_test_support, which all of them link
+#
+# Each test runs as a process of its own in the project root. STEMMA_TESTS_DIR names tests/.
+
+enable_testing()
+include(GoogleTest)
+find_package(GTest REQUIRED)
+
+stemma_glob(support_sources "tests/support/*.cc")
+if(support_sources)
+  add_library(stemma_test_support OBJECT ${support_sources})
+  stemma_configure_target(stemma_test_support)
+  set(reach PUBLIC)
+else()
+  add_library(stemma_test_support INTERFACE)
+  target_compile_features(stemma_test_support INTERFACE cxx_std_20)
+  set(reach INTERFACE)
+endif()
+target_include_directories(stemma_test_support ${reach}
+  "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/src")
+target_link_libraries(stemma_test_support ${reach} stemma::core GTest::gtest)
+target_compile_definitions(stemma_test_support ${reach}
+  "STEMMA_TESTS_DIR=\"${PROJECT_SOURCE_DIR}/tests\"")
+
+set(stemma_test_timeout_s 300)
+if(STEMMA_SANITIZE)
+  set(stemma_test_timeout_s 900)
+endif()
+
+# stemma_add_tests(NAME LABEL FILE...): nothing at all when there are no files.
+function(stemma_add_tests name label)
+  if(NOT ARGN)
+    return()
+  endif()
+  add_executable(${name} ${ARGN})
+  stemma_configure_target(${name})
+  target_link_libraries(${name} PRIVATE stemma_test_support GTest::gtest_main)
+  gtest_discover_tests(${name}
+    DISCOVERY_MODE PRE_TEST
+    DISCOVERY_TIMEOUT 60
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+    PROPERTIES LABELS ${label} TIMEOUT ${stemma_test_timeout_s})
+endfunction()
+
+foreach(folder IN LISTS stemma_core_folders)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*_test.cc")
+  stemma_add_tests(${folder}_test unit ${files})
+endforeach()
+foreach(kind IN ITEMS contract scenario model fault)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${kind}/*.cc")
+  stemma_add_tests(${kind}_test ${kind} ${files})
+endforeach()
+
+# OpenSSL judges our own hashing, in tests only.
+if(TARGET key_test)
+  find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+  target_link_libraries(key_test PRIVATE OpenSSL::Crypto)
+endif()

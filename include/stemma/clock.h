@@ -1,0 +1,31 @@
+// Time comes in through a Clock, so that a test can own it and a run can be replayed.
+#pragma once
+
+#include <cstdint>
+
+namespace stemma {
+
+// Nanoseconds that never run backwards. Threading: thread-safe. Must not call back into Stemma.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual uint64_t now_ns() const noexcept = 0;
+
+  // The machine's monotonic clock; what caches use when they are given none.
+  static const Clock& monotonic() noexcept;
+};
+
+// A clock that stands still until it is moved. For tests and replay.
+class ManualClock final : public Clock {
+ public:
+  uint64_t now_ns() const noexcept override { return now_ns_; }
+  void advance_ns(uint64_t by_ns) noexcept { now_ns_ += by_ns; }
+  void set_ns(uint64_t now_ns) noexcept { now_ns_ = now_ns; }
+
+ private:
+  uint64_t now_ns_ = 1;
+};
+
+inline constexpr uint64_t kNever = ~uint64_t{0};  // A deadline that does not come.
+
+}  // namespace stemma

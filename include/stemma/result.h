@@ -1,0 +1,172 @@
+// Result<T>: the one channel for things that can go wrong in a correct program.
+//
+// It mirrors std::expected's names. An Error is 16 bytes, never allocates, and speaks to the person
+// who must act: a code grouped by what the caller does next, a sentence, and one number.
+// Threading: immutable values.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace stemma {
+
+// Grouped by what the caller does next.
+enum class Errc : uint32_t {
+  // Make room: release leases, wait, or ask for less; then call again.
+  out_of_blocks = 1,  // Too few blocks of some group are free or evictable.
+  over_quota,         // The tenant's byte quota does not allow it, even after evicting its own blocks.
+  over_pin_share,     // Pins may not hold more of the pool than Options allows.
+  out_of_memory,      // The system gave no memory.
+  // Retry later: nothing is wrong with the call.
+  busy,  // Something is still in use: a lease, a copy, a fence.
+  // Fix the call.
+  invalid_argument,  // A value no call may have.
+  out_of_range,      // A position, index or count beyond what this object has.
+  wrong_state,       // Right call, wrong moment: not committed yet, copies pending, already released.
+  stale,             // The object the caller names is gone (released, dropped, an older generation).
+  unsupported,       // This cache was not created with what the call needs.
+  // Recompute: the bytes cannot be had; the answer is still correct, only slower.
+  copy_failed,  // Bytes could not be copied; what depended on them must be computed.
+  corrupt,      // Stored bytes do not describe what they should. Nothing of them was used.
+};
+
+std::string_view to_string(Errc code) noexcept;
+
+class [[nodiscard]] Error {
+ public:
+  // `message` must be a string literal: an Error owns nothing.
+  constexpr Error(Errc code, const char* message, uint32_t value = kNoValue) noexcept
+      : code_(code), value_(value), message_(message) {}
+
+  constexpr Errc code() const noexcept { return code_; }
+  constexpr const char* message() const noexcept { return message_; }
+  // The offending number (a position, a count, an id), or kNoValue.
+  constexpr uint32_t value() const noexcept { return value_; }
+  // "out_of_blocks: too few free blocks (17)".
+  std::string to_string() const;
+
+  static constexpr uint32_t kNoValue = 0xFFFF'FFFFU;
+
+ private:
+  Errc code_;
+  uint32_t value_;
+  const char* message_;
+};
+static_assert(sizeof(Error) == 16);
+
+// Stops the process: a Result was opened without looking. Also used by STEMMA_CHECK.
+[[noreturn]] void fail_unchecked_result(const Error& error) noexcept;
+
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  using value_type = T;
+  using error_type = Error;
+
+  Result(T value) noexcept(std::is_nothrow_move_constructible_v<T>)  // NOLINT: implicit by design
+      : has_value_(true) {
+    std::construct_at(&value_, std::move(value));
+  }
+  Result(Error error) noexcept : error_(error), has_value_(false) {}  // NOLINT: implicit by design
+  Result(Result&& other) noexcept(std::is_nothrow_move_constructible_v<T>)
+      : has_value_(other.has_value_) {
+    if (has_value_) {
+      std::construct_at(&value_, std::move(other.value_));
+    } else {
+      std::construct_at(&error_, other.error_);
+    }
+  }
+  Result(const Result& other)
+    requires std::is_copy_constructible_v<T>
+      : has_value_(other.has_value_) {
+    if (has_value_) {
+      std::construct_at(&value_, other.value_);
+    } else {
+      std::construct_at(&error_, other.error_);
+    }
+  }
+  Result& operator=(Result&& other) noexcept(std::is_nothrow_move_constructible_v<T>) {
+    if (this != &other) {
+      std::destroy_at(this);
+      std::construct_at(this, std::move(other));
+    }
+    return *this;
+  }
+  ~Result() {
+    if (has_value_) std::destroy_at(&value_);
+  }
+
+  bool has_value() const noexcept { return has_value_; }
+  explicit operator bool() const noexcept { return has_value_; }
+
+  // Requires has_value(); otherwise the process stops with the error's text.
+  T& value() & noexcept { return checked(), value_; }
+  const T& value() const& noexcept { return checked(), value_; }
+  T&& value() && noexcept { return checked(), std::move(value_); }
+  T& operator*() & noexcept { return checked(), value_; }
+  const T& operator*() const& noexcept { return checked(), value_; }
+  T&& operator*() && noexcept { return checked(), std::move(value_); }
+  T* operator->() noexcept { return checked(), &value_; }
+  const T* operator->() const noexcept { return checked(), &value_; }
+  template <class U>
+  T value_or(U&& other) && {
+    return has_value_ ? std::move(value_) : static_cast<T>(std::forward<U>(other));
+  }
+
+  // Requires !has_value().
+  const Error& error() const noexcept { return error_; }
+
+ private:
+  void checked() const noexcept {
+    if (!has_value_) [[unlikely]] {
+      fail_unchecked_result(error_);
+    }
+  }
+  union {
+    T value_;
+    Error error_;
+  };
+  bool has_value_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  using value_type = void;
+  using error_type = Error;
+  Result() noexcept : error_(Errc::invalid_argument, ""), has_value_(true) {}
+  Result(Error error) noexcept : error_(error), has_value_(false) {}  // NOLINT: implicit by design
+  bool has_value() const noexcept { return has_value_; }
+  explicit operator bool() const noexcept { return has_value_; }
+  void value() const noexcept {
+    if (!has_value_) [[unlikely]] {
+      fail_unchecked_result(error_);
+    }
+  }
+  const Error& error() const noexcept { return error_; }
+
+ private:
+  Error error_;
+  bool has_value_;
+};
+
+// Passes an error on: STEMMA_TRY(auto draft, pool.draft(n)); in a braced block.
+#define STEMMA_CONCAT_INNER(a, b) a##b
+#define STEMMA_CONCAT(a, b) STEMMA_CONCAT_INNER(a, b)
+#define STEMMA_TRY(declaration, expression) \
+  STEMMA_TRY_INNER(STEMMA_CONCAT(stemma_try_, __LINE__), declaration, expression)
+#define STEMMA_TRY_INNER(name, declaration, expression) \
+  auto name = (expression);                             \
+  if (!name) return name.error();                       \
+  declaration = *std::move(name)
+#define STEMMA_TRY_VOID(expression)                                                     \
+  if (auto STEMMA_CONCAT(stemma_try_, __LINE__) = (expression);                         \
+      !STEMMA_CONCAT(stemma_try_, __LINE__))                                            \
+  return STEMMA_CONCAT(stemma_try_, __LINE__).error()
+
+}  // namespace stemma

@@ -1,0 +1,23 @@
+# Usage: import stemma_tests   (from another script in this folder)
+#
+# Which tests the sources define, and which executable each ends up in. Mirrors the naming rules in
+# cmake/StemmaTests.cmake.
+import pathlib
+import re
+
+_MACRO = re.compile(
+    r"^[ \t]*(?:TEST|TEST_F|TEST_P|TYPED_TEST|TYPED_TEST_P)\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.M)
+_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.S)
+
+
+def find_tests(root):
+    """{"Suite.Name": {executable, ...}} over all test sources under root."""
+    root = pathlib.Path(root)
+    sources = [(f, f.parent.name + "_test") for f in root.glob("src/*/*_test.cc")]
+    sources += [(f, f.parent.name + "_test") for f in root.glob("tests/*/*.cc")]
+    tests = {}
+    for file, executable in sources:
+        text = _COMMENT.sub(lambda m: m.group(1) or " ", file.read_text(encoding="utf-8"))
+        for suite, name in _MACRO.findall(text):
+            tests.setdefault(f"{suite}.{name}", set()).add(executable)
+    return tests

@@ -1,0 +1,83 @@
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "stemma/log.h"
+#include "stemma/result.h"
+
+namespace stemma {
+namespace {
+
+std::atomic<LogHandler> log_handler{nullptr};
+std::atomic<void*> log_user{nullptr};
+std::atomic<FatalHandler> fatal_handler{nullptr};
+std::atomic<void*> fatal_user{nullptr};
+
+[[noreturn]] void stop(std::string_view what) noexcept {
+  if (FatalHandler handler = fatal_handler.load(std::memory_order_acquire)) {
+    handler(what, fatal_user.load(std::memory_order_relaxed));
+  } else {
+    std::fprintf(stderr, "stemma: %.*s\n", static_cast<int>(what.size()), what.data());
+  }
+  std::abort();
+}
+
+}  // namespace
+
+void set_log_handler(LogHandler handler, void* user) noexcept {
+  log_user.store(user, std::memory_order_relaxed);
+  log_handler.store(handler, std::memory_order_release);
+}
+
+void log(LogLevel level, std::string_view line) noexcept {
+  if (LogHandler handler = log_handler.load(std::memory_order_acquire)) {
+    handler(level, line, log_user.load(std::memory_order_relaxed));
+  }
+}
+
+void set_fatal_handler(FatalHandler handler, void* user) noexcept {
+  fatal_user.store(user, std::memory_order_relaxed);
+  fatal_handler.store(handler, std::memory_order_release);
+}
+
+std::string_view to_string(Errc code) noexcept {
+  switch (code) {
+    case Errc::out_of_blocks: return "out_of_blocks";
+    case Errc::over_quota: return "over_quota";
+    case Errc::over_pin_share: return "over_pin_share";
+    case Errc::out_of_memory: return "out_of_memory";
+    case Errc::busy: return "busy";
+    case Errc::invalid_argument: return "invalid_argument";
+    case Errc::out_of_range: return "out_of_range";
+    case Errc::wrong_state: return "wrong_state";
+    case Errc::stale: return "stale";
+    case Errc::unsupported: return "unsupported";
+    case Errc::copy_failed: return "copy_failed";
+    case Errc::corrupt: return "corrupt";
+  }
+  return "unknown";
+}
+
+std::string Error::to_string() const {
+  std::string text(stemma::to_string(code_));
+  text += ": ";
+  text += message_;
+  if (value_ != kNoValue) text += " (" + std::to_string(value_) + ")";
+  return text;
+}
+
+void fail_unchecked_result(const Error& error) noexcept {
+  stop("a Result was opened although it holds an error: " + error.to_string());
+}
+
+namespace base {
+
+void check_failed(const char* file, int line, const char* what) noexcept {
+  char text[512];
+  std::snprintf(text, sizeof text, "broken invariant at %s:%d: %s", file, line, what);
+  stop(text);
+}
+
+}  // namespace base
+}  // namespace stemma

@@ -1,0 +1,101 @@
+// Doubly linked lists over numbered items, all in one array: an item is in at most one list.
+//
+// Items are [0, items); each list has a head behind them. Memory arrives zeroed, and zero means
+// "in no list", so items cost nothing before their first use.
+// Threading:  one thread at a time.
+// Cost:       8 bytes an item; every call O(1).
+#pragma once
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "base/slab.h"
+
+namespace stemma::base {
+
+class IndexLists {
+ public:
+  static constexpr uint32_t kNone = 0xFFFF'FFFFU;
+
+  [[nodiscard]] bool create(uint32_t items, uint32_t lists) {
+    items_ = items;
+    lists_ = lists;
+    growth_ = Growth(0, items);
+    const size_t end = static_cast<size_t>(items) + lists;
+    if (!links_.reserve(end) || !links_.commit(items, end)) return false;
+    for (uint32_t list = 0; list < lists; ++list) links_[head(list)] = {head(list) + 1, head(list) + 1};
+    return true;
+  }
+  // Takes memory for an item about to be linked. False when there is none.
+  [[nodiscard]] bool ensure(uint32_t item) {
+    if (growth_.covers(item)) return true;
+    const size_t end = growth_.next(item);
+    if (!links_.commit(growth_.committed(), end)) return false;
+    growth_.advance(end);
+    return true;
+  }
+  uint32_t ensured() const noexcept { return static_cast<uint32_t>(growth_.committed()); }
+
+  bool linked(uint32_t item) const noexcept {
+    return growth_.covers(item) && links_[item].next_plus_1 != 0;
+  }
+  bool empty(uint32_t list) const noexcept { return next(head(list)) == head(list); }
+  // The first item, or kNone.
+  uint32_t front(uint32_t list) const noexcept {
+    const uint32_t item = next(head(list));
+    return item < items_ ? item : kNone;
+  }
+  // The item after `item` in its list, or kNone.
+  uint32_t after(uint32_t item) const noexcept {
+    const uint32_t following = next(item);
+    return following < items_ ? following : kNone;
+  }
+  void push_back(uint32_t list, uint32_t item) noexcept { link_before(item, head(list)); }
+  // Requires `position` linked, `item` not.
+  void insert_before(uint32_t position, uint32_t item) noexcept { link_before(item, position); }
+  void unlink(uint32_t item) noexcept {
+    links_[prev(item)].next_plus_1 = links_[item].next_plus_1;
+    links_[next(item)].prev_plus_1 = links_[item].prev_plus_1;
+    links_[item] = {0, 0};
+  }
+  void prefetch(uint32_t item) const noexcept { __builtin_prefetch(&links_[item], 1); }
+  uint64_t bytes() const noexcept { return links_.bytes(); }
+
+  // Items linked, over all lists; stops the process if the links do not fit together.
+  uint64_t check_invariants() const {
+    uint64_t listed = 0;
+    for (uint32_t list = 0; list < lists_; ++list) {
+      uint32_t before = head(list);
+      for (uint32_t i = next(before); i != head(list); i = next(i)) {
+        STEMMA_CHECK(i < items_ && prev(i) == before && ++listed <= items_);
+        before = i;
+      }
+      STEMMA_CHECK(prev(head(list)) == before);
+    }
+    uint64_t linked_items = 0;
+    for (uint32_t i = 0; i < ensured(); ++i) linked_items += linked(i) ? 1U : 0U;
+    STEMMA_CHECK(linked_items == listed);
+    return listed;
+  }
+
+ private:
+  struct Links {
+    uint32_t prev_plus_1, next_plus_1;
+  };
+  uint32_t head(uint32_t list) const noexcept { return items_ + list; }
+  uint32_t next(uint32_t i) const noexcept { return links_[i].next_plus_1 - 1; }
+  uint32_t prev(uint32_t i) const noexcept { return links_[i].prev_plus_1 - 1; }
+  void link_before(uint32_t item, uint32_t position) noexcept {
+    const uint32_t before = prev(position);
+    links_[item] = {before + 1, position + 1};
+    links_[before].next_plus_1 = item + 1;
+    links_[position].prev_plus_1 = item + 1;
+  }
+
+  Slab<Links> links_;
+  Growth growth_;
+  uint32_t items_ = 0;
+  uint32_t lists_ = 0;
+};
+
+}  // namespace stemma::base

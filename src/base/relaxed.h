@@ -1,0 +1,17 @@
+// Relaxed atomic access to plain words. Optimistic readers look at memory that a writer may be
+// changing; what they saw is believed only after it was validated under a lock (tree/prefix_tree.h).
+#pragma once
+
+namespace stemma::base {
+
+template <class T>
+inline T load_relaxed(const T& word) noexcept {
+  return __atomic_load_n(&word, __ATOMIC_RELAXED);
+}
+
+template <class T>
+inline void store_relaxed(T& word, T value) noexcept {
+  __atomic_store_n(&word, value, __ATOMIC_RELAXED);
+}
+
+}  // namespace stemma::base
