@@ -1,0 +1,43 @@
+// A ContentKey names the KV state of a prefix the same way in every process and on every machine.
+//
+// It is the SHA-256 at the end of a chain that starts with the scope and takes one step per block,
+// so equal keys mean equal scope, equal words and equal media from position 0 on. Only what leaves
+// the process has one: disk entries, shared-store entries, events. docs/formats/content-key.md
+// draws every byte.
+// Threading: immutable value.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+
+namespace stemma {
+
+struct ContentKey {
+  std::array<uint8_t, 32> bytes{};
+
+  friend bool operator==(const ContentKey&, const ContentKey&) = default;
+  // Orders as the bytes do, which is how hex() sorts too.
+  friend std::strong_ordering operator<=>(const ContentKey& a, const ContentKey& b) noexcept {
+    return std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) <=> 0;
+  }
+
+  // 64 lower-case hexadecimal digits.
+  std::string hex() const;
+};
+
+}  // namespace stemma
+
+// The bytes are already uniform, so any eight of them are a hash.
+template <>
+struct std::hash<stemma::ContentKey> {
+  size_t operator()(const stemma::ContentKey& key) const noexcept {
+    size_t value;
+    std::memcpy(&value, key.bytes.data(), sizeof value);
+    return value;
+  }
+};
