@@ -1,0 +1,137 @@
+// What to keep when room is short: what callers say about their requests, and the interface behind
+// which a policy decides.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "stemma/clock.h"
+#include "stemma/ids.h"
+
+namespace stemma {
+
+// 0 goes first, 100 goes last. Order is exact within one priority.
+using Priority = uint8_t;
+inline constexpr Priority kDefaultPriority = 35;
+inline constexpr Priority kMaxPriority = 100;
+
+enum class FinishReason : uint8_t { unknown, end_turn, tool_use, length, cancelled };
+
+// Whether the conversation goes on. An ended or idle session's blocks go before those of requests
+// that said nothing, and these before an active session's; within one priority.
+enum class SessionPhase : uint8_t { ended, unknown, active };
+
+// A priority for the blocks whose first position lies in [begin, end).
+struct PriorityRange {
+  uint32_t begin = 0;
+  uint32_t end = kOpenEnd;
+  Priority priority = kDefaultPriority;
+  uint64_t ttl_ns = kNever;  // After that long the blocks fall back to the default priority.
+
+  static constexpr uint32_t kOpenEnd = 0xFFFF'FFFFU;
+};
+
+// What a request says about the blocks it leaves behind. Later requests over the same blocks
+// replace what earlier ones said: the latest use decides.
+struct Retain {
+  Priority priority = kDefaultPriority;
+  uint64_t ttl_ns = kNever;  // After that long `priority` falls back to the default.
+  // Ordered, not overlapping; positions outside all ranges have `priority`.
+  std::span<const PriorityRange> ranges = {};
+  SessionId session = kNoSession;
+  SessionPhase phase = SessionPhase::unknown;
+  // How long an active session counts as active without being used; then it counts as ended. When
+  // both times are given, both run out at the earlier one.
+  uint64_t session_ttl_ns = kNever;
+  // The request was preempted and comes back: its blocks go last.
+  bool will_return = false;
+  FinishReason finish = FinishReason::unknown;
+  uint64_t expected_return_ns = 0;  // How soon the next use is expected; 0 = no idea.
+};
+
+// ---------------------------------------------------------------------------------------------
+// The policy side.
+
+// The number of a cell of the prefix tree: one block's worth of one path.
+using CellIndex = uint32_t;
+inline constexpr CellIndex kNoCell = 0x0FFF'FFFFU;
+
+// One use of a path, as a policy sees it.
+struct Touch {
+  uint64_t now_ns = 0;
+  TenantId tenant = kNoTenant;
+  Priority priority = kDefaultPriority;
+  uint64_t deadline_ns = kNever;  // From then on the two expired_ ones count instead.
+  Priority expired_priority = kDefaultPriority;
+  SessionPhase expired_phase = SessionPhase::unknown;
+  SessionId session = kNoSession;
+  SessionPhase phase = SessionPhase::unknown;
+  bool will_return = false;
+  FinishReason finish = FinishReason::unknown;
+  uint64_t expected_return_ns = 0;
+  uint32_t depth_tokens = 0;    // Where the path ends, in positions.
+  uint32_t reused_tokens = 0;   // How much of it this use found cached.
+};
+
+struct Victim {
+  CellIndex cell = kNoCell;  // kNoCell: nothing left to choose from.
+  TenantId tenant = kNoTenant;
+};
+
+// A RetentionPolicy orders the cells that could be evicted. It chooses and never moves.
+//
+// It is told of touches (a use of a path ended at this cell), of replacements (a leaf went and its
+// parent became a leaf) and of removals; it answers with the next victim. It may hold cells that
+// cannot be evicted just now (inner cells at which some use ended, leased cells): the caller checks,
+// says remove(), and asks again. Every evictable cell is held: a cell becomes evictable only through
+// touch() or replace().
+//
+// Threading:  one thread at a time; called under the cache's lock: no I/O, no callbacks.
+// Ownership:  the cache owns the policy; a policy owns whatever it keeps per cell, and ghosts.
+// Cost:       touch, replace and remove are O(1) and do not allocate in steady state.
+class RetentionPolicy {
+ public:
+  virtual ~RetentionPolicy() = default;
+  virtual std::string_view name() const noexcept = 0;
+
+  // A use of a path ended at `cell`: it is now the most recently used of its class.
+  virtual void touch(CellIndex cell, const Touch& touch) = 0;
+  // `child` is about to be freed and `parent` has no other child: the last use that counted for
+  // `child` now counts for `parent`, unless the policy already holds a later one for it.
+  virtual void replace(CellIndex child, CellIndex parent) = 0;
+  // `cell` left the set: freed, or found not evictable.
+  virtual void remove(CellIndex cell) = 0;
+  virtual bool holds(CellIndex cell) const noexcept = 0;
+
+  // The cell to evict next; among `tenant`'s own when `only_tenant`. The cell stays held until
+  // replace() or remove() names it.
+  virtual Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) = 0;
+
+  // The cells it holds, next to go first; for dumps and for looking. O(cells).
+  virtual void order(uint64_t now_ns, std::vector<CellIndex>& out) const = 0;
+
+  // For policies that remember what they evicted: when this is true, inserted() and evicted() are
+  // called, so that a policy can keep a fingerprint per cell and ghosts of what went.
+  virtual bool tracks_contents() const noexcept { return false; }
+  // `cell` became findable below `parent` (the root of a scope has no words) holding `words`.
+  virtual void inserted(CellIndex cell, CellIndex parent, std::span<const uint32_t> words) {
+    (void)cell, (void)parent, (void)words;
+  }
+  // `cell` is about to be freed to make room.
+  virtual void evicted(CellIndex cell) { (void)cell; }
+
+  // Memory it holds, for budgets and reports.
+  virtual uint64_t bytes() const noexcept = 0;
+  virtual void clear() = 0;
+  // Stops the process with a description when its books do not balance.
+  virtual void check_invariants() const = 0;
+};
+
+// Makes a policy for a tree of `cells` cells. Returns null for an unknown name.
+// Known: "lru" (least recently used leaf first, deepest first, exact within a class).
+std::unique_ptr<RetentionPolicy> make_policy(std::string_view name, uint32_t cells);
+
+}  // namespace stemma

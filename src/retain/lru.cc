@@ -1,0 +1,208 @@
+#include "retain/lru.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace stemma::retain {
+
+LruPolicy::LruPolicy(uint32_t cells, uint32_t first_stamp)
+    : cells_(cells), stamp_(first_stamp) {
+  ok_ = lists_.create(cells, kMaxQueues);
+  queues_.reserve(4);
+}
+
+void LruPolicy::ensure(CellIndex cell) {
+  const uint32_t before = lists_.ensured();
+  STEMMA_CHECK(lists_.ensure(cell));
+  if (stamps_ && lists_.ensured() != before) {
+    STEMMA_CHECK(stamps_.commit(before, lists_.ensured()));
+  }
+}
+
+bool LruPolicy::holds(CellIndex cell) const noexcept { return lists_.linked(cell); }
+
+LruPolicy::Queue LruPolicy::class_of(const Touch& touch) noexcept {
+  const auto rank = [](uint32_t priority, SessionPhase phase) {
+    return static_cast<uint16_t>(priority * 3 + static_cast<uint32_t>(phase));
+  };
+  return {touch.tenant, rank(touch.will_return ? kMaxPriority + 1U : touch.priority, touch.phase),
+          rank(touch.expired_priority, touch.expired_phase), touch.deadline_ns};
+}
+
+bool LruPolicy::matches(uint32_t queue, const Queue& wanted) const noexcept {
+  const Queue& q = queues_[queue];
+  return q.tenant == wanted.tenant && q.rank == wanted.rank &&
+         q.deadline_ns == wanted.deadline_ns &&
+         (q.deadline_ns == kNever || q.expired_rank == wanted.expired_rank);
+}
+
+uint32_t LruPolicy::queue_for(const Touch& touch) {
+  const Queue wanted = class_of(touch);
+  if (last_queue_ < queues_.size() && matches(last_queue_, wanted)) return last_queue_;
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    if (matches(q, wanted)) return last_queue_ = q;
+  }
+  return last_queue_ = add_queue(wanted);
+}
+
+uint32_t LruPolicy::add_queue(const Queue& wanted) {
+  bool tenant_known = false;
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    if (lists_.empty(q)) {
+      queues_[q] = wanted;
+      return q;
+    }
+    tenant_known = tenant_known || queues_[q].tenant == wanted.tenant;
+  }
+  // The last queues are kept for tenants that have none yet: a tenant's cells are never in another
+  // tenant's queue.
+  if (queues_.size() < (tenant_known ? kMaxQueues - kMaxTenants : kMaxQueues)) {
+    if (queues_.size() == 1) start_stamps();
+    const auto q = static_cast<uint32_t>(queues_.size());
+    queues_.push_back(wanted);
+    return q;
+  }
+  // Full: share a queue of the tenant, of the nearest rank, then of the nearest later deadline.
+  STEMMA_CHECK(tenant_known);
+  const auto distance = [&](const Queue& q) {
+    const uint32_t rank = q.rank > wanted.rank ? q.rank - wanted.rank : wanted.rank - q.rank;
+    const bool later = q.deadline_ns >= wanted.deadline_ns;
+    return std::tuple(rank, later ? 0 : 1,
+                      later ? q.deadline_ns - wanted.deadline_ns
+                            : wanted.deadline_ns - q.deadline_ns);
+  };
+  uint32_t best = kMaxQueues;
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    if (queues_[q].tenant != wanted.tenant) continue;
+    if (best == kMaxQueues || distance(queues_[q]) < distance(queues_[best])) best = q;
+  }
+  return best;
+}
+
+void LruPolicy::start_stamps() {
+  STEMMA_CHECK(stamps_.reserve(cells_) && stamps_.commit(0, lists_.ensured()));
+  // One queue is already in order.
+  for_each(0, [&](CellIndex cell) { stamps_[cell] = next_stamp(); });
+}
+
+uint32_t LruPolicy::next_stamp() {
+  if (stamp_ == 0xFFFF'FFFFU) renumber();
+  return stamp_++;
+}
+
+void LruPolicy::renumber() {
+  // Once in four billion touches: all cells, in the order of their stamps, get small new ones.
+  std::vector<CellIndex> order;
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    for_each(q, [&](CellIndex cell) { order.push_back(cell); });
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](CellIndex a, CellIndex b) { return stamps_[a] < stamps_[b]; });
+  stamp_ = 0;
+  for (CellIndex cell : order) stamps_[cell] = stamp_++;
+}
+
+void LruPolicy::touch(CellIndex cell, const Touch& touch) {
+  ensure(cell);
+  const uint32_t q = queue_for(touch);
+  if (lists_.linked(cell)) lists_.unlink(cell);
+  const uint32_t stamp = stamps_ ? next_stamp() : 0;
+  lists_.push_back(q, cell);
+  if (stamps_) stamps_[cell] = stamp;
+}
+
+void LruPolicy::replace(CellIndex child, CellIndex parent) {
+  if (!lists_.linked(child)) return;
+  ensure(parent);
+  const bool held = lists_.linked(parent);
+  // With one class the child is the oldest entry of all when it is evicted, so an entry of the
+  // parent is later.
+  if (held && (!stamps_ || stamps_[parent] >= stamps_[child])) {
+    lists_.unlink(child);
+    return;
+  }
+  if (held) lists_.unlink(parent);
+  lists_.insert_before(child, parent);
+  lists_.unlink(child);
+  if (stamps_) stamps_[parent] = stamps_[child];
+}
+
+void LruPolicy::remove(CellIndex cell) {
+  if (lists_.linked(cell)) lists_.unlink(cell);
+}
+
+Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
+  uint32_t best = kMaxQueues;
+  uint32_t best_rank = 0;
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    const Queue& queue = queues_[q];
+    if (lists_.empty(q) || (only_tenant && queue.tenant != tenant)) continue;
+    const uint32_t rank = rank_at(queue, now_ns);
+    if (best == kMaxQueues || rank < best_rank ||
+        (rank == best_rank && stamps_[lists_.front(q)] < stamps_[lists_.front(best)])) {
+      best = q;
+      best_rank = rank;
+    }
+  }
+  if (best == kMaxQueues) return {};
+  const CellIndex cell = lists_.front(best);
+  const uint32_t following = lists_.after(cell);
+  if (following != base::IndexLists::kNone) lists_.prefetch(following);
+  return {cell, queues_[best].tenant};
+}
+
+void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
+  struct Entry {
+    uint16_t rank;
+    uint32_t stamp;
+    CellIndex cell;
+  };
+  std::vector<Entry> entries;
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    for_each(q, [&](CellIndex cell) {
+      entries.push_back({rank_at(queues_[q], now_ns), stamps_ ? stamps_[cell] : 0, cell});
+    });
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tuple(a.rank, a.stamp) < std::tuple(b.rank, b.stamp);
+  });
+  for (const Entry& entry : entries) out.push_back(entry.cell);
+}
+
+uint64_t LruPolicy::bytes() const noexcept {
+  return lists_.bytes() + stamps_.bytes() + queues_.capacity() * sizeof(Queue) + sizeof(*this);
+}
+
+void LruPolicy::clear() {
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    while (!lists_.empty(q)) lists_.unlink(lists_.front(q));
+  }
+}
+
+void LruPolicy::check_invariants() const {
+  lists_.check_invariants();
+  if (!stamps_) return;
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    uint32_t last = 0;
+    for_each(q, [&](CellIndex cell) {
+      STEMMA_CHECK(stamps_[cell] >= last);
+      last = stamps_[cell];
+    });
+  }
+}
+
+}  // namespace stemma::retain
+
+namespace stemma {
+
+std::unique_ptr<RetentionPolicy> make_policy(std::string_view name, uint32_t cells) {
+  if (name == "lru") {
+    auto policy = std::make_unique<retain::LruPolicy>(cells);
+    if (policy->ok()) return policy;
+  }
+  return nullptr;
+}
+
+}  // namespace stemma

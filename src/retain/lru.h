@@ -1,0 +1,81 @@
+// LRU, deepest first: the leaf whose last use is oldest goes first, exactly, within a class.
+//
+// A class is (tenant, priority, session phase, deadline) of a touch. Each class is a queue, oldest
+// first, of the leaves and of the inner cells at which some use ended. A path has one entry, however
+// long it is: when its leaf goes, the parent takes the leaf's place, because the use that last
+// counted for the leaf is also the last that counted for the parent, unless the parent has an entry
+// of its own that is later.
+//
+// While there is one class no timestamps are needed and the policy costs 8 bytes a cell. The first
+// second class brings a 4-byte stamp per cell, by which queues are compared.
+//
+// Threading:  one thread at a time.
+// Cost:       touch, replace, remove O(1) (touch: O(classes in use) to find its queue, cached for
+//             repeats); victim O(classes in use). At most kMaxQueues classes: beyond that a new class
+//             shares the queue of the same tenant that is nearest in rank, then in deadline.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/index_lists.h"
+#include "base/slab.h"
+#include "stemma/retention.h"
+
+namespace stemma::retain {
+
+class LruPolicy final : public RetentionPolicy {
+ public:
+  static constexpr uint32_t kMaxQueues = 256;
+  static constexpr uint32_t kMaxTenants = 64;  // With quotas, besides "nobody in particular".
+
+  // `first_stamp` lets tests start near the end of the stamps.
+  explicit LruPolicy(uint32_t cells, uint32_t first_stamp = 0);
+  // False when the system gave no memory; the policy must not be used then.
+  bool ok() const noexcept { return ok_; }
+
+  std::string_view name() const noexcept override { return "lru"; }
+  void touch(CellIndex cell, const Touch& touch) override;
+  void replace(CellIndex child, CellIndex parent) override;
+  void remove(CellIndex cell) override;
+  bool holds(CellIndex cell) const noexcept override;
+  Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) override;
+  void order(uint64_t now_ns, std::vector<CellIndex>& out) const override;
+  uint64_t bytes() const noexcept override;
+  void clear() override;
+  void check_invariants() const override;
+
+ private:
+  struct Queue {
+    TenantId tenant = kNoTenant;
+    uint16_t rank = 0;          // Priority and phase in one number; lower goes first.
+    uint16_t expired_rank = 0;  // What counts after the deadline.
+    uint64_t deadline_ns = kNever;
+  };
+
+  template <class Visit>
+  void for_each(uint32_t queue, Visit&& visit) const {
+    for (uint32_t i = lists_.front(queue); i != base::IndexLists::kNone; i = lists_.after(i)) visit(i);
+  }
+  void ensure(CellIndex cell);
+  static uint16_t rank_at(const Queue& queue, uint64_t now_ns) noexcept {
+    return now_ns >= queue.deadline_ns ? queue.expired_rank : queue.rank;
+  }
+  uint32_t queue_for(const Touch& touch);
+  uint32_t add_queue(const Queue& wanted);
+  bool matches(uint32_t queue, const Queue& wanted) const noexcept;
+  void start_stamps();
+  void renumber();
+  uint32_t next_stamp();
+  static Queue class_of(const Touch& touch) noexcept;
+
+  uint32_t cells_;
+  bool ok_ = false;
+  base::IndexLists lists_;       // One list per queue, oldest first.
+  base::Slab<uint32_t> stamps_;  // Not reserved while there is one class.
+  std::vector<Queue> queues_;
+  uint32_t last_queue_ = 0;
+  uint32_t stamp_;
+};
+
+}  // namespace stemma::retain

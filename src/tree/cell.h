@@ -1,0 +1,53 @@
+// The memory of a cell: what the prefix tree keeps per block of words, and how references to cells
+// are written. 44 bytes besides the words, in parallel slabs split by use: `hot` is read for every
+// block of a lookup, `sibling` only at branch points, `up` only by eviction.
+#pragma once
+
+#include <cstdint>
+
+#include "stemma/retention.h"
+
+namespace stemma::tree {
+
+// A child reference names a cell (top bit set) or a node of a sibling trie (the node is embedded in
+// the record of some sibling). kNoRef is neither.
+using Ref = uint32_t;
+inline constexpr Ref kCellBit = 0x8000'0000U;
+inline constexpr Ref kNoRef = 0xFFFF'FFFFU;
+constexpr Ref cell_ref(CellIndex cell) noexcept { return cell | kCellBit; }
+constexpr Ref node_ref(CellIndex cell) noexcept { return cell; }
+constexpr bool is_node(Ref ref) noexcept { return (ref & kCellBit) == 0; }
+constexpr CellIndex cell_of(Ref ref) noexcept { return ref & ~kCellBit; }
+
+// Flags share the word of the parent's index.
+inline constexpr uint32_t kIndexMask = 0x0FFF'FFFFU;
+inline constexpr uint32_t kLive = 0x1000'0000U;      // Published and not freed.
+inline constexpr uint32_t kShort = 0x2000'0000U;     // A tail: fewer words than a cell holds.
+inline constexpr uint32_t kAnchored = 0x4000'0000U;  // Anchors hang on it or just below it.
+inline constexpr uint32_t kOrphan = 0x8000'0000U;    // Cut off from its root while leased.
+
+// A lookup takes block i's candidate from the cell of block i - kHintDistance: 16 levels ahead hides
+// the latency of scattered cells (4 is too short, 32 no better; measured).
+inline constexpr uint32_t kHintDistance = 16;
+
+struct Hot {
+  uint32_t link;       // Parent index | flags.
+  Ref child;           // The only child, or the root of the children's trie.
+  CellIndex hint;      // The cell kHintDistance levels below, last time; believed after a check.
+  uint32_t birth;      // Number of its publication.
+};
+static_assert(sizeof(Hot) == 16);
+
+struct Sibling {
+  Ref left, right;  // Of the embedded trie node.
+  uint16_t crit;    // The bit it decides on, counted from the first word's highest.
+  uint16_t flags;
+};
+static_assert(sizeof(Sibling) == 12);
+
+// Sibling::flags.
+inline constexpr uint16_t kHasMedia = 1;  // Some words are media words.
+inline constexpr uint16_t kInner = 4;     // Carries anchors inside a cell; not among the children.
+inline constexpr uint16_t kCut = 2;       // The top of an orphaned subtree: not among its parent's children.
+
+}  // namespace stemma::tree

@@ -1,0 +1,199 @@
+// The prefix tree: which words are known, one fixed-size cell per block of them.
+//
+// A path from a scope's root spells a prompt. A run is a chain of only children: nothing is ever
+// split or merged. The children of a cell form a crit-bit trie embedded in their own records, so
+// that one descent and one comparison find the exact child, or the child that shares most words.
+// Cells are numbered by the caller (a cell's number may be a block's number); the tree hands out
+// none, holds no bytes, and does not know who uses a cell.
+//
+// A cell is dead, or live from publish() (or make_root()) to remove():
+//
+//   dead --publish(words, parent)--> live --orphan()--> live, unreachable --remove()--> dead
+//                                      '------------------remove()---------------------'
+//
+// Invariants: (1) A cell with a child is never removed, so holding the deepest cell holds the path.
+//             (2) Words, parent, up link and birth do not change while a cell is live.
+//             (3) A live cell that is no orphan is found from its parent.
+//             (4) Of n siblings exactly n-1 embed a trie node, each above its own cell's reference;
+//                 crit strictly increases downwards.
+//             (5) Hints may be anything; they are believed only after parent and words agree.
+// Threading:  one writer at a time; walk() and find_... marked "any thread" may run beside it. A
+//             reader reads births() first, walks, then asks valid_prefix() under the writer's lock:
+//             if a cell is live, reachable and was born before the walk began, then it and all its
+//             ancestors were there, unchanged, during the whole walk. (A bare generation check on
+//             the deepest cell would not do: an ancestor may have been recycled after it was
+//             compared and before the deepest cell was born.)
+// Cost:       44 bytes a cell and 4 a word, taken as cells are first used. publish and remove: one
+//             or two trie descents. An adversary who chooses words can make a descent as long as
+//             a cell has bits (512 for 16 words: a few microseconds).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/relaxed.h"
+#include "base/slab.h"
+#include "stemma/key.h"
+#include "tree/cell.h"
+#include "tree/walk.h"
+
+namespace stemma::tree {
+
+class PrefixTree {
+ public:
+  struct Shape {
+    uint32_t cell_tokens = 16;   // Words a cell holds.
+    uint32_t first_cells = 0;    // Cells [0, first_cells): usually numbered by a pool of blocks.
+    uint32_t extra_cells = 0;    // Cells [first_cells + 1, ...): roots, short anchors.
+    bool keys = false;           // Keep a content key per cell.
+  };
+  // False when the system gives no address space.
+  [[nodiscard]] bool create(const Shape& shape);
+
+  uint32_t cell_tokens() const noexcept { return tokens_; }
+  CellIndex sentinel() const noexcept { return sentinel_; }
+  CellIndex first_extra() const noexcept { return sentinel_ + 1; }
+  uint32_t total_cells() const noexcept { return total_; }
+  // Takes memory for a cell about to be used. False when out of memory.
+  [[nodiscard]] bool ensure(CellIndex cell);
+
+  // ---- Any thread ------------------------------------------------------------------------------
+
+  // The number of publications so far; read it before walking.
+  uint32_t births() const noexcept { return births_.load(std::memory_order_acquire); }
+  // Follows `cells` whole cells of `query` from `root`, writing their numbers to `path`.
+  WalkResult walk(CellIndex root, const uint32_t* query, uint32_t cells,
+                  CellIndex* path) const noexcept {
+    return walk_(view_, root, query, cells, path);
+  }
+
+  // ---- Reading, under the lock -----------------------------------------------------------------
+
+  bool is_live(CellIndex cell) const noexcept { return (hot_[cell].link & kLive) != 0; }
+  bool is_orphan(CellIndex cell) const noexcept { return (hot_[cell].link & kOrphan) != 0; }
+  bool is_inner(CellIndex cell) const noexcept { return (sibling_[cell].flags & kInner) != 0; }
+  bool is_cut(CellIndex cell) const noexcept { return (sibling_[cell].flags & kCut) != 0; }
+  bool is_short(CellIndex cell) const noexcept { return (hot_[cell].link & kShort) != 0; }
+  bool is_anchored(CellIndex cell) const noexcept { return (hot_[cell].link & kAnchored) != 0; }
+  bool is_root(CellIndex cell) const noexcept { return parent(cell) == sentinel_; }
+  bool has_child(CellIndex cell) const noexcept { return hot_[cell].child != kNoRef; }
+  bool has_media(CellIndex cell) const noexcept { return (sibling_[cell].flags & kHasMedia) != 0; }
+  CellIndex parent(CellIndex cell) const noexcept { return hot_[cell].link & kIndexMask; }
+  uint32_t birth(CellIndex cell) const noexcept { return hot_[cell].birth; }
+  const uint32_t* words(CellIndex cell) const noexcept {
+    return words_.data() + static_cast<uint64_t>(cell) * tokens_;
+  }
+  // Words before the padding: cell_tokens() unless the cell is short.
+  uint32_t word_count(CellIndex cell) const noexcept;
+  const ContentKey& key(CellIndex cell) const noexcept { return keys_[cell]; }
+
+  // Whether a cell seen by a walk that began at `births` was really there all along.
+  bool was_there(CellIndex cell, uint32_t births) const noexcept {
+    const uint32_t link = hot_[cell].link;
+    return (link & (kLive | kOrphan)) == kLive &&
+           static_cast<int32_t>(hot_[cell].birth - births) <= 0;
+  }
+  // How many leading cells of a walked path were there all along. O(log cells).
+  uint32_t valid_prefix(CellIndex root, const CellIndex* path, uint32_t cells,
+                        uint32_t births) const noexcept;
+
+  // The child of `parent` with exactly these words (fewer than a cell's: the short child), or
+  // kNoCell.
+  CellIndex find_child(CellIndex parent, std::span<const uint32_t> words) const noexcept;
+  struct Partial {
+    CellIndex cell = kNoCell;
+    uint32_t words = 0;  // Leading words in common, at most those asked for.
+  };
+  // A child that shares most leading words with `words`; none when no child shares any.
+  Partial best_child(CellIndex parent, std::span<const uint32_t> words) const noexcept;
+  // Short children whose words are a strict prefix of `words`, shortest first.
+  void short_prefixes(CellIndex parent, std::span<const uint32_t> words,
+                      std::vector<CellIndex>& out) const;
+  void children(CellIndex parent, std::vector<CellIndex>& out) const;
+  bool branches(CellIndex cell) const noexcept {
+    return hot_[cell].child != kNoRef && is_node(hot_[cell].child);
+  }
+  // The depths (`begin` + words) at which children of `parent` part from those who go on like
+  // `words`, appended ascending without repeats.
+  void branch_words(CellIndex parent, std::span<const uint32_t> words, uint32_t begin,
+                    std::vector<uint32_t>& depths) const;
+  // All cells below `top`, parents before children; `top` itself is not included.
+  void descendants(CellIndex top, std::vector<CellIndex>& out) const;
+  CellIndex ancestor(CellIndex cell, uint32_t levels) const noexcept {
+    for (; levels != 0; --levels) cell = parent(cell);
+    return cell;
+  }
+
+  // ---- Changing, under the lock ----------------------------------------------------------------
+
+  void make_root(CellIndex cell, const ContentKey& key);
+  // Makes `cell` a child of `parent`. `up` is the cell kHintDistance levels above it, or the
+  // sentinel. Requires: dead, ensured, 1..cell_tokens words, no equal child; short cells get no
+  // children.
+  void publish(CellIndex cell, CellIndex parent, CellIndex up, std::span<const uint32_t> words,
+               bool media, const ContentKey* key);
+  // Unlinks and kills a cell without children.
+  void remove(CellIndex cell);
+  // Cuts `top` off from its parent; it and all below stay live for those who hold them. Its parent
+  // no longer counts it as a child, so who cuts must hold the parent until `top` is removed.
+  void orphan(CellIndex top);
+  void set_anchored(CellIndex cell, bool anchored) noexcept;
+  // Rewrites the hints along a path, so that the next walk finds every cell by its hint.
+  void repair_hints(const CellIndex* path, uint32_t cells) noexcept;
+  // Starts to load what evicting `cell`'s ancestors will need.
+  void prefetch_up(CellIndex cell) const noexcept {
+    const CellIndex up = up_[cell];
+    __builtin_prefetch(hot_.data() + up, 1);
+    __builtin_prefetch(up_.data() + up);
+  }
+  CellIndex up(CellIndex cell) const noexcept { return up_[cell]; }
+
+  // ---- Inner anchors: short cells below a cell, beside its children ----------------------------
+
+  // A short cell that carries anchors at a depth inside a cell. Lives beside the children of
+  // `parent` (found only by these calls) and goes with it.
+  CellIndex find_inner(CellIndex parent, std::span<const uint32_t> words) const noexcept;
+  void publish_inner(CellIndex cell, CellIndex parent, std::span<const uint32_t> words, bool media);
+  void remove_inner(CellIndex cell);
+  void inner_prefixes(CellIndex parent, std::span<const uint32_t> words,
+                      std::vector<CellIndex>& out) const;
+  void inner_children(CellIndex parent, std::vector<CellIndex>& out) const;
+  bool has_inner(CellIndex parent) const { return inner_.count(parent) != 0; }
+
+  uint64_t bytes() const noexcept;
+  // Stops the process with a description if an invariant is broken below `root`.
+  void check_invariants(CellIndex root) const;
+
+ private:
+  // The trie hanging on `*root`, over the words of its cells.
+  CellIndex trie_find(Ref root, std::span<const uint32_t> words) const noexcept;
+  void trie_insert(Ref* root, CellIndex cell);
+  void trie_remove(Ref* root, CellIndex cell);
+  void trie_short_prefixes(Ref root, std::span<const uint32_t> words,
+                           std::vector<CellIndex>& out) const;
+  void trie_cells(Ref root, std::vector<CellIndex>& out) const;
+  bool equal_words(CellIndex cell, std::span<const uint32_t> words) const noexcept;
+  void write_cell(CellIndex cell, CellIndex parent, uint32_t flags, std::span<const uint32_t> words,
+                  bool media);
+  void check_trie(Ref root, CellIndex parent) const;
+
+  uint32_t tokens_ = 16;
+  CellIndex sentinel_ = 0;
+  uint32_t total_ = 0;
+  WalkFunction walk_ = nullptr;
+  WalkView view_{};
+  base::Slab<uint32_t> words_;
+  base::Slab<Hot> hot_;
+  base::Slab<Sibling> sibling_;
+  base::Slab<CellIndex> up_;
+  base::Slab<ContentKey> keys_;
+  base::Growth growth_first_;
+  base::Growth growth_extra_;
+  std::atomic<uint32_t> births_{0};
+  std::unordered_map<CellIndex, Ref> inner_;
+};
+
+}  // namespace stemma::tree
