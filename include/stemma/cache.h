@@ -1,0 +1,137 @@
+// PagedCache: the KV cache of an engine that owns pages.
+//
+// It knows which prefix of a prompt has been computed and in which blocks, lends blocks out, keeps
+// what is worth keeping, and never hands out a block whose contents do not belong to the prompt.
+// The bytes are the engine's: the cache deals in block ids.
+//
+//   lease(scope, prompt) --> copies --> engine computes [reused, length) --> commit --> release
+//
+// Invariant:  what a lease reuses is a verified prefix of its prompt in the same scope, no longer
+//             than what every layer group can serve, and never ends inside a unit.
+// Threading:  thread-safe. Lookups walk without a lock; changes take a short one. No callback, copy
+//             or fence is called under it.
+// Ownership:  leases keep the innards alive; destroying the cache while leases live is fine.
+// Cost:       a full hit costs a few times the memcmp of the prompt and allocates nothing in steady
+//             state; evicting one block costs one block's work, amortised.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stemma/events.h"
+#include "stemma/lease.h"
+#include "stemma/options.h"
+#include "stemma/prompt.h"
+#include "stemma/result.h"
+#include "stemma/scope.h"
+#include "stemma/stats.h"
+
+namespace stemma {
+
+struct LookupOptions {
+  uint32_t at_most = 0xFFFF'FFFFU;  // Reuse no more than this many positions.
+  uint32_t evaluate_at_least = 1;   // Units at the prompt's end that must be evaluated; at least 1.
+  bool read = true;                 // false: reuse nothing (what is computed is still cached).
+  bool write = true;                // false: what is computed is not cached.
+  bool allow_copy = true;           // false: reuse ends at a block border.
+  bool want_logits = false;         // Nothing is evaluated when logits are anchored at the end.
+};
+
+struct LeaseOptions {
+  LookupOptions lookup;
+  TenantId tenant = kNoTenant;  // Fixed for a scope while anything of it is cached.
+  Retain retain;
+  // How many positions to draft room for now; more comes by extend() and reserve().
+  uint32_t draft_tokens = kWholePrompt;
+  static constexpr uint32_t kWholePrompt = 0xFFFF'FFFFU;
+};
+
+// A pin with a deadline on a cached prefix. Stale ids are harmless.
+enum class PinId : uint64_t {};
+
+struct PinResult {
+  PinId id{};
+  uint32_t pinned_tokens = 0;  // How much of the prompt is cached and now held.
+};
+
+enum class OnBusy : uint8_t { refuse, defer };
+
+class PagedCache {
+ public:
+  // Error: invalid_argument naming the impossible option, out_of_memory.
+  static Result<PagedCache> create(const Options& options);
+  PagedCache(PagedCache&&) noexcept;
+  PagedCache& operator=(PagedCache&&) noexcept;
+  ~PagedCache();
+
+  // What a lease would reuse now, without taking anything and without counting as a lookup.
+  // Error: invalid_argument (tokens, media, options).
+  Result<Report> lookup(const Scope& scope, const Prompt& prompt,
+                        const LookupOptions& options = {}) const;
+
+  // Looks up, pins the match, drafts the rest; all or nothing.
+  // Error: invalid_argument (tokens, media, options), out_of_blocks, over_quota, out_of_memory.
+  Result<Lease> lease(const Scope& scope, const Prompt& prompt, const LeaseOptions& options = {});
+
+  // ---- Keeping --------------------------------------------------------------------------------
+
+  // Holds the cached part of a prompt until `ttl_ns` from now, whatever the pressure. Error:
+  // over_pin_share, invalid_argument.
+  Result<PinResult> pin(const Scope& scope, const Prompt& prompt, uint64_t ttl_ns);
+  // Error: stale when it has expired or was never given.
+  Result<void> unpin(PinId id);
+  // The conversation is over: what it used last, if nobody used it since, goes early.
+  void end_session(SessionId session);
+  // Error: invalid_argument for a tenant without a quota at creation.
+  Result<void> set_quota(TenantId tenant, uint64_t bytes);
+  uint64_t tenant_bytes(TenantId tenant) const;
+
+  // ---- Forgetting -----------------------------------------------------------------------------
+
+  // Forgets the cached continuation of the prompt from the block that holds position `keep` on,
+  // with everything that follows it. Leased blocks are no longer found and go at release.
+  // Returns the number of blocks (of the first group's grid) no longer findable.
+  Result<uint32_t> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep);
+  // Forgets a whole scope: adapter unloaded, weights changed. Returns blocks no longer findable.
+  uint32_t drop_scope(const Scope& scope);
+  // Forgets everything. With leases alive: refuse = error busy, nothing changed; defer = what is
+  // leased goes at release.
+  Result<void> reset(OnBusy on_busy = OnBusy::refuse);
+  // Evicts `blocks` blocks of a full group's grid by the policy's choice; returns how many went.
+  uint32_t evict(uint32_t blocks);
+
+  // ---- Watching -------------------------------------------------------------------------------
+
+  Stats stats() const;
+  // Depths of the prompt's cached path at which cached prompts part; ascending.
+  Result<std::vector<uint32_t>> branch_points(const Scope& scope, const Prompt& prompt) const;
+  // Copies events from `from` on into `out`, at most `limit`; returns the next sequence number to
+  // ask for. When `from` is no longer kept the first event copied shows the gap by its number.
+  uint64_t events(uint64_t from, uint32_t limit, std::vector<Event>& out) const;
+  EventDump event_dump() const;
+  // Settles releases whose fences have signalled. lease(), extend() and reserve() do it too when
+  // they are short of blocks. Returns how many leases were settled.
+  uint32_t poll();
+
+  // ---- Dump and load --------------------------------------------------------------------------
+
+  // The whole index, self-describing and checksummed (docs/formats/index-dump.md). No KV bytes.
+  std::vector<uint8_t> dump() const;
+  // Loads a dump into this cache, which must be empty and equally configured: the same prompts get
+  // the same answers, with the same block ids. Error: corrupt, invalid_argument (other
+  // configuration), wrong_state (not empty); nothing changed.
+  Result<void> load(std::span<const uint8_t> bytes);
+
+  // Stops the process with a description if the books do not balance. For tests; O(everything).
+  void check_invariants() const;
+
+ private:
+  explicit PagedCache(std::shared_ptr<cache::Shared> shared) noexcept;
+  std::shared_ptr<cache::Shared> shared_;
+};
+
+}  // namespace stemma

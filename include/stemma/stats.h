@@ -1,0 +1,114 @@
+// Truth about reuse: one report per request, and the sums over all of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "stemma/ids.h"
+
+namespace stemma {
+
+// Every lookup ends in exactly one class, decided after execution: a reuse that was given up (a
+// failed copy, a lease shrunk to 0) does not count as a hit.
+enum class Outcome : uint8_t {
+  full_hit,     // Everything that may be reused was: only the asked-for tail is evaluated.
+  partial_hit,  // A prefix was reused.
+  miss,         // Nothing was reused; the reason says why.
+  bypassed,     // The caller asked not to read, or the cache is switched off.
+  refused,      // No lease came of it: out of blocks, over quota.
+};
+inline constexpr uint32_t kOutcomeCount = 5;
+
+// Why less was reused than the prompt would allow. `none` on a full hit.
+enum class MissReason : uint8_t {
+  none,
+  unknown_scope,   // Nothing is cached under this scope.
+  first_use,       // The scope is known; no cached prompt continues like this one.
+  too_short,       // The prompt has no unit to spare beyond what must be evaluated.
+  at_most,         // The caller's limit.
+  media,           // Equal up to a media item whose end is not covered.
+  group_hole,      // A layer group lacks a block that the depth needs.
+  no_checkpoint,   // A recurrent group has no checkpoint at a depth that serves.
+  no_copy,         // A part-block could be reused by copying, which was not allowed.
+  read_off,        // Not looked for.
+  no_room,         // Refused.
+  gave_up,         // Found, and given up during execution.
+};
+inline constexpr uint32_t kMissReasonCount = 12;
+
+// What became of one request. Counts are positions ("tokens").
+struct Report {
+  uint32_t prompt_tokens = 0;
+  uint32_t matched_tokens = 0;  // Verified equal to something cached, servable or not.
+  uint32_t reused_tokens = 0;   // Available now without computing: the n that really holds.
+  uint32_t copied_tokens = 0;   // The part of reused_tokens that comes by copying a part-block.
+  uint32_t to_compute_tokens = 0;
+  // Where a recurrent checkpoint would have let more be reused; 0 = nowhere.
+  uint32_t checkpoint_would_help_at = 0;
+  uint32_t limiting_group = kMaxGroups;  // The group that cut the match, or kMaxGroups.
+  Outcome outcome = Outcome::miss;
+  MissReason reason = MissReason::none;
+};
+
+inline constexpr uint32_t kHistogramBuckets = 33;
+
+// Bucket 0 counts zeros, bucket i counts values in [2^(i-1), 2^i); the last one all that is larger.
+using Histogram = std::array<uint64_t, kHistogramBuckets>;
+
+struct Counts {
+  std::array<uint64_t, kOutcomeCount> outcomes{};
+  std::array<uint64_t, kMissReasonCount> reasons{};
+  uint64_t lookups = 0;
+  uint64_t queried_tokens = 0;
+  uint64_t reused_tokens = 0;
+  uint64_t copied_tokens = 0;
+  uint64_t computed_tokens = 0;  // Positions that leases committed beyond what they reused.
+
+  double hit_ratio() const noexcept {
+    return queried_tokens == 0
+               ? 0.0
+               : static_cast<double>(reused_tokens) / static_cast<double>(queried_tokens);
+  }
+};
+
+struct GroupStats {
+  uint32_t capacity_blocks = 0;
+  uint32_t free_blocks = 0;    // Without contents.
+  uint32_t cached_blocks = 0;  // With findable contents, leased or not.
+  uint32_t draft_blocks = 0;   // Leased for writing, or waiting for a fence or a copy.
+  uint32_t peak_used_blocks = 0;  // Most that were ever not free at once.
+  uint64_t block_bytes = 0;
+};
+
+// A consistent snapshot.
+struct Stats {
+  Counts total;
+  Counts window;  // The last Options::stats_window_ns.
+  uint64_t window_ns = 0;
+  uint32_t group_count = 0;
+  std::array<GroupStats, kMaxGroups> groups{};
+  uint64_t leases = 0;  // Alive now, waiting for fences included.
+  uint64_t scopes = 0;
+  uint64_t evicted_blocks = 0;     // First group; dropped to make room.
+  uint64_t duplicate_blocks = 0;   // Committed although an equal block was already there.
+  uint64_t tails_published = 0;
+  uint64_t forks = 0;
+  uint64_t rewinds = 0;
+  uint64_t pin_expiries = 0;
+  uint64_t quota_refusals = 0;
+  uint64_t orphaned_blocks = 0;    // Invalidated while leased; they go at release.
+  uint64_t stale_walks = 0;        // Optimistic lookups that met a concurrent change.
+  uint64_t hint_repairs = 0;
+  uint64_t markers_dropped = 0;    // Inner cells the policy held that turned out not to be leaves.
+  uint64_t exact_counts = 0;       // Times the pool had to be counted because most of it is leased.
+  uint64_t pinned_blocks = 0;      // Held by pins with deadlines, shared prefixes counted per pin.
+  uint64_t logits_bytes = 0;
+  uint64_t checkpoints = 0;
+  uint64_t index_bytes = 0;        // Everything this cache holds besides the engine's KV bytes.
+  uint64_t kv_bytes_used = 0;      // Blocks not free, times their bytes.
+  uint64_t kv_bytes_capacity = 0;
+  Histogram match_tokens{};         // Of matched_tokens, per lookup.
+  Histogram eviction_age_us{};      // Since the evicted block was committed.
+};
+
+}  // namespace stemma

@@ -1,0 +1,58 @@
+// Sums over requests: totals, a sliding window, histograms.
+//
+// Threading:  one thread at a time.
+// Cost:       fixed memory; the window is kept in kSlices slices, so it is exact to one slice.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "stemma/stats.h"
+
+namespace stemma::cache {
+
+class Counters {
+ public:
+  // Eviction ages are known to about `blocks` / 16 publications, for as long as a block lives in a
+  // pool of that many.
+  Counters(uint64_t window_ns, uint32_t blocks) noexcept
+      : slice_ns_(window_ns / kSlices + 1), sample_step_(blocks / 16 + 1) {}
+
+  void count(const Report& report, uint64_t now_ns) noexcept;
+  void add_computed(uint64_t tokens, uint64_t now_ns) noexcept;
+  // Remembers when publication number `birth` happened, roughly.
+  void sample_birth(uint32_t birth, uint64_t now_ns) noexcept;
+  void count_eviction(uint32_t birth, uint64_t now_ns) noexcept;
+
+  const Counts& total() const noexcept { return total_; }
+  Counts window(uint64_t now_ns) const noexcept;
+  const Histogram& match_tokens() const noexcept { return match_tokens_; }
+  const Histogram& eviction_age_us() const noexcept { return eviction_age_us_; }
+
+ private:
+  static constexpr uint32_t kSlices = 12;
+  static constexpr uint32_t kSamples = 64;
+  struct Slice {
+    uint64_t number = ~uint64_t{0};
+    Counts counts;
+  };
+  struct Sample {
+    uint32_t birth = 0;
+    uint64_t now_ns = 0;
+  };
+  Slice& slice(uint64_t now_ns) noexcept;
+
+  uint64_t slice_ns_;
+  Counts total_;
+  std::array<Slice, kSlices> slices_{};
+  Histogram match_tokens_{};
+  Histogram eviction_age_us_{};
+  std::array<Sample, kSamples> samples_{};  // A ring, ascending from samples_begin_.
+  uint32_t sample_count_ = 0;
+  uint32_t samples_begin_ = 0;
+  uint32_t sample_step_;
+};
+
+uint32_t histogram_bucket(uint64_t value) noexcept;
+
+}  // namespace stemma::cache

@@ -1,0 +1,41 @@
+// The numbered stream of stored and removed blocks, kept in a ring for slow observers.
+//
+// Threading:  one thread at a time.
+// Cost:       events keep their vectors, so a warm ring allocates only when events grow.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "stemma/events.h"
+
+namespace stemma::cache {
+
+class EventLog {
+ public:
+  explicit EventLog(uint32_t capacity) : ring_(capacity) {}
+  bool on() const noexcept { return !ring_.empty(); }
+
+  // One stored event grows while blocks follow each other; anything else ends it.
+  void stored(const ContentKey& parent, const ContentKey& key, std::span<const uint32_t> words,
+              uint32_t block_tokens);
+  void removed(const ContentKey& key);
+  void cleared();
+  // Ends the growing event: the next block starts a new one.
+  void seal() noexcept { open_ = false; }
+
+  uint64_t next_sequence() const noexcept { return next_; }
+  uint64_t copy(uint64_t from, uint32_t limit, std::vector<Event>& out) const;
+  uint64_t bytes() const noexcept;
+
+ private:
+  Event& begin(EventKind kind);
+  Event& newest() noexcept { return ring_[(next_ - 1) % ring_.size()]; }
+
+  std::vector<Event> ring_;
+  uint64_t next_ = 0;
+  bool open_ = false;
+};
+
+}  // namespace stemma::cache

@@ -1,0 +1,221 @@
+// Keeping, forgetting and watching: the calls of PagedCache that are not about one lease.
+#include <algorithm>
+
+#include "cache/shared.h"
+#include "key/content_key.h"
+#include "tree/words.h"
+
+namespace stemma::cache {
+
+using base::MutexLock;
+
+// ---- Keeping -----------------------------------------------------------------------------------
+
+Result<void> Shared::find_path(const Scope& scope, const Prompt& prompt, LeaseRecord& record,
+                               Query& query) {
+  STEMMA_TRY_VOID(read_prompt(prompt, record, query));
+  if (!prompt.media.empty()) {
+    MutexLock lock(mutex_);
+    const ScopeTable::Root* root = store_.scopes().find(scope);
+    number_media(root == nullptr ? kNoCell : root->cell, record);
+  }
+  return walk(scope, prompt, true, record, query);
+}
+
+Result<PinResult> Shared::pin(const Scope& scope, const Prompt& prompt, uint64_t ttl_ns) {
+  if (ttl_ns == 0) return Error(Errc::invalid_argument, "a pin needs a time to live");
+  Borrowed record(*this);
+  Query query;
+  STEMMA_TRY_VOID(find_path(scope, prompt, *record, query));
+  MutexLock lock(mutex_);
+  const uint64_t now = store_.now_ns();
+  store_.expire_pins(now);
+  PinResult result;
+  const ScopeTable::Root* root = store_.scopes().find(scope);
+  if (root == nullptr) return result;
+  const Path path = judge(root->cell, *record, query);
+  const uint32_t tokens = store_.cell_tokens();
+  const uint32_t whole = key::floor_to_unit(record->spans, path.whole * tokens) / tokens;
+  if (whole == 0) return result;
+  const uint64_t deadline = ttl_ns >= kNever - now ? kNever : now + ttl_ns;
+  STEMMA_TRY(result.id, store_.add_pin(path.cells[whole - 1], whole, deadline));
+  result.pinned_tokens = whole * tokens;
+  return result;
+}
+
+Result<void> Shared::unpin(PinId id) {
+  MutexLock lock(mutex_);
+  store_.expire_pins(store_.now_ns());
+  if (!store_.end_pin(id)) return Error(Errc::stale, "no such pin: it has expired or was ended");
+  return {};
+}
+
+void Shared::end_session(SessionId session) {
+  MutexLock lock(mutex_);
+  store_.end_session(session);
+}
+
+Result<void> Shared::set_quota(TenantId tenant, uint64_t bytes) {
+  MutexLock lock(mutex_);
+  Tenant* found = store_.find_tenant(tenant);
+  if (found == nullptr) {
+    return Error(Errc::invalid_argument, "this tenant was not given a quota at creation",
+                 static_cast<uint32_t>(tenant));
+  }
+  found->quota_bytes = bytes;
+  return {};
+}
+
+uint64_t Shared::tenant_bytes(TenantId tenant) {
+  MutexLock lock(mutex_);
+  const Tenant* found = store_.find_tenant(tenant);
+  return found == nullptr ? 0 : found->used_bytes;
+}
+
+// ---- Forgetting --------------------------------------------------------------------------------
+
+Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint32_t keep) {
+  Borrowed record(*this);
+  Query query;
+  STEMMA_TRY_VOID(find_path(scope, prompt, *record, query));
+  MutexLock lock(mutex_);
+  const ScopeTable::Root* root = store_.scopes().find(scope);
+  if (root == nullptr) return uint32_t{0};
+  const CellIndex root_cell = root->cell;
+  const uint32_t tenant_index = root->tenant_index;
+  const Path path = judge(root_cell, *record, query);
+  const uint32_t tokens = store_.cell_tokens();
+  const uint32_t boundary = keep / tokens;
+  if (boundary > path.whole || uint64_t{boundary} * tokens >= query.words.size()) {
+    return uint32_t{0};
+  }
+  tree::PrefixTree& tree = store_.tree();
+  const CellIndex end = path.ending(boundary);
+  std::span<const uint32_t> rest = query.words.subspan(uint64_t{boundary} * tokens);
+  rest = rest.first(std::min<size_t>(rest.size(), tokens));
+  std::vector<CellIndex> children;
+  tree.children(end, children);
+  // Everything below `end` that goes on like the prompt, for as long as both have words.
+  uint32_t gone = 0;
+  store_.hold(end, boundary, tenant_index);
+  for (CellIndex child : children) {
+    const auto shared = std::min(tree.word_count(child), static_cast<uint32_t>(rest.size()));
+    if (tree::common_words(tree.words(child), rest.data(), shared) == shared) {
+      gone += store_.cut(child, tenant_index);
+    }
+  }
+  LeaseRecord nobody;
+  nobody.tenant_index = tenant_index;
+  if (gone == 0) {
+    store_.undo_hold(end, boundary, tenant_index);
+  } else {
+    store_.let_go(end, boundary, nobody);
+  }
+  return gone;
+}
+
+uint32_t Shared::drop_scope(const Scope& scope) {
+  MutexLock lock(mutex_);
+  const ScopeTable::Root* root = store_.scopes().find(scope);
+  return root == nullptr ? 0 : store_.drop_root(root->cell);
+}
+
+Result<void> Shared::reset(OnBusy on_busy) {
+  poll();
+  MutexLock lock(mutex_);
+  if (!store_.live().empty() && on_busy == OnBusy::refuse) {
+    return Error(Errc::busy, "leases are alive",
+                 static_cast<uint32_t>(store_.live().size()));
+  }
+  store_.drop_all();
+  store_.events().cleared();
+  return {};
+}
+
+uint32_t Shared::evict(uint32_t blocks) {
+  MutexLock lock(mutex_);
+  return store_.evict_blocks(blocks);
+}
+
+// ---- Watching ----------------------------------------------------------------------------------
+
+Stats Shared::stats() {
+  Stats stats;
+  MutexLock lock(mutex_);
+  store_.expire_pins(store_.now_ns());
+  store_.fill_stats(stats);
+  {
+    MutexLock records(records_mutex_);
+    for (const auto& record : records_) {
+      stats.index_bytes += sizeof(LeaseRecord) + record->cells.capacity() * sizeof(uint32_t) +
+                           record->words.capacity() * sizeof(uint32_t) +
+                           record->keys.capacity() * sizeof(ContentKey) +
+                           record->query.capacity() * sizeof(uint32_t);
+    }
+  }
+  return stats;
+}
+
+Result<std::vector<uint32_t>> Shared::branch_points(const Scope& scope, const Prompt& prompt) {
+  Borrowed record(*this);
+  Query query;
+  STEMMA_TRY_VOID(find_path(scope, prompt, *record, query));
+  std::vector<uint32_t> depths;
+  MutexLock lock(mutex_);
+  const ScopeTable::Root* root = store_.scopes().find(scope);
+  if (root == nullptr) return depths;
+  const Path path = judge(root->cell, *record, query);
+  const uint32_t tokens = store_.cell_tokens();
+  for (uint32_t i = 0; i <= path.whole; ++i) {
+    std::span<const uint32_t> rest = query.words.subspan(uint64_t{i} * tokens);
+    rest = rest.first(std::min<size_t>(rest.size(), tokens));
+    store_.tree().branch_words(path.ending(i), rest, i * tokens, depths);
+  }
+  return depths;
+}
+
+uint64_t Shared::events(uint64_t from, uint32_t limit, std::vector<Event>& out) {
+  MutexLock lock(mutex_);
+  return store_.events().copy(from, limit, out);
+}
+
+EventDump Shared::event_dump() {
+  EventDump dump;
+  MutexLock lock(mutex_);
+  dump.next_sequence = store_.events().next_sequence();
+  if (!store_.keyed()) return dump;
+  const tree::PrefixTree& tree = store_.tree();
+  const uint32_t tokens = store_.cell_tokens();
+  std::vector<CellIndex> cells;
+  for (const ScopeTable::Root& root : store_.scopes().roots()) {
+    if (root.cell == kNoCell || root.hidden) continue;
+    cells.clear();
+    tree.descendants(root.cell, cells);
+    // Each run of only children is one event.
+    for (CellIndex cell : cells) {
+      const CellIndex parent = tree.parent(cell);
+      if (parent != root.cell && !tree.branches(parent)) continue;
+      Event event;
+      event.parent = tree.key(parent);
+      event.block_tokens = tokens;
+      for (CellIndex next = cell;;) {
+        event.keys.push_back(tree.key(next));
+        event.words.insert(event.words.end(), tree.words(next),
+                           tree.words(next) + tree.word_count(next));
+        std::vector<CellIndex> below;
+        if (tree.branches(next) || !tree.has_child(next)) break;
+        tree.children(next, below);
+        next = below.front();
+      }
+      dump.events.push_back(std::move(event));
+    }
+  }
+  return dump;
+}
+
+void Shared::check_invariants() {
+  MutexLock lock(mutex_);
+  store_.check_invariants();
+}
+
+}  // namespace stemma::cache

@@ -1,0 +1,114 @@
+#include "cache/group.h"
+
+#include "base/check.h"
+
+namespace stemma::cache {
+
+bool Group::create(const GroupOptions& options, uint32_t cell_tokens, bool numbers_cells,
+                   uint32_t total_cells) {
+  options_ = options;
+  numbers_cells_ = numbers_cells;
+  ratio_ = paged() ? options.block_tokens / cell_tokens : 1;
+  if (numbers_cells) return true;
+  if (!pool_.create(options.capacity_blocks) || !homes_.reserve(options.capacity_blocks)) {
+    return false;
+  }
+  home_growth_ = base::Growth(0, options.capacity_blocks);
+  if (paged()) {
+    if (!entries_.reserve(total_cells)) return false;
+    growth_ = base::Growth(0, total_cells);
+  }
+  return !loose() || lists_.create(options.capacity_blocks, 2);
+}
+
+tree::GroupReach Group::reach() const noexcept {
+  tree::GroupReach reach;
+  reach.kind = full() ? tree::Reach::full : window() ? tree::Reach::window : tree::Reach::recurrent;
+  reach.block_tokens = options_.block_tokens;
+  reach.window_tokens = options_.window_tokens;
+  reach.sink_tokens = options_.sink_tokens;
+  return reach;
+}
+
+uint32_t Group::at(CellIndex cell) const noexcept {
+  if (numbers_cells_) return cell;
+  if (recurrent()) {
+    const auto it = slots_.find(cell);
+    return it == slots_.end() ? kNoPage : it->second;
+  }
+  const uint32_t entry = base::load_relaxed(entries_[cell]);
+  return entry == 0 ? kNoPage : entry - 1;
+}
+
+bool Group::ensure(CellIndex cell) {
+  if (numbers_cells_ || !paged() || growth_.covers(cell)) return true;
+  const size_t end = growth_.next(cell);
+  if (!entries_.commit(growth_.committed(), end)) return false;
+  growth_.advance(end);
+  return true;
+}
+
+void Group::enter(CellIndex cell, uint32_t page) {
+  if (recurrent()) {
+    slots_[cell] = page;
+  } else {
+    base::store_relaxed(entries_[cell], page + 1);
+  }
+}
+
+void Group::erase(CellIndex cell) {
+  if (recurrent()) {
+    slots_.erase(cell);
+  } else {
+    base::store_relaxed(entries_[cell], 0U);
+  }
+}
+
+void Group::set_home(uint32_t page, CellIndex cell) {
+  if (!home_growth_.covers(page)) {
+    const size_t end = home_growth_.next(page);
+    STEMMA_CHECK(homes_.commit(home_growth_.committed(), end));
+    home_growth_.advance(end);
+  }
+  homes_[page] = cell;
+}
+
+void Group::wait(uint32_t page, List list) {
+  STEMMA_CHECK(lists_.ensure(page));
+  if (lists_.linked(page)) {
+    lists_.unlink(page);
+  } else {
+    ++waiting_;
+  }
+  lists_.push_back(list, page);
+}
+
+void Group::stop_waiting(uint32_t page) {
+  if (!lists_.linked(page)) return;
+  lists_.unlink(page);
+  --waiting_;
+}
+
+uint32_t Group::next_to_go() const noexcept {
+  uint32_t page = lists_.front(kPassed);
+  if (page == base::IndexLists::kNone) page = lists_.front(kRecent);
+  return page == base::IndexLists::kNone ? kNoPage : page;
+}
+
+uint64_t Group::bytes() const noexcept {
+  return pool_.bytes() + entries_.bytes() + homes_.bytes() + lists_.bytes() +
+         slots_.size() * 32 + slots_.bucket_count() * sizeof(void*);
+}
+
+void Group::check_invariants() const {
+  if (numbers_cells_) return;
+  pool_.check_invariants();
+  if (!loose()) return;
+  STEMMA_CHECK(lists_.check_invariants() == waiting_);
+  for (uint32_t page = 0; page < lists_.ensured(); ++page) {
+    if (!lists_.linked(page)) continue;
+    STEMMA_CHECK(pool_.is_cached(page) && pool_.pins(page) == 0 && at(homes_[page]) == page);
+  }
+}
+
+}  // namespace stemma::cache

@@ -1,0 +1,569 @@
+// What a lease can do while it lives, and how it ends.
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "base/check.h"
+#include "cache/shared.h"
+#include "key/content_key.h"
+
+namespace stemma::cache {
+
+using base::MutexLock;
+
+// ---- Copies ------------------------------------------------------------------------------------
+
+void Shared::release_sources(LeaseRecord& lease) {
+  for (const CopySource& source : lease.sources) {
+    if (source.page != kPageMask) store_.unpin_page(source.group, source.page, Group::kRecent);
+    if (source.cell == kNoCell) continue;
+    if (source.depth_cells != 0) {
+      store_.let_go(source.cell, source.depth_cells, lease);
+    } else {
+      store_.unpin_draft_cell(source.cell);
+    }
+  }
+  lease.sources.clear();
+  lease.copies.clear();
+}
+
+Result<void> Shared::copies_done(LeaseRecord& lease) {
+  if (lease.copies.empty()) return Error(Errc::wrong_state, "no copies are pending");
+  MutexLock lock(mutex_);
+  release_sources(lease);
+  return {};
+}
+
+Result<void> Shared::copies_failed(LeaseRecord& lease) {
+  if (lease.copies.empty()) return Error(Errc::wrong_state, "no copies are pending");
+  MutexLock lock(mutex_);
+  const Path path = own_path(lease);
+  const bool state_lost = std::any_of(lease.copies.begin(), lease.copies.end(),
+                                      [](const BlockCopy& c) { return c.target == kNoBlock; });
+  uint32_t n = 0;
+  if (!state_lost) {
+    const uint32_t limit = std::min(lease.committed, lease.published * store_.cell_tokens());
+    n = tree::largest_servable(store_.reaches(), limit, false, Present(store_, path, lease.spans)).n;
+    // A recurrent checkpoint further back would have to be loaded, which just failed for others.
+    for (const tree::GroupReach& reach : store_.reaches()) {
+      if (reach.kind == tree::Reach::recurrent) n = 0;
+    }
+  }
+  STEMMA_TRY_VOID(step_back(lease, n, lease.length, capacity(lease)));
+  lease.reused = lease.committed = n;
+  Report& report = lease.report;
+  report.reused_tokens = n;
+  report.copied_tokens = 0;
+  report.reason = MissReason::gave_up;
+  report.to_compute_tokens = report.prompt_tokens - std::min(n, report.prompt_tokens);
+  report.outcome = n == 0 ? Outcome::miss : Outcome::partial_hit;
+  find_media_to_process(lease);
+  return {};
+}
+
+Result<void> Shared::run_copies(LeaseRecord& lease) {
+  if (options_.block_io == nullptr) {
+    return Error(Errc::unsupported, "Options::block_io was not given");
+  }
+  if (lease.copies.empty()) return {};
+  struct Wait {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<Result<void>> outcome;
+  } wait;
+  options_.block_io->copy(
+      lease.copies,
+      [](void* user, Result<void> outcome) {
+        auto* w = static_cast<Wait*>(user);
+        const std::lock_guard lock(w->mutex);
+        w->outcome.emplace(outcome);
+        w->changed.notify_one();
+      },
+      &wait);
+  {
+    std::unique_lock lock(wait.mutex);
+    wait.changed.wait(lock, [&] { return wait.outcome.has_value(); });
+  }
+  if (*wait.outcome) return copies_done(lease);
+  STEMMA_TRY_VOID(copies_failed(lease));
+  return Error(Errc::copy_failed, "the copy failed; the lease stepped back", lease.reused);
+}
+
+Result<void> Shared::shrink_to(LeaseRecord& lease, uint32_t n) {
+  if (n > lease.reused) return Error(Errc::out_of_range, "more than was reused", lease.reused);
+  if (lease.committed != lease.reused) {
+    return Error(Errc::wrong_state, "positions beyond the reused ones are committed already",
+                 lease.committed);
+  }
+  if (n == lease.reused) return {};
+  MutexLock lock(mutex_);
+  n = key::floor_to_unit(lease.spans, n);
+  if (!shorten_copies(lease, n)) {
+    const Path path = own_path(lease);
+    const uint32_t limit = std::min(n, lease.published * store_.cell_tokens());
+    n = tree::largest_servable(store_.reaches(), limit, true, Present(store_, path, lease.spans)).n;
+    STEMMA_TRY_VOID(step_back(lease, n, lease.length, capacity(lease)));
+  }
+  lease.reused = lease.committed = n;
+  lease.logits.reset();
+  Report& report = lease.report;
+  report.reused_tokens = n;
+  report.copied_tokens = 0;
+  for (const BlockCopy& copy : lease.copies) {
+    if (copy.target != kNoBlock) report.copied_tokens = std::max(report.copied_tokens, copy.tokens);
+  }
+  report.to_compute_tokens = report.prompt_tokens - n;
+  report.outcome = n == 0 ? Outcome::miss : Outcome::partial_hit;
+  report.reason = MissReason::gave_up;
+  find_media_to_process(lease);
+  return {};
+}
+
+bool Shared::shorten_copies(LeaseRecord& lease, uint32_t n) {
+  // Between the shared cells and what was reused lies only a copied part-block, done or pending:
+  // fewer of its positions count. (A recurrent state is right at one depth only.)
+  if (n <= lease.published * store_.cell_tokens()) return false;
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    const Group& group = store_.group(g);
+    if (group.recurrent()) return false;
+    if (!group.window() || n <= group.options().window_tokens) continue;
+    const uint32_t low = (n - group.options().window_tokens) / group.options().block_tokens;
+    if (low < lease.pages[g].size() && lease.pages[g][low] == kPageMask) return false;
+  }
+  for (BlockCopy& copy : lease.copies) {
+    copy.tokens = n % store_.group(copy.group).options().block_tokens;
+  }
+  return true;
+}
+
+// ---- Growing -----------------------------------------------------------------------------------
+
+Need Shared::growth(const LeaseRecord& lease, uint32_t capacity) const {
+  Need need;
+  const uint32_t tokens = view_.cell_tokens();
+  const uint32_t cells = (capacity - 1) / tokens + 1;
+  if (cells > lease.cell_count) need.cells = cells - lease.cell_count;
+  for (GroupIndex g = 0; g < view_.group_count(); ++g) {
+    const Group& group = view_.group(g);
+    if (group.recurrent()) continue;
+    if (group.numbers_cells()) {
+      need.blocks[g] = need.cells;
+      continue;
+    }
+    const uint32_t blocks = (capacity - 1) / group.options().block_tokens + 1;
+    const auto have = static_cast<uint32_t>(lease.pages[g].size());
+    if (blocks > have) need.blocks[g] = blocks - have;
+  }
+  if (view_.numbered()) need.cells = 0;
+  return need;
+}
+
+void Shared::draft_up_to(LeaseRecord& lease, uint32_t capacity) {
+  const uint32_t tokens = store_.cell_tokens();
+  const uint32_t cells = (capacity - 1) / tokens + 1;
+  if (lease.cells.size() < cells) lease.cells.resize(cells);
+  while (lease.cell_count < cells) {
+    lease.cells[lease.cell_count++] = store_.draft_cell(lease.tenant_index) | kOwn;
+  }
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    const Group& group = store_.group(g);
+    if (group.recurrent() || group.numbers_cells()) continue;
+    const uint32_t blocks = (capacity - 1) / group.options().block_tokens + 1;
+    while (lease.pages[g].size() < blocks) {
+      lease.pages[g].push_back(store_.draft(g, lease.tenant_index) | kOwn);
+    }
+  }
+}
+
+Result<void> Shared::grow(LeaseRecord& lease, uint32_t positions) {
+  if (positions <= capacity(lease)) return {};
+  const Need need = growth(lease, positions);
+  for (bool polled = false;; polled = true) {
+    {
+      MutexLock lock(mutex_);
+      const Result<void> room = store_.make_room(need, lease.tenant_index);
+      if (room) {
+        draft_up_to(lease, positions);
+        return {};
+      }
+      if (polled || fenced_count_.load(std::memory_order_relaxed) == 0) return room.error();
+    }
+    poll();
+  }
+}
+
+Result<void> Shared::reserve(LeaseRecord& lease, uint32_t positions) {
+  if (positions > key::kMaxPromptPositions) {
+    return Error(Errc::out_of_range, "more than 2^31 - 1 positions", positions);
+  }
+  return grow(lease, positions);
+}
+
+Result<void> Shared::extend(LeaseRecord& lease, std::span<const Token> tokens) {
+  if (tokens.size() > key::kMaxPromptPositions - lease.length) {
+    return Error(Errc::out_of_range, "the lease would be longer than 2^31 - 1 positions");
+  }
+  if (const auto bad = key::first_bad_token(tokens)) {
+    return Error(Errc::invalid_argument, "not a token (2^31 or more) at this position", *bad);
+  }
+  const uint32_t length = lease.length + static_cast<uint32_t>(tokens.size());
+  STEMMA_TRY_VOID(grow(lease, length));
+  lease.words.insert(lease.words.end(), tokens.begin(), tokens.end());
+  lease.length = length;
+  return {};
+}
+
+// ---- Committing --------------------------------------------------------------------------------
+
+void Shared::count(LeaseRecord& lease) {
+  if (lease.counted) return;
+  lease.counted = true;
+  store_.counters().count(lease.report, store_.now_ns());
+}
+
+void Shared::chain_keys(LeaseRecord& lease, uint32_t first_cell, uint32_t cells) {
+  const uint32_t tokens = view_.cell_tokens();
+  lease.keys.resize(cells);
+  const std::span<const uint32_t> words =
+      lease.words_of(first_cell * tokens, (first_cell + cells) * tokens);
+  // The tip is held, so its key does not change under us.
+  const ContentKey parent = view_.tree().key(lease.tip);
+  if (lease.spans.empty()) {
+    key::chain_keys(parent, words, tokens, lease.keys);
+    return;
+  }
+  std::vector<key::MediaRun> room(tokens);
+  const ContentKey* last = &parent;
+  for (uint32_t i = 0; i < cells; ++i) {
+    const auto runs = key::media_runs(lease.spans, (first_cell + i) * tokens, tokens, room);
+    lease.keys[i] = key::block_key(*last, words.subspan(uint64_t{i} * tokens, tokens), runs);
+    last = &lease.keys[i];
+  }
+}
+
+Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
+  if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
+  if (n > lease.length) return Error(Errc::out_of_range, "beyond the lease's words", n);
+  if (n > capacity(lease)) return Error(Errc::out_of_range, "beyond the drafted room", n);
+  if (n < lease.committed) return Error(Errc::out_of_range, "below what is committed; rewind() first", n);
+  const uint32_t tokens = view_.cell_tokens();
+  Commit result;
+  result.committed = n;
+  const uint32_t whole = lease.write ? key::floor_to_unit(lease.spans, n) / tokens : lease.published;
+  const uint32_t first = lease.published;
+  const uint32_t fresh = whole > first ? whole - first : 0;
+  if (fresh != 0 && view_.keyed()) chain_keys(lease, first, fresh);
+
+  MutexLock lock(mutex_);
+  tree::PrefixTree& tree = store_.tree();
+  CellIndex tip = lease.tip;
+  // The cells up to kHintDistance levels above the next one, by level.
+  std::array<CellIndex, tree::kHintDistance> above;
+  above.fill(tree.sentinel());
+  CellIndex cell_above = tip;
+  for (uint32_t i = 0; i < tree::kHintDistance && i < first && fresh != 0; ++i) {
+    above[(first - 1 - i) % tree::kHintDistance] = cell_above;
+    cell_above = tree.parent(cell_above);
+  }
+  for (uint32_t i = first; i < first + fresh; ++i) {
+    const std::span<const uint32_t> words = lease.words_of(i * tokens, (i + 1) * tokens);
+    const bool only_child = !tree.has_child(tip);
+    CellIndex cell = only_child ? kNoCell : tree.find_child(tip, words);
+    if (cell == kNoCell) {
+      cell = lease.cells[i] & kPageMask;
+      lease.cells[i] = cell;
+      store_.publish_cell(cell, tip, above[i % tree::kHintDistance], words,
+                          view_.keyed() ? &lease.keys[i - first] : nullptr, lease.tenant_index);
+      if (!only_child) store_.absorb_tails(cell, lease.tenant_index);
+      ++result.published;
+    } else {
+      ++result.duplicates;
+      ++store_.tally.duplicates;
+      if (!store_.numbered()) {
+        // Only the cell is given up; the lease's blocks of the groups stay its own.
+        store_.discard_cell(lease.cells[i] & kPageMask, lease.tenant_index);
+        lease.cells[i] = cell;
+      }
+    }
+    above[i % tree::kHintDistance] = cell;
+    tip = cell;
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      const Group& group = store_.group(g);
+      if (group.numbers_cells() || group.recurrent() || (i + 1) % group.ratio() != 0) continue;
+      uint32_t& entry = lease.pages[g][i / group.ratio()];
+      // A hole in somebody else's cell is filled by ours; where there is a block, ours stays ours.
+      if ((entry & kOwn) == 0 || group.at(cell) != kNoPage) continue;
+      const uint32_t page = entry & kPageMask;
+      store_.attach_page(g, cell, page, group.ratio(), lease.tenant_index);
+      entry = page;
+      if (group.loose()) {
+        store_.pin_page(g, page);
+        entry |= kPinned;
+      }
+    }
+  }
+  if (tip != lease.tip) store_.move_tip(lease, tip, first + fresh);
+  const uint64_t now = store_.now_ns();
+  if (fresh != 0) store_.counters().sample_birth(tree.births(), now);
+  store_.events().seal();
+  const uint32_t computed = n - std::min(n, std::max(lease.committed, lease.reused));
+  if (computed != 0) store_.counters().add_computed(computed, now);
+  lease.committed = n;
+  advance_windows(lease);
+  count(lease);
+  return result;
+}
+
+void Shared::advance_windows(LeaseRecord& lease) {
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    const Group& group = store_.group(g);
+    if (!group.window()) continue;
+    const GroupOptions& options = group.options();
+    if (lease.committed <= options.window_tokens) continue;
+    const uint32_t low = (lease.committed - options.window_tokens) / options.block_tokens;
+    const uint32_t sinks = (options.sink_tokens + options.block_tokens - 1) / options.block_tokens;
+    for (uint32_t j = lease.window_low[g]; j < low; ++j) {
+      uint32_t& entry = lease.pages[g][j];
+      if (j < sinks || entry == kPageMask) continue;
+      if ((entry & kOwn) != 0) {
+        store_.discard(g, entry & kPageMask, lease.tenant_index);
+      } else {
+        store_.unpin_page(g, entry & kPageMask, Group::kPassed);
+      }
+      entry = kPageMask;
+    }
+    lease.window_low[g] = std::max(lease.window_low[g], low);
+  }
+}
+
+uint32_t Shared::adopt_canonical(LeaseRecord& lease) {
+  MutexLock lock(mutex_);
+  const Path path = own_path(lease);
+  uint32_t given_up = 0;
+  if (store_.numbered()) {
+    for (uint32_t i = 0; i < lease.published; ++i) {
+      if ((lease.cells[i] & kOwn) == 0) continue;
+      store_.discard_cell(lease.cells[i] & kPageMask, lease.tenant_index);
+      lease.cells[i] = path.cells[i];
+      ++given_up;
+    }
+  }
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    const Group& group = store_.group(g);
+    if (group.numbers_cells() || group.recurrent()) continue;
+    for (uint32_t j = 0; j < lease.published / group.ratio(); ++j) {
+      uint32_t& entry = lease.pages[g][j];
+      if (entry == kPageMask || (entry & kOwn) == 0) continue;
+      const uint32_t page = group.at(path.cells[(j + 1) * group.ratio() - 1]);
+      if (page == kNoPage) continue;
+      store_.discard(g, entry & kPageMask, lease.tenant_index);
+      entry = page;
+      if (group.loose()) {
+        store_.pin_page(g, page);
+        entry |= kPinned;
+      }
+      if (!store_.numbered() || g == 0) ++given_up;
+    }
+  }
+  return given_up;
+}
+
+// ---- Fork and rewind ---------------------------------------------------------------------------
+
+Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
+  if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
+  LeaseRecord* child = acquire();
+  const uint32_t n = lease.committed;
+  const uint32_t tokens = view_.cell_tokens();
+  const uint32_t cells = (n + tokens - 1) / tokens;
+  for (bool polled = false;; polled = true) {
+    {
+      MutexLock lock(mutex_);
+      const Path path = own_path(lease);
+      // What is not findable is copied from the parent's own blocks.
+      Need need;
+      if (!store_.numbered()) need.cells = cells - lease.published;
+      struct Source {
+        GroupIndex group;
+        uint32_t block;
+      };
+      std::vector<Source> copies;
+      for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+        const Group& group = store_.group(g);
+        if (group.recurrent()) continue;
+        if (group.numbers_cells()) {
+          for (uint32_t i = lease.published; i < cells; ++i) copies.push_back({g, i});
+          need.blocks[g] = cells - lease.published;
+          continue;
+        }
+        const uint32_t block_tokens = group.options().block_tokens;
+        for (uint32_t j = 0; j < (n + block_tokens - 1) / block_tokens; ++j) {
+          const uint32_t entry = lease.pages[g][j];
+          if (entry == kPageMask || (entry & kOwn) == 0) continue;
+          const bool whole = (j + 1) * group.ratio() <= lease.published;
+          if (whole && group.at(path.cells[(j + 1) * group.ratio() - 1]) != kNoPage) continue;
+          copies.push_back({g, j});
+          ++need.blocks[g];
+        }
+      }
+      // The canonical blocks that the child will share must not be taken by making room.
+      store_.hold(lease.tip, lease.published, lease.tenant_index);
+      std::vector<CopySource> pins;
+      for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+        const Group& group = store_.group(g);
+        if (group.numbers_cells() || group.recurrent()) continue;
+        child->pages[g].clear();
+        for (uint32_t j = 0; j < (n + group.options().block_tokens - 1) / group.options().block_tokens;
+             ++j) {
+          const uint32_t entry = lease.pages[g][j];
+          uint32_t shared = kPageMask;
+          if (entry != kPageMask) {
+            const bool whole = (j + 1) * group.ratio() <= lease.published;
+            const uint32_t canonical =
+                whole ? group.at(path.cells[(j + 1) * group.ratio() - 1]) : kNoPage;
+            if ((entry & kOwn) == 0) {
+              shared = entry & kPageMask;
+            } else if (canonical != kNoPage) {
+              shared = canonical;
+            }
+          }
+          if (shared != kPageMask && group.loose()) {
+            store_.pin_page(g, shared);
+            pins.push_back({g, shared, kNoCell, 0});
+            shared |= kPinned;
+          }
+          child->pages[g].push_back(shared);
+        }
+      }
+      const Result<void> room = store_.make_room(need, lease.tenant_index);
+      if (room) {
+        child->root = lease.root;
+        child->tip = lease.tip;
+        child->published = lease.published;
+        child->tenant = lease.tenant;
+        child->tenant_index = lease.tenant_index;
+        child->write = lease.write;
+        child->length = child->committed = n;
+        child->reused = std::min(lease.reused, n);
+        child->words_begin = lease.words_begin;
+        child->words.assign(lease.words.begin(), lease.words.begin() + (n - lease.words_begin));
+        child->spans = lease.spans;
+        child->media_numbers = lease.media_numbers;
+        for (uint32_t number : child->media_numbers) store_.media().add_reference(number);
+        child->media_begin_end = lease.media_begin_end;
+        child->window_low = lease.window_low;
+        child->checkpoint.fill(kPageMask);
+        set_retain(*child, lease.retain);
+        child->ranges = lease.ranges;
+        child->report.prompt_tokens = child->report.matched_tokens = n;
+        child->report.reused_tokens = n;
+        child->report.outcome = Outcome::full_hit;
+        child->counted = true;  // A fork is no lookup.
+        child->reused = n;
+        if (child->cells.size() < cells) child->cells.resize(cells);
+        std::copy(path.cells, path.cells + lease.published, child->cells.begin());
+        for (uint32_t i = lease.published; i < cells; ++i) {
+          child->cells[i] = store_.draft_cell(lease.tenant_index) | kOwn;
+        }
+        child->cell_count = cells;
+        child->own_from = lease.published;
+        for (const Source& copy : copies) {
+          const Group& group = store_.group(copy.group);
+          const uint32_t block_tokens = group.options().block_tokens;
+          BlockCopy block;
+          block.group = copy.group;
+          block.tokens = std::min(block_tokens, n - copy.block * block_tokens);
+          CopySource source{copy.group, kPageMask, kNoCell, 0};
+          if (group.numbers_cells()) {
+            source.cell = lease.cells[copy.block] & kPageMask;
+            store_.pin_draft_cell(source.cell);
+            block.source = BlockId{source.cell};
+            block.target = BlockId{child->cells[copy.block] & kPageMask};
+          } else {
+            source.page = lease.pages[copy.group][copy.block] & kPageMask;
+            store_.pin_page(copy.group, source.page);
+            block.source = BlockId{source.page};
+            child->pages[copy.group][copy.block] =
+                store_.draft(copy.group, lease.tenant_index) | kOwn;
+            block.target = BlockId{child->pages[copy.group][copy.block] & kPageMask};
+          }
+          child->sources.push_back(source);
+          child->copies.push_back(block);
+          child->report.copied_tokens = std::max(child->report.copied_tokens, block.tokens);
+        }
+        ++store_.tally.forks;
+        store_.add_live(child);
+        find_media_to_process(*child);
+        return child;
+      }
+      for (const CopySource& pin : pins) store_.unpin_page(pin.group, pin.page, Group::kRecent);
+      store_.undo_hold(lease.tip, lease.published, lease.tenant_index);
+      if (polled || fenced_count_.load(std::memory_order_relaxed) == 0) {
+        recycle(child);
+        return room.error();
+      }
+    }
+    poll();
+  }
+}
+
+Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
+  if (n > lease.length) return Error(Errc::out_of_range, "beyond the lease's words", n);
+  if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
+  if (key::floor_to_unit(lease.spans, n) != n) {
+    return Error(Errc::out_of_range, "inside a media item", n);
+  }
+  const uint32_t tokens = view_.cell_tokens();
+  MutexLock lock(mutex_);
+  bool recurrent = false;
+  for (const tree::GroupReach& reach : store_.reaches()) {
+    recurrent = recurrent || reach.kind == tree::Reach::recurrent;
+  }
+  if (n < lease.published * tokens || (recurrent && n < lease.committed)) {
+    if (n > lease.published * tokens) {
+      return Error(Errc::out_of_range, "no checkpoint at this position", n);
+    }
+    STEMMA_TRY_VOID(step_back(lease, n, n, n));
+  } else {
+    // Inside the lease's own blocks: those emptied by it go back.
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      const Group& group = store_.group(g);
+      if (!group.window() || n >= lease.committed) continue;
+      const GroupOptions& options = group.options();
+      const uint32_t low = n > options.window_tokens ? (n - options.window_tokens) / options.block_tokens : 0;
+      for (uint32_t j = low; j < lease.window_low[g]; ++j) {
+        if (lease.pages[g][j] == kPageMask) {
+          return Error(Errc::out_of_range, "a window group can no longer serve this position", n);
+        }
+      }
+    }
+    const uint32_t cells = (n + tokens - 1) / tokens;
+    while (lease.cell_count > cells) {
+      store_.discard_cell(lease.cells[--lease.cell_count] & kPageMask, lease.tenant_index);
+    }
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      const Group& group = store_.group(g);
+      if (group.numbers_cells() || group.recurrent()) continue;
+      const uint32_t block_tokens = group.options().block_tokens;
+      while (lease.pages[g].size() > (n + block_tokens - 1) / block_tokens) {
+        const uint32_t entry = lease.pages[g].back();
+        if ((entry & kOwn) != 0 && entry != kPageMask) {
+          store_.discard(g, entry & kPageMask, lease.tenant_index);
+        } else if (entry != kPageMask && (entry & kPinned) != 0) {
+          store_.unpin_page(g, entry & kPageMask, Group::kRecent);
+        }
+        lease.pages[g].pop_back();
+      }
+    }
+    lease.words.resize(n - lease.words_begin);
+    lease.length = n;
+  }
+  lease.committed = std::min(lease.committed, n);
+  lease.reused = std::min(lease.reused, n);
+  while (!lease.spans.empty() && lease.spans.back().end > n) lease.spans.pop_back();
+  ++store_.tally.rewinds;
+  return {};
+}
+
+}  // namespace stemma::cache

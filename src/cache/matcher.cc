@@ -1,0 +1,159 @@
+#include "cache/matcher.h"
+
+#include <algorithm>
+
+namespace stemma::cache {
+
+uint32_t Present::valid_tokens(uint32_t g, uint32_t block) const {
+  const Group& group = store_.group(g);
+  const uint32_t tokens = store_.cell_tokens();
+  const uint32_t ratio = group.ratio();
+  const uint64_t first = uint64_t{block} * ratio;
+  const uint64_t known = uint64_t{path_.whole} + (path_.partial.cell != kNoCell ? 1 : 0);
+  if (first >= known) return 0;
+  // The deepest cell of the block on this path that has it tells how far it reaches.
+  for (uint64_t i = std::min(first + ratio, known); i-- > first;) {
+    const bool whole = i < path_.whole;
+    const CellIndex cell = whole ? path_.cells[i] : path_.partial.cell;
+    if (group.at(cell) == kNoPage) continue;
+    return static_cast<uint32_t>(i - first) * tokens + (whole ? tokens : path_.partial.words);
+  }
+  return 0;
+}
+
+uint32_t Present::whole_blocks(uint32_t g, uint32_t limit) const {
+  // A cell is only ever published with its blocks of all full groups, and goes with them.
+  return std::min(limit, path_.whole / store_.group(g).ratio());
+}
+
+uint32_t Present::checkpoint_at_most(uint32_t g, uint32_t depth) const {
+  const tree::PrefixTree& tree = store_.tree();
+  const Group& group = store_.group(g);
+  const uint32_t tokens = store_.cell_tokens();
+  std::vector<CellIndex> inner;
+  for (uint32_t boundary = std::min(depth / tokens, path_.whole);; --boundary) {
+    const CellIndex cell = path_.ending(boundary);
+    if (tree.is_anchored(cell)) {
+      const uint32_t begin = boundary * tokens;
+      const uint32_t end = std::min({depth, begin + tokens - 1, path_.words_begin +
+                                     static_cast<uint32_t>(path_.words.size())});
+      if (begin < end && begin >= path_.words_begin) {
+        inner.clear();
+        tree.inner_prefixes(cell, path_.words.subspan(begin - path_.words_begin, end - begin), inner);
+        uint32_t best = 0;
+        for (CellIndex c : inner) {
+          if (group.at(c) != kNoPage) best = std::max(best, tree.word_count(c));
+        }
+        if (best != 0) return begin + best;
+      }
+      if (boundary != 0 && group.at(cell) != kNoPage) return begin;
+    }
+    if (boundary == 0) return 0;
+  }
+}
+
+CellIndex anchor_cell(const Store& store, const Path& path, uint32_t depth) {
+  const uint32_t tokens = store.cell_tokens();
+  const uint32_t boundary = depth / tokens;
+  if (boundary > path.whole) return kNoCell;
+  const CellIndex cell = path.ending(boundary);
+  if (depth % tokens == 0) return cell;
+  return store.tree().find_inner(
+      cell, path.words.subspan(boundary * tokens - path.words_begin, depth % tokens));
+}
+
+uint32_t leave_units(std::span<const key::MediaSpan> spans, uint32_t length, uint32_t units) {
+  uint32_t at = length;
+  size_t next = spans.size();
+  while (units != 0 && at != 0) {
+    if (next != 0 && spans[next - 1].end == at) {
+      at = spans[--next].begin;
+      --units;
+      continue;
+    }
+    // Plain tokens down to the end of the item before, or as many as are asked for.
+    const uint32_t stop = next == 0 ? 0 : spans[next - 1].end;
+    const uint32_t step = std::min(units, at - stop);
+    at -= step;
+    units -= step;
+  }
+  return at;
+}
+
+void conclude(Report& report, uint32_t reusable) {
+  report.to_compute_tokens = report.prompt_tokens - report.reused_tokens;
+  if (report.reused_tokens == 0) {
+    report.outcome = Outcome::miss;
+    if (reusable == 0) report.reason = MissReason::too_short;
+    return;
+  }
+  if (report.reused_tokens >= reusable) {
+    report.outcome = Outcome::full_hit;
+    report.reason = MissReason::none;
+  } else {
+    report.outcome = Outcome::partial_hit;
+  }
+}
+
+Match find_match(Store& store, const Path& path, std::span<const key::MediaSpan> spans,
+                 uint32_t length, const LookupOptions& options, bool scope_known) {
+  Match match;
+  Report& report = match.report;
+  report.prompt_tokens = length;
+  const uint32_t tokens = store.cell_tokens();
+  const uint32_t found = std::min(path.tokens(tokens), length);
+  const uint32_t matched = key::floor_to_unit(spans, found);
+  report.matched_tokens = matched;
+  const Present present(store, path, spans);
+  const std::span<const tree::GroupReach> reaches = store.reaches();
+
+  if (options.want_logits && length != 0 && matched == length && options.at_most >= length) {
+    const CellIndex cell = anchor_cell(store, path, length);
+    if (cell != kNoCell && tree::servable(reaches, length, options.allow_copy, present)) {
+      if (Logits logits = store.find_logits(cell)) {
+        match.logits = std::move(logits);
+        match.n = length;
+        report.reused_tokens = length;
+        conclude(report, length);
+        return match;
+      }
+    }
+  }
+
+  const uint32_t reusable = leave_units(spans, length, std::max(options.evaluate_at_least, 1U));
+  const uint32_t limit = std::min({reusable, options.at_most, matched});
+  const tree::Serve serve =
+      tree::largest_servable(reaches, limit, options.allow_copy, present);
+  match.n = serve.n;
+  report.reused_tokens = serve.n;
+  if (serve.limited_by_group != tree::Serve::kNone) report.limiting_group = serve.limited_by_group;
+  if (serve.n_without_recurrent > serve.n) report.checkpoint_would_help_at = serve.n_without_recurrent;
+
+  // Why not more: the first thing that stood in the way, from the outside in.
+  if (serve.n < reusable) {
+    const uint32_t wanted = std::min(reusable, options.at_most);
+    if (!scope_known) {
+      report.reason = MissReason::unknown_scope;
+    } else if (serve.n < serve.n_without_recurrent) {
+      report.reason = MissReason::no_checkpoint;
+    } else if (!options.allow_copy && serve.n < limit &&
+               tree::largest_servable(reaches, limit, true, present).n > serve.n) {
+      report.reason = MissReason::no_copy;
+    } else if (serve.limited_by_group != tree::Serve::kNone) {
+      report.reason = MissReason::group_hole;
+    } else if (limit == options.at_most && options.at_most < std::min(reusable, matched)) {
+      report.reason = MissReason::at_most;
+    } else if (matched < found || key::floor_to_unit(spans, limit) < limit ||
+               (matched < wanted && std::any_of(spans.begin(), spans.end(), [&](const auto& span) {
+                  return span.begin == matched;
+                }))) {
+      report.reason = MissReason::media;
+    } else {
+      report.reason = MissReason::first_use;
+    }
+  }
+  conclude(report, reusable);
+  return match;
+}
+
+}  // namespace stemma::cache

@@ -1,0 +1,344 @@
+#include "cache/shared.h"
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include "base/check.h"
+#include "key/content_key.h"
+
+namespace stemma::cache {
+
+using base::MutexLock;
+
+Shared::Shared(const Options& options)
+    : options_(options), store_(options), view_(store_) {}
+
+Shared::~Shared() = default;
+
+bool Shared::create() {
+  MutexLock lock(mutex_);
+  return store_.create(options_);
+}
+
+// ---- Records -----------------------------------------------------------------------------------
+
+LeaseRecord* Shared::acquire() {
+  const size_t slot = std::hash<std::thread::id>()(std::this_thread::get_id()) % kSlots;
+  if (LeaseRecord* record = slots_[slot].record.exchange(nullptr, std::memory_order_acq_rel)) {
+    return record;
+  }
+  MutexLock lock(records_mutex_);
+  if (!free_records_.empty()) {
+    LeaseRecord* record = free_records_.back();
+    free_records_.pop_back();
+    return record;
+  }
+  records_.push_back(std::make_unique<LeaseRecord>());
+  free_records_.reserve(records_.size());
+  return records_.back().get();
+}
+
+void Shared::recycle(LeaseRecord* record) {
+  // Only what a later user would mistake for its own; vectors keep their memory.
+  record->root = record->tip = kNoCell;
+  record->tenant = kNoTenant;
+  record->tenant_index = record->published = record->cell_count = record->own_from = 0;
+  record->words.clear();
+  record->words_begin = record->length = record->reused = record->committed = 0;
+  record->spans.clear();
+  record->media_numbers.clear();
+  record->media_begin_end.clear();
+  record->media_to_process.clear();
+  record->logits.reset();
+  record->copies.clear();
+  record->sources.clear();
+  for (auto& pages : record->pages) pages.clear();
+  record->write = true;
+  record->counted = false;
+  record->publish_tail = true;
+  record->retain = {};
+  record->ranges.clear();
+  record->fence = nullptr;
+  record->report = {};
+  record->computed = 0;
+  const size_t slot = std::hash<std::thread::id>()(std::this_thread::get_id()) % kSlots;
+  LeaseRecord* expected = nullptr;
+  if (slots_[slot].record.compare_exchange_strong(expected, record, std::memory_order_acq_rel)) {
+    return;
+  }
+  MutexLock lock(records_mutex_);
+  free_records_.push_back(record);
+}
+
+// ---- Prompts -----------------------------------------------------------------------------------
+
+Result<void> Shared::read_prompt(const Prompt& prompt, LeaseRecord& record, Query& query) {
+  query.births = view_.tree().births();
+  if (prompt.tokens.size() > key::kMaxPromptPositions) {
+    return Error(Errc::invalid_argument, "the prompt is longer than 2^31 - 1 positions");
+  }
+  if (prompt.media.empty()) {
+    query.words = prompt.tokens;
+    return {};
+  }
+  STEMMA_TRY_VOID(key::find_media_spans(prompt, record.spans));
+  if (!key::all_tokens_valid(prompt.tokens)) {
+    if (const auto bad = key::first_bad_token(prompt.tokens, record.spans)) {
+      return Error(Errc::invalid_argument, "not a token (2^31 or more) at this position", *bad);
+    }
+  }
+  record.query.assign(prompt.tokens.begin(), prompt.tokens.end());
+  query.words = record.query;
+  for (const MediaItem& item : prompt.media) {
+    record.media_begin_end.push_back(item.offset);
+    record.media_begin_end.push_back(item.offset + item.length);
+  }
+  return {};
+}
+
+void Shared::number_media(CellIndex root, LeaseRecord& record) {
+  for (const key::MediaSpan& span : record.spans) {
+    const auto number = store_.media().find(root, span.identity);
+    // The highest number is never given out, so its word is in no cell.
+    const uint32_t word =
+        number ? key::media_word(*number) : key::media_word(key::kMediaNumberLimit - 1);
+    std::fill(record.query.begin() + span.begin, record.query.begin() + span.end, word);
+  }
+}
+
+Result<void> Shared::intern_media(CellIndex root, LeaseRecord& record) {
+  for (const key::MediaSpan& span : record.spans) {
+    Result<uint32_t> number = store_.media().intern(root, span.identity);
+    if (!number) {
+      for (uint32_t held : record.media_numbers) store_.media().drop_reference(held);
+      record.media_numbers.clear();
+      return number.error();
+    }
+    record.media_numbers.push_back(*number);
+    std::fill(record.query.begin() + span.begin, record.query.begin() + span.end,
+              key::media_word(*number));
+  }
+  return {};
+}
+
+Result<void> Shared::walk(const Scope& scope, const Prompt& prompt, bool read, LeaseRecord& record,
+                          Query& query) {
+  query.root_guess = read ? view_.scopes().guess(scope) : kNoCell;
+  if (query.root_guess != kNoCell) {
+    const auto cells = static_cast<uint32_t>(query.words.size() / view_.cell_tokens());
+    if (record.cells.size() < cells) record.cells.resize(cells);
+    query.walk =
+        view_.tree().walk(query.root_guess, query.words.data(), cells, record.cells.data());
+  }
+  if (!prompt.media.empty()) return {};
+  // Matched words are in the tree, where every word of 2^31 or more is a media item: none of the
+  // query's may be. What was not matched is looked at here.
+  const auto seen = uint64_t{query.walk.cells} * view_.cell_tokens();
+  if (key::is_token_word(query.walk.word_bits) &&
+      key::all_tokens_valid(prompt.tokens.subspan(seen))) {
+    return {};
+  }
+  return Error(Errc::invalid_argument, "not a token (2^31 or more) at this position",
+               key::first_bad_token(prompt.tokens).value_or(0));
+}
+
+Path Shared::judge(CellIndex root, LeaseRecord& record, const Query& query) {
+  tree::PrefixTree& tree = store_.tree();
+  const uint32_t tokens = store_.cell_tokens();
+  const auto cells = static_cast<uint32_t>(query.words.size() / tokens);
+  if (record.cells.size() < cells) record.cells.resize(cells);
+  Path path;
+  path.root = root;
+  path.words = query.words;
+  if (root == query.root_guess) {
+    path.whole = tree.valid_prefix(root, record.cells.data(), query.walk.cells, query.births);
+    if (path.whole != query.walk.cells) ++store_.tally.stale_walks;
+    if (query.walk.fallbacks > 2 * tree::kHintDistance && path.whole > 2 * tree::kHintDistance) {
+      ++store_.tally.hint_repairs;
+      tree.repair_hints(record.cells.data(), path.whole);
+    }
+  }
+  // A walk beside a writer may stop too early: go on from the last cell that was really there.
+  CellIndex current = path.whole == 0 ? root : record.cells[path.whole - 1];
+  while (path.whole < cells) {
+    const CellIndex child =
+        tree.find_child(current, query.words.subspan(uint64_t{path.whole} * tokens, tokens));
+    if (child == kNoCell) break;
+    record.cells[path.whole++] = child;
+    current = child;
+  }
+  path.cells = record.cells.data();
+  const std::span<const uint32_t> rest = query.words.subspan(uint64_t{path.whole} * tokens);
+  if (!rest.empty()) {
+    path.partial = tree.best_child(current, rest.first(std::min<size_t>(rest.size(), tokens)));
+  }
+  return path;
+}
+
+// ---- Lookup ------------------------------------------------------------------------------------
+
+Result<Report> Shared::lookup(const Scope& scope, const Prompt& prompt,
+                              const LookupOptions& options) {
+  Borrowed record(*this);
+  Query query;
+  STEMMA_TRY_VOID(read_prompt(prompt, *record, query));
+  const bool read = options.read && options_.enabled;
+  if (read && !prompt.media.empty()) {
+    MutexLock lock(mutex_);
+    const ScopeTable::Root* root = store_.scopes().find(scope);
+    number_media(root == nullptr ? kNoCell : root->cell, *record);
+  }
+  STEMMA_TRY_VOID(walk(scope, prompt, read, *record, query));
+  Report report;
+  report.prompt_tokens = static_cast<uint32_t>(prompt.tokens.size());
+  if (!read) {
+    report.outcome = Outcome::bypassed;
+    report.reason = MissReason::read_off;
+    report.to_compute_tokens = report.prompt_tokens;
+    return report;
+  }
+  MutexLock lock(mutex_);
+  const ScopeTable::Root* root = store_.scopes().find(scope);
+  if (root == nullptr) {
+    Path nothing;
+    return find_match(store_, nothing, record->spans, report.prompt_tokens, options, false).report;
+  }
+  const Path path = judge(root->cell, *record, query);
+  report = find_match(store_, path, record->spans, report.prompt_tokens, options, true).report;
+  for (const tree::GroupReach& reach : store_.reaches()) {
+    if (reach.kind != tree::Reach::recurrent) {
+      report.copied_tokens = std::max(report.copied_tokens, report.reused_tokens % reach.block_tokens);
+    }
+  }
+  return report;
+}
+
+// ---- Lease -------------------------------------------------------------------------------------
+
+Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
+                                   const LeaseOptions& options) {
+  STEMMA_TRY_VOID(check_retain(options.retain));
+  Borrowed record(*this);
+  Query query;
+  STEMMA_TRY_VOID(read_prompt(prompt, *record, query));
+  const bool read = options.lookup.read && options_.enabled;
+  set_retain(*record, options.retain);
+  record->tenant = options.tenant;
+  record->write = options.lookup.write && options_.enabled;
+  record->length = static_cast<uint32_t>(prompt.tokens.size());
+  record->checkpoint.fill(kPageMask);
+
+  if (!prompt.media.empty()) {
+    // Its items must have numbers before its words can be compared.
+    MutexLock lock(mutex_);
+    STEMMA_TRY_VOID(enter(scope, *record));
+    Result<void> interned = intern_media(record->root, *record);
+    if (!interned) {
+      leave(*record);
+      return interned.error();
+    }
+  }
+  if (Result<void> walked = walk(scope, prompt, read, *record, query); !walked) {
+    MutexLock lock(mutex_);
+    if (record->root != kNoCell) leave(*record);
+    return walked.error();
+  }
+  for (bool polled = false;; polled = true) {
+    {
+      MutexLock lock(mutex_);
+      if (record->root == kNoCell) STEMMA_TRY_VOID(enter(scope, *record));
+      Result<void> outcome = begin(*record, query, options, read);
+      if (outcome) return record.keep();
+      if (polled || fenced_count_.load(std::memory_order_relaxed) == 0) {
+        leave(*record);
+        Report& report = record->report;
+        report.prompt_tokens = report.to_compute_tokens = record->length;
+        report.outcome = Outcome::refused;
+        report.reason = MissReason::no_room;
+        store_.counters().count(report, store_.now_ns());
+        return outcome.error();
+      }
+    }
+    poll();
+  }
+}
+
+Result<void> Shared::enter(const Scope& scope, LeaseRecord& record) {
+  STEMMA_TRY(const ScopeTable::Root* root, store_.open_root(scope, record.tenant));
+  record.root = record.tip = root->cell;
+  record.tenant_index = root->tenant_index;
+  store_.hold(record.root, 0, record.tenant_index);
+  return {};
+}
+
+void Shared::leave(LeaseRecord& record) {
+  for (uint32_t number : record.media_numbers) store_.media().drop_reference(number);
+  record.media_numbers.clear();
+  store_.undo_hold(record.root, 0, record.tenant_index);
+  record.root = kNoCell;
+}
+
+Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseOptions& options,
+                           bool read) {
+  const bool scope_known = store_.tree().has_child(record.root);
+  Stand stand;
+  Match match;
+  if (read) {
+    stand.path = judge(record.root, record, query);
+    match = find_match(store_, stand.path, record.spans, record.length, options.lookup, scope_known);
+  } else {
+    stand.path.root = record.root;
+    stand.path.words = query.words;
+    match.report.prompt_tokens = match.report.to_compute_tokens = record.length;
+    match.report.outcome = Outcome::bypassed;
+    match.report.reason = MissReason::read_off;
+  }
+  stand.n = match.n;
+  stand.capacity = std::max(std::min(options.draft_tokens, record.length), stand.n);
+  STEMMA_TRY_VOID(take_stand(record, stand));
+  record.words_begin = record.published * store_.cell_tokens();
+  record.words.assign(query.words.begin() + record.words_begin, query.words.end());
+  record.reused = record.committed = stand.n;
+  record.report = match.report;
+  for (const BlockCopy& copy : record.copies) {
+    if (copy.target == kNoBlock) continue;
+    record.report.copied_tokens = std::max(record.report.copied_tokens, copy.tokens);
+  }
+  record.logits = std::move(match.logits);
+  store_.add_live(&record);
+  find_media_to_process(record);
+  return {};
+}
+
+void Shared::find_media_to_process(LeaseRecord& lease) {
+  lease.media_to_process.clear();
+  for (size_t i = 0; i + 1 < lease.media_begin_end.size(); i += 2) {
+    if (lease.media_begin_end[i + 1] > lease.reused) {
+      lease.media_to_process.push_back(static_cast<uint32_t>(i / 2));
+    }
+  }
+}
+
+uint32_t Shared::poll() {
+  if (fenced_count_.load(std::memory_order_relaxed) == 0) return 0;
+  std::vector<LeaseRecord*> waiting;
+  {
+    MutexLock lock(mutex_);
+    waiting.swap(fenced_);
+  }
+  // Fences are the engine's code: asked without the lock.
+  const auto done = std::partition(waiting.begin(), waiting.end(),
+                                   [](LeaseRecord* lease) { return !lease->fence->signalled(); });
+  const auto settled = static_cast<uint32_t>(waiting.end() - done);
+  {
+    MutexLock lock(mutex_);
+    for (auto it = done; it != waiting.end(); ++it) settle(**it);
+    fenced_.insert(fenced_.end(), waiting.begin(), done);
+    fenced_count_.store(static_cast<uint32_t>(fenced_.size()), std::memory_order_relaxed);
+  }
+  for (auto it = done; it != waiting.end(); ++it) recycle(*it);
+  return settled;
+}
+
+}  // namespace stemma::cache

@@ -1,0 +1,181 @@
+// Shared is what a PagedCache and its leases have in common: the Store, its one lock, and the pool
+// of lease records. Every public call ends here; this is where locks live.
+//
+// Decide, do, settle: walks, hashing, copies, fences and callbacks run without the lock; each
+// section under it is short. There is one lock, so there is no lock order (docs/concurrency.md).
+//
+// Threading:  thread-safe; a LeaseRecord is used by one thread at a time.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "cache/lease_record.h"
+#include "cache/matcher.h"
+#include "cache/store.h"
+#include "stemma/cache.h"
+
+namespace stemma::cache {
+
+class Shared {
+ public:
+  explicit Shared(const Options& options);
+  ~Shared();
+  [[nodiscard]] bool create();
+
+  const Options& options() const noexcept { return options_; }
+
+  // ---- PagedCache (shared.cc, forget.cc, dump.cc) ----
+  Result<Report> lookup(const Scope& scope, const Prompt& prompt, const LookupOptions& options);
+  Result<LeaseRecord*> lease(const Scope& scope, const Prompt& prompt, const LeaseOptions& options);
+  Result<PinResult> pin(const Scope& scope, const Prompt& prompt, uint64_t ttl_ns);
+  Result<void> unpin(PinId id);
+  void end_session(SessionId session);
+  Result<void> set_quota(TenantId tenant, uint64_t bytes);
+  uint64_t tenant_bytes(TenantId tenant);
+  Result<uint32_t> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep);
+  uint32_t drop_scope(const Scope& scope);
+  Result<void> reset(OnBusy on_busy);
+  uint32_t evict(uint32_t blocks);
+  Stats stats();
+  Result<std::vector<uint32_t>> branch_points(const Scope& scope, const Prompt& prompt);
+  uint64_t events(uint64_t from, uint32_t limit, std::vector<Event>& out);
+  EventDump event_dump();
+  uint32_t poll();
+  std::vector<uint8_t> dump();
+  Result<void> load(std::span<const uint8_t> bytes);
+  void check_invariants();
+
+  // ---- Lease (lease_ops.cc) ----
+  Result<void> copies_done(LeaseRecord& lease);
+  Result<void> copies_failed(LeaseRecord& lease);
+  Result<void> run_copies(LeaseRecord& lease);
+  Result<void> shrink_to(LeaseRecord& lease, uint32_t n);
+  Result<void> extend(LeaseRecord& lease, std::span<const Token> tokens);
+  Result<void> reserve(LeaseRecord& lease, uint32_t positions);
+  Result<Commit> commit(LeaseRecord& lease, uint32_t n);
+  uint32_t adopt_canonical(LeaseRecord& lease);
+  Result<LeaseRecord*> fork(LeaseRecord& lease);
+  Result<void> rewind(LeaseRecord& lease, uint32_t n);
+  Result<BlockId> draft_checkpoint(LeaseRecord& lease, GroupIndex group);
+  Result<void> commit_checkpoint(LeaseRecord& lease, GroupIndex group, uint32_t depth);
+  Result<void> attach_logits(LeaseRecord& lease, uint32_t depth, std::span<const float> logits);
+  Result<void> release(LeaseRecord* lease, const ReleaseOptions& options, bool publish_tail);
+
+  uint32_t capacity(const LeaseRecord& lease) const noexcept;
+  uint32_t block_count(const LeaseRecord& lease, GroupIndex group) const noexcept;
+  Result<uint32_t> block_table(const LeaseRecord& lease, GroupIndex group, std::span<BlockId> out,
+                               BlockId pad) const;
+  Result<void> slot_mapping(const LeaseRecord& lease, GroupIndex group, uint32_t begin,
+                            std::span<int64_t> out, int64_t pad) const;
+
+ private:
+  // A prompt made ready to be looked for.
+  struct Query {
+    std::span<const uint32_t> words;
+    uint32_t births = 0;
+    CellIndex root_guess = kNoCell;
+    tree::WalkResult walk;
+  };
+
+  // A record lent for one call.
+  class Borrowed {
+   public:
+    explicit Borrowed(Shared& shared) : shared_(shared), record_(shared.acquire()) {}
+    ~Borrowed() {
+      if (record_ != nullptr) shared_.recycle(record_);
+    }
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    LeaseRecord& operator*() const noexcept { return *record_; }
+    LeaseRecord* operator->() const noexcept { return record_; }
+    // It stays with the caller.
+    LeaseRecord* keep() noexcept { return std::exchange(record_, nullptr); }
+
+   private:
+    Shared& shared_;
+    LeaseRecord* record_;
+  };
+
+  // Validates the prompt and finds its units; words are the caller's tokens unless it has media.
+  Result<void> read_prompt(const Prompt& prompt, LeaseRecord& record, Query& query);
+  // Follows the words without the lock, into record.cells, and sees to it that they are tokens.
+  Result<void> walk(const Scope& scope, const Prompt& prompt, bool read, LeaseRecord& record,
+                    Query& query);
+  // All of the above, for prompts that only look.
+  Result<void> find_path(const Scope& scope, const Prompt& prompt, LeaseRecord& record,
+                         Query& query) STEMMA_EXCLUDES(mutex_);
+  // The truth about a walk: drops what was not really there, goes on where it stopped.
+  Path judge(CellIndex root, LeaseRecord& record, const Query& query) STEMMA_REQUIRES(mutex_);
+  // Words of the prompt's media by number; unknown ones get a word nothing has.
+  void number_media(CellIndex root, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  Result<void> intern_media(CellIndex root, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+
+  // Holds the scope's root for a record, and lets go of it when no lease came of it.
+  Result<void> enter(const Scope& scope, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  void leave(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  // Makes a record that entered a lease. Error: out_of_blocks, over_quota, out_of_memory.
+  Result<void> begin(LeaseRecord& record, const Query& query, const LeaseOptions& options,
+                     bool read) STEMMA_REQUIRES(mutex_);
+
+  // Where a lease is to stand: positions [0, n) from `path`, room for `capacity` positions.
+  struct Stand {
+    Path path;
+    uint32_t n = 0;
+    uint32_t capacity = 0;
+  };
+  // Moves a lease to a stand; all or nothing. Its words must be set by the caller afterwards.
+  Result<void> take_stand(LeaseRecord& lease, const Stand& stand) STEMMA_REQUIRES(mutex_);
+  // The tree's own cells of a lease's published path, into lease.path.
+  Path own_path(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  // Moves a lease back to n <= published positions, with `length` words and room for `capacity`.
+  Result<void> step_back(LeaseRecord& lease, uint32_t n, uint32_t length, uint32_t capacity)
+      STEMMA_REQUIRES(mutex_);
+  bool shorten_copies(LeaseRecord& lease, uint32_t n) STEMMA_REQUIRES(mutex_);
+  Result<void> grow(LeaseRecord& lease, uint32_t capacity) STEMMA_EXCLUDES(mutex_);
+  Need growth(const LeaseRecord& lease, uint32_t capacity) const;
+  void draft_up_to(LeaseRecord& lease, uint32_t capacity) STEMMA_REQUIRES(mutex_);
+  void release_sources(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  void advance_windows(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  // How many words a tail would have now; 0: none is to be published.
+  uint32_t tail_words(const LeaseRecord& lease) const;
+  void publish_tail(LeaseRecord& lease, uint32_t words) STEMMA_REQUIRES(mutex_);
+  void settle(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  void count(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  void find_media_to_process(LeaseRecord& lease);
+  Result<CellIndex> anchor_at(LeaseRecord& lease, uint32_t depth) STEMMA_REQUIRES(mutex_);
+  void chain_keys(LeaseRecord& lease, uint32_t first_cell, uint32_t cells);
+  uint32_t page_at(const LeaseRecord& lease, GroupIndex group, uint32_t block) const noexcept;
+
+  LeaseRecord* acquire();
+  void recycle(LeaseRecord* record);
+
+  Options options_;
+  base::Mutex mutex_;
+  Store store_ STEMMA_GUARDED_BY(mutex_);
+  const Store& view_;  // For what may be read without the lock.
+  std::vector<LeaseRecord*> fenced_ STEMMA_GUARDED_BY(mutex_);
+  std::atomic<uint32_t> fenced_count_{0};
+
+  // Records not in use: a few in slots that threads take by exchange, the rest under a lock.
+  static constexpr uint32_t kSlots = 16;
+  struct alignas(64) Slot {
+    std::atomic<LeaseRecord*> record{nullptr};
+  };
+  std::array<Slot, kSlots> slots_;
+  base::Mutex records_mutex_;
+  std::vector<LeaseRecord*> free_records_ STEMMA_GUARDED_BY(records_mutex_);
+  std::vector<std::unique_ptr<LeaseRecord>> records_ STEMMA_GUARDED_BY(records_mutex_);
+};
+
+// Checks what a caller says about retention. Error: invalid_argument.
+Result<void> check_retain(const Retain& retain);
+void set_retain(LeaseRecord& lease, const Retain& retain);
+// Checks Options and fills in what was left to be chosen. Error: invalid_argument.
+Result<Options> check_options(const Options& options);
+
+}  // namespace stemma::cache

@@ -1,0 +1,257 @@
+// Where a lease stands: which blocks it shares, which it copies, which it drafts. One way for a new
+// lease, a shrunk one and a rewound one.
+#include <algorithm>
+
+#include "base/check.h"
+#include "cache/shared.h"
+
+namespace stemma::cache {
+namespace {
+
+uint32_t blocks_for(uint32_t positions, uint32_t block_tokens) {
+  return positions / block_tokens + (positions % block_tokens != 0 ? 1 : 0);
+}
+
+}  // namespace
+
+uint32_t Shared::capacity(const LeaseRecord& lease) const noexcept {
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(uint64_t{lease.cell_count} * view_.cell_tokens(), 0xFFFF'FFFFU));
+}
+
+Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
+  const uint32_t tokens = store_.cell_tokens();
+  const uint32_t n = stand.n;
+  const uint32_t keep = n / tokens;
+  const Path& path = stand.path;
+  const CellIndex tip = path.ending(keep);
+
+  // First hold everything that will be used, so that making room cannot take it.
+  std::vector<CopySource>& sources = lease.next_sources;
+  std::array<std::vector<uint32_t>, kMaxGroups>& pages = lease.next_pages;
+  sources.clear();
+  for (auto& list : pages) list.clear();
+  Need need;
+  bool source_cell_held = false;
+  store_.hold(tip, keep, lease.tenant_index);
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    Group& group = store_.group(g);
+    if (group.recurrent()) {
+      if (n == 0) continue;
+      const CellIndex cell = anchor_cell(store_, path, n);
+      const uint32_t slot = cell == kNoCell ? kNoPage : group.at(cell);
+      STEMMA_CHECK(slot != kNoPage);  // Coverage said so.
+      store_.pin_page(g, slot);
+      sources.push_back({g, slot, kNoCell, 0});
+      continue;
+    }
+    const uint32_t block_tokens = group.options().block_tokens;
+    const uint32_t shared_blocks = n / block_tokens;
+    const uint32_t total = blocks_for(stand.capacity, block_tokens);
+    need.blocks[g] = total - shared_blocks;
+    if (n % block_tokens != 0) {
+      const CellIndex cell = path.holding(n - 1, tokens);
+      CopySource source{g, kPageMask, kNoCell, 0};
+      if (!group.numbers_cells()) {
+        source.page = group.at(cell);
+        STEMMA_CHECK(source.page != kNoPage);
+        store_.pin_page(g, source.page);
+      }
+      if (n % tokens != 0 && !source_cell_held) {
+        source_cell_held = true;
+        source.cell = cell;
+        source.depth_cells = (n - 1) / tokens + 1;
+        store_.hold(cell, source.depth_cells, lease.tenant_index);
+      }
+      sources.push_back(source);
+    }
+    if (group.numbers_cells()) continue;
+    const uint32_t ratio = group.ratio();
+    std::vector<uint32_t>& list = pages[g];
+    list.reserve(total);
+    const uint32_t low = group.window() && n > group.options().window_tokens
+                             ? (n - group.options().window_tokens) / block_tokens
+                             : 0;
+    const uint32_t sinks = blocks_for(group.options().sink_tokens, block_tokens);
+    for (uint32_t j = 0; j < shared_blocks; ++j) {
+      const uint32_t page = group.at(path.cells[(j + 1) * ratio - 1]);
+      if (group.full()) {
+        list.push_back(page);
+      } else if (j >= low || j < sinks) {
+        STEMMA_CHECK(page != kNoPage);
+        store_.pin_page(g, page);
+        list.push_back(page | kPinned);
+      } else {
+        list.push_back(kPageMask);
+      }
+    }
+  }
+  const uint32_t total_cells = blocks_for(stand.capacity, tokens);
+  if (!store_.numbered()) need.cells = total_cells - keep;
+
+  // What the lease owns already can be used again.
+  const auto owned = [](const std::vector<uint32_t>& list, size_t from, size_t to) {
+    uint32_t count = 0;
+    for (size_t i = from; i < to; ++i) count += (list[i] & kOwn) != 0 ? 1U : 0U;
+    return count;
+  };
+  const uint32_t own_cells = owned(lease.cells, lease.own_from, lease.cell_count);
+  Need missing = need;
+  missing.cells -= std::min(missing.cells, own_cells);
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    const uint32_t own = store_.group(g).numbers_cells()
+                             ? own_cells
+                             : owned(lease.pages[g], 0, lease.pages[g].size());
+    missing.blocks[g] -= std::min(missing.blocks[g], own);
+  }
+  Result<void> room = store_.make_room(missing, lease.tenant_index);
+  if (!room) {
+    for (const CopySource& source : sources) {
+      if (source.page != kPageMask) store_.unpin_page(source.group, source.page, Group::kRecent);
+      if (source.cell != kNoCell) {
+        store_.undo_hold(source.cell, source.depth_cells, lease.tenant_index);
+      }
+    }
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      for (uint32_t entry : pages[g]) {
+        if (entry != kPageMask && (entry & kPinned) != 0) {
+          store_.unpin_page(g, entry & kPageMask, Group::kRecent);
+        }
+      }
+    }
+    store_.undo_hold(tip, keep, lease.tenant_index);
+    return room.error();
+  }
+
+  // Nothing can fail from here on. Let go of the old stand, keeping what was owned.
+  std::vector<uint32_t> spare_cells;
+  std::array<std::vector<uint32_t>, kMaxGroups> spare_pages;
+  for (uint32_t i = lease.own_from; i < lease.cell_count; ++i) {
+    if ((lease.cells[i] & kOwn) != 0) spare_cells.push_back(lease.cells[i] & kPageMask);
+  }
+  std::vector<CellIndex> kept;
+  if (path.cells != lease.cells.data()) kept.assign(path.cells, path.cells + keep);
+  const CellIndex source_cell = n % tokens == 0 ? kNoCell : path.holding(n - 1, tokens);
+  release_sources(lease);
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    for (uint32_t entry : lease.pages[g]) {
+      if (entry == kPageMask) continue;
+      if ((entry & kOwn) != 0) {
+        spare_pages[g].push_back(entry & kPageMask);
+      } else if ((entry & kPinned) != 0) {
+        store_.unpin_page(g, entry & kPageMask, Group::kRecent);
+      }
+    }
+    lease.pages[g].swap(pages[g]);
+  }
+  store_.let_go(lease.tip, lease.published, lease);
+  lease.tip = tip;
+  lease.published = keep;
+
+  if (lease.cells.size() < total_cells) lease.cells.resize(total_cells);
+  std::copy(kept.begin(), kept.end(), lease.cells.begin());
+  for (uint32_t i = keep; i < total_cells; ++i) {
+    uint32_t cell;
+    if (spare_cells.empty()) {
+      cell = store_.draft_cell(lease.tenant_index);
+    } else {
+      cell = spare_cells.back();
+      spare_cells.pop_back();
+    }
+    lease.cells[i] = cell | kOwn;
+  }
+  lease.cell_count = total_cells;
+  lease.own_from = keep;
+  for (uint32_t cell : spare_cells) store_.discard_cell(cell, lease.tenant_index);
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    const Group& group = store_.group(g);
+    if (group.numbers_cells() || group.recurrent()) continue;
+    for (uint32_t i = 0; i < need.blocks[g]; ++i) {
+      uint32_t page;
+      if (spare_pages[g].empty()) {
+        page = store_.draft(g, lease.tenant_index);
+      } else {
+        page = spare_pages[g].back();
+        spare_pages[g].pop_back();
+      }
+      lease.pages[g].push_back(page | kOwn);
+    }
+    for (uint32_t page : spare_pages[g]) store_.discard(g, page, lease.tenant_index);
+    const GroupOptions& options = group.options();
+    lease.window_low[g] = group.window() && n > options.window_tokens
+                              ? (n - options.window_tokens) / options.block_tokens
+                              : 0;
+  }
+
+  lease.sources.swap(sources);
+  lease.copies.clear();
+  for (const CopySource& source : lease.sources) {
+    const Group& group = store_.group(source.group);
+    BlockCopy copy;
+    copy.group = source.group;
+    if (group.recurrent()) {
+      copy.source = BlockId{source.page};
+      copy.tokens = n;
+    } else {
+      const uint32_t block_tokens = group.options().block_tokens;
+      copy.tokens = n % block_tokens;
+      copy.source =
+          BlockId{group.numbers_cells() ? source_cell : source.page};
+      copy.target = BlockId{group.numbers_cells()
+                                ? lease.cells[n / tokens] & kPageMask
+                                : lease.pages[source.group][n / block_tokens] & kPageMask};
+    }
+    lease.copies.push_back(copy);
+  }
+  return {};
+}
+
+Path Shared::own_path(LeaseRecord& lease) {
+  lease.path.resize(lease.published);
+  CellIndex cell = lease.tip;
+  for (uint32_t i = lease.published; i > 0; --i) {
+    lease.path[i - 1] = cell;
+    cell = store_.tree().parent(cell);
+  }
+  Path path;
+  path.root = lease.root;
+  path.cells = lease.path.data();
+  path.whole = lease.published;
+  path.words = lease.words;
+  path.words_begin = lease.words_begin;
+  return path;
+}
+
+Result<void> Shared::step_back(LeaseRecord& lease, uint32_t n, uint32_t length,
+                               uint32_t new_capacity) {
+  const Path path = own_path(lease);
+  const uint32_t tokens = store_.cell_tokens();
+  // A cut inside a cell reads the words of that cell: they must be known to find what hangs there.
+  const uint32_t begin = n / tokens * tokens;
+  std::vector<uint32_t> words;
+  words.reserve(length - begin + tokens);
+  for (uint32_t at = begin; at < lease.words_begin; at += tokens) {
+    const uint32_t* cell = store_.tree().words(path.cells[at / tokens]);
+    words.insert(words.end(), cell, cell + tokens);
+  }
+  const uint32_t known = std::max(begin, lease.words_begin);
+  words.insert(words.end(), lease.words.begin() + (known - lease.words_begin), lease.words.end());
+  words.resize(length - begin);
+  Stand stand;
+  stand.path = path;
+  stand.path.words = words;
+  stand.path.words_begin = begin;
+  stand.n = n;
+  stand.capacity = std::max(n, new_capacity);
+  const Present present(store_, stand.path, lease.spans);
+  if (!tree::servable(store_.reaches(), n, true, present)) {
+    return Error(Errc::out_of_range, "a layer group can no longer serve this position", n);
+  }
+  STEMMA_TRY_VOID(take_stand(lease, stand));
+  lease.words = std::move(words);
+  lease.words_begin = begin;
+  lease.length = length;
+  return {};
+}
+
+}  // namespace stemma::cache

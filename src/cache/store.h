@@ -1,0 +1,281 @@
+// The Store is everything a PagedCache keeps, without its lock: the tree, the books of all groups,
+// the retention policy, anchors, quotas, pins, counters and events. PagedCache and Lease decide
+// under the lock what to do and do it through these calls.
+//
+// Cells and blocks: `cell` numbers are the tree's. When `numbered`, group 0's block ids number the
+// first cells, and its books are cells_; otherwise all cells come from extra_.
+//
+// Invariants: a cell is live in the tree iff its place is `cached` in its books; every live,
+//             childless, unheld cell that is no root, no orphan is held by the policy; an orphan
+//             that nobody holds does not exist; the parent of a cut cell is held by it.
+// Threading:  one thread at a time (PagedCache's mutex). tree() walks and scopes().guess() on any.
+// Cost:       make_room O(blocks evicted), and O(leased blocks) when most of the pool is leased and
+//             the running lower bound of what is evictable has run out.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <queue>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "cache/counters.h"
+#include "cache/event_log.h"
+#include "cache/group.h"
+#include "cache/lease_record.h"
+#include "cache/scope_table.h"
+#include "key/media_table.h"
+#include "pool/block_pool.h"
+#include "stemma/cache.h"
+#include "stemma/options.h"
+#include "tree/prefix_tree.h"
+
+namespace stemma::cache {
+
+// Blocks asked for, per group; `cells` where cells have their own supply.
+struct Need {
+  std::array<uint32_t, kMaxGroups> blocks{};
+  uint32_t cells = 0;
+};
+
+struct Tenant {
+  TenantId id = kNoTenant;
+  uint64_t quota_bytes = ~uint64_t{0};
+  uint64_t used_bytes = 0;       // Drafts and cached blocks, checkpoints included.
+  uint64_t draft_bytes = 0;      // Of these, drafts.
+  uint64_t recurrent_bytes = 0;  // Of these, cached checkpoints.
+  uint64_t held_cells = 0;       // Depths of everything held, added up.
+};
+
+class Store {
+ public:
+  // Requires checked options. False when the system gives no memory.
+  [[nodiscard]] bool create(const Options& options);
+  explicit Store(const Options& options);
+
+  const tree::PrefixTree& tree() const noexcept { return tree_; }
+  tree::PrefixTree& tree() noexcept { return tree_; }
+  ScopeTable& scopes() noexcept { return scopes_; }
+  const ScopeTable& scopes() const noexcept { return scopes_; }
+  uint32_t cell_tokens() const noexcept { return cell_tokens_; }
+  bool numbered() const noexcept { return numbered_; }
+  uint32_t group_count() const noexcept { return static_cast<uint32_t>(groups_.size()); }
+  Group& group(GroupIndex g) noexcept { return *groups_[g]; }
+  const Group& group(GroupIndex g) const noexcept { return *groups_[g]; }
+  std::span<const tree::GroupReach> reaches() const noexcept { return reaches_; }
+  bool has_loose_groups() const noexcept { return has_loose_groups_; }
+  uint64_t now_ns() const noexcept { return clock_->now_ns(); }
+  key::MediaTable& media() noexcept { return media_; }
+  EventLog& events() noexcept { return events_; }
+  Counters& counters() noexcept { return counters_; }
+  bool keyed() const noexcept { return keyed_; }
+
+  // ---- Roots ----
+  // The scope's root, made if there is none. Error: out_of_memory, invalid_argument (another
+  // tenant's scope).
+  Result<const ScopeTable::Root*> open_root(const Scope& scope, TenantId tenant);
+  // Removes a root that nobody holds and that has nothing below it.
+  void close_root(CellIndex root);
+
+  // ---- Holding cells ----
+  void hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
+  // Lets go, and touches the cell for the policy; frees orphans nobody holds.
+  void let_go(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
+  // Lets go of what was held a moment ago and not evicted around; nothing is touched.
+  void undo_hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
+  uint32_t holds(CellIndex cell) const noexcept;
+  // Holds a draft that another lease's copy reads; not in the tree, so no path is held.
+  void pin_draft_cell(CellIndex cell) { books(cell).pin(place(cell)); }
+  void unpin_draft_cell(CellIndex cell) { books(cell).unpin(place(cell)); }
+  // A lease's tip went from one cell to a deeper one that is new below it.
+  void move_tip(LeaseRecord& record, CellIndex tip, uint32_t depth_cells);
+
+  // ---- Room ----
+  // Evicts until `need` can be drafted. All or nothing. Error: out_of_blocks, over_quota.
+  Result<void> make_room(const Need& need, uint32_t tenant_index);
+  // Takes one block for writing. Requires room.
+  uint32_t draft(GroupIndex g, uint32_t tenant_index);
+  uint32_t draft_cell(uint32_t tenant_index);  // Numbered: a block of group 0 with it.
+  // Gives a draft or duplicate back.
+  void discard(GroupIndex g, uint32_t page, uint32_t tenant_index);
+  void discard_cell(CellIndex cell, uint32_t tenant_index);
+  bool evict_one(bool only_tenant, TenantId tenant);
+  uint32_t evict_blocks(uint32_t blocks);
+
+  // ---- Contents ----
+  // Makes `cell` findable below `parent`. Requires no equal child.
+  void publish_cell(CellIndex cell, CellIndex parent, CellIndex up, std::span<const uint32_t> words,
+                    const ContentKey* key, uint32_t tenant_index);
+  // Frees the tails beside `cell` that it covers and nobody uses.
+  void absorb_tails(CellIndex cell, uint32_t tenant_index);
+  // Enters a lease's block at its home and at the cells above it in the same block that have none
+  // (or a lesser one nobody uses). `cells_in_block`: how many cells of the block the home's path
+  // has, the home included.
+  void attach_page(GroupIndex g, CellIndex home, uint32_t page, uint32_t cells_in_block,
+                   uint32_t tenant_index);
+  // Takes a cached block of a non-numbering group out of the index and frees it.
+  void detach_page(GroupIndex g, uint32_t page, uint32_t tenant_index);
+  void pin_page(GroupIndex g, uint32_t page);
+  void unpin_page(GroupIndex g, uint32_t page, Group::List list);
+  void touch(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
+
+  // ---- Anchors ----
+  // The cell that carries anchors at a depth inside a cell, made if asked. kNoCell: none, no room.
+  CellIndex inner_cell(CellIndex parent, std::span<const uint32_t> words, bool make);
+  void attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, uint32_t tenant_index);
+  Result<void> attach_logits(CellIndex cell, std::span<const float> logits);
+  bool logits_fit(size_t count) const noexcept {
+    return count <= options_.logits_bytes / sizeof(float) &&
+           count * sizeof(float) + sizeof(LogitsEntry) <= options_.logits_bytes;
+  }
+  Logits find_logits(CellIndex cell);
+  void drop_anchors(CellIndex cell, uint32_t tenant_index);
+  void drop_inner_if_bare(CellIndex cell);
+
+  // ---- Forgetting ----
+  uint32_t cut(CellIndex top, uint32_t tenant_index);  // Returns cells no longer findable.
+  uint32_t drop_root(CellIndex root);
+  void drop_all();
+
+  // ---- Pins with deadlines ----
+  Result<PinId> add_pin(CellIndex cell, uint32_t depth_cells, uint64_t deadline_ns);
+  bool end_pin(PinId id);
+  void expire_pins(uint64_t now_ns);
+  void end_all_pins();
+
+  // ---- Sessions ----
+  void end_session(SessionId session);
+
+  // ---- Live leases ----
+  void add_live(LeaseRecord* record);
+  void remove_live(LeaseRecord* record);
+  std::span<LeaseRecord* const> live() const noexcept { return live_; }
+
+  Tenant* find_tenant(TenantId tenant) noexcept;
+  Tenant& tenant(uint32_t index) noexcept { return tenants_[index]; }
+  void fill_stats(Stats& stats) const;
+  uint64_t bytes() const noexcept;
+  // Nothing cached, leased or pinned.
+  bool empty() const noexcept;
+  void check_invariants() const;
+  // For loading a dump: takes exactly this cell (and block).
+  bool draft_cell_exactly(CellIndex cell, uint32_t tenant_index);
+  bool draft_exactly(GroupIndex g, uint32_t page, uint32_t tenant_index);
+  void touch_loaded(CellIndex cell);
+  void relist();
+  Logits peek_logits(CellIndex cell) const;
+  RetentionPolicy& policy() noexcept { return *policy_; }
+  const RetentionPolicy& policy() const noexcept { return *policy_; }
+  uint64_t logits_budget() const noexcept { return options_.logits_bytes; }
+
+  struct Tally {
+    uint64_t evicted = 0, duplicates = 0, tails = 0, forks = 0, rewinds = 0, pin_expiries = 0,
+             quota_refusals = 0, orphaned = 0, stale_walks = 0, hint_repairs = 0, markers = 0,
+             exact_counts = 0;
+  };
+  Tally tally;
+
+ private:
+  struct LogitsEntry {
+    CellIndex cell;
+    Logits logits;
+    uint64_t bytes;
+  };
+  struct TimedPin {
+    CellIndex cell = kNoCell;
+    uint32_t depth_cells = 0;
+    uint32_t generation = 0;
+    uint64_t deadline_ns = 0;
+  };
+  struct Deadline {
+    uint64_t at_ns;
+    uint32_t slot;
+    uint32_t generation;
+    bool operator>(const Deadline& other) const noexcept { return at_ns > other.at_ns; }
+  };
+  // Cells, blocks of full groups and one tenant's bytes: what is held, or what could be evicted,
+  // were everything unheld to go.
+  struct Evictable {
+    uint64_t cells = 0;
+    std::array<uint64_t, kMaxGroups> blocks{};
+    uint64_t tenant_bytes = 0;
+  };
+
+  pool::BlockPool& books(CellIndex cell) noexcept { return cell < first_cells_ ? cells_ : extra_; }
+  const pool::BlockPool& books(CellIndex cell) const noexcept {
+    return cell < first_cells_ ? cells_ : extra_;
+  }
+  uint32_t place(CellIndex cell) const noexcept {
+    return cell < first_cells_ ? cell : cell - first_cells_ - 1;
+  }
+  void charge_draft(uint32_t tenant_index, GroupIndex g) noexcept;
+  void draft_became_cached(uint32_t tenant_index, GroupIndex g) noexcept;
+  void refund(uint32_t tenant_index, GroupIndex g, bool draft) noexcept;
+  void unhold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
+  bool bare(CellIndex cell) const noexcept { return !tree_.has_child(cell) && holds(cell) == 0; }
+  void mark_path(CellIndex cell, uint32_t tenant_index, Evictable& held);
+  uint64_t tenant_quick_bytes(uint32_t tenant_index) const noexcept;
+  [[nodiscard]] bool take_memory(const Need& need);
+  void free_leaf(CellIndex cell, uint32_t tenant_index, bool evicted);
+  void free_orphans(CellIndex cell, uint32_t tenant_index);
+  void free_cell_contents(CellIndex cell, uint32_t tenant_index);
+  void hold_media(std::span<const uint32_t> words, bool add);
+  uint32_t tenant_of(CellIndex cell) const noexcept;
+  uint32_t tenant_index_of(TenantId tenant) const noexcept;
+  Evictable count_exactly(uint32_t tenant_index);
+  bool enough(const Need& need, const Evictable& evictable) const noexcept;
+  void make_touch(Touch& touch, const LeaseRecord& who, Priority priority, uint64_t ttl_ns,
+                  uint64_t now) const;
+  void end_timed_pin(uint32_t slot);
+  void remember_session(const LeaseRecord& who, CellIndex cell);
+
+  Options options_;
+  const Clock* clock_;
+  uint32_t cell_tokens_ = 16;
+  bool numbered_ = true;
+  bool keyed_ = false;
+  bool has_loose_groups_ = false;
+  uint32_t first_cells_ = 0;
+  tree::PrefixTree tree_;
+  pool::BlockPool cells_;
+  pool::BlockPool extra_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  std::vector<tree::GroupReach> reaches_;
+  ScopeTable scopes_;
+  key::MediaTable media_{key::kMediaNumberLimit - 1};  // The highest word is in no cell.
+  std::unique_ptr<RetentionPolicy> policy_;
+  std::vector<Tenant> tenants_;  // [0]: everybody without a quota.
+  Counters counters_;
+  EventLog events_;
+
+  std::vector<LeaseRecord*> live_;
+  uint64_t held_depth_sum_ = 0;   // Over all holds, in cells: an upper bound of what is held.
+  uint64_t known_evictable_ = 0;  // A lower bound, from the last exact count.
+  std::vector<uint64_t> marks_;   // One bit a cell, scratch of exact counts.
+
+  std::list<LogitsEntry> logits_;  // Least recently used first.
+  std::unordered_map<CellIndex, std::list<LogitsEntry>::iterator> logits_at_;
+  uint64_t logits_bytes_ = 0;
+
+  std::vector<TimedPin> pins_;
+  std::vector<uint32_t> free_pins_;
+  std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines_;
+  uint64_t pinned_cells_ = 0;
+
+  struct LastUse {
+    CellIndex cell;
+    uint32_t birth;
+  };
+  std::unordered_map<uint64_t, LastUse> sessions_;
+  std::unordered_map<CellIndex, uint64_t> session_at_;  // Whose use of a cell was the last.
+  std::vector<CellIndex> scratch_;
+  uint64_t now_ = 0;
+  uint32_t roots_ = 0;
+  uint32_t inner_cells_ = 0;
+  uint64_t cell_bytes_ = 0;  // KV bytes a cell can stand for, at most.
+};
+
+}  // namespace stemma::cache

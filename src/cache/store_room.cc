@@ -1,0 +1,359 @@
+// How the Store makes room: counting what could go, choosing through the policy, freeing.
+#include <algorithm>
+
+#include "base/check.h"
+#include "cache/store.h"
+
+namespace stemma::cache {
+
+// ---- Quotas ------------------------------------------------------------------------------------
+
+void Store::charge_draft(uint32_t tenant_index, GroupIndex g) noexcept {
+  const uint64_t bytes = groups_[g]->options().block_bytes;
+  tenants_[tenant_index].used_bytes += bytes;
+  tenants_[tenant_index].draft_bytes += bytes;
+}
+
+void Store::draft_became_cached(uint32_t tenant_index, GroupIndex g) noexcept {
+  const uint64_t bytes = groups_[g]->options().block_bytes;
+  tenants_[tenant_index].draft_bytes -= bytes;
+  if (groups_[g]->recurrent()) tenants_[tenant_index].recurrent_bytes += bytes;
+}
+
+void Store::refund(uint32_t tenant_index, GroupIndex g, bool draft) noexcept {
+  const uint64_t bytes = groups_[g]->options().block_bytes;
+  tenants_[tenant_index].used_bytes -= bytes;
+  if (draft) {
+    tenants_[tenant_index].draft_bytes -= bytes;
+  } else if (groups_[g]->recurrent()) {
+    tenants_[tenant_index].recurrent_bytes -= bytes;
+  }
+}
+
+uint64_t Store::tenant_quick_bytes(uint32_t tenant_index) const noexcept {
+  const Tenant& tenant = tenants_[tenant_index];
+  const uint64_t cached = tenant.used_bytes - tenant.draft_bytes - tenant.recurrent_bytes;
+  const uint64_t held = tenant.held_cells * cell_bytes_;
+  return cached > held ? cached - held : 0;
+}
+
+// ---- Counting ----------------------------------------------------------------------------------
+
+void Store::mark_path(CellIndex cell, uint32_t tenant_index, Evictable& held) {
+  for (; !tree_.is_root(cell); cell = tree_.parent(cell)) {
+    uint64_t& word = marks_[cell / 64];
+    const uint64_t bit = uint64_t{1} << (cell % 64);
+    if ((word & bit) != 0) return;
+    word |= bit;
+    ++held.cells;
+    for (GroupIndex g = 0; g < groups_.size(); ++g) {
+      const Group& group = *groups_[g];
+      if (!group.numbers_cells()) {
+        const uint32_t page = group.at(cell);
+        if (page == kNoPage || group.home(page) != cell) continue;
+      }
+      ++held.blocks[g];
+      if (tenant_index != 0 && group.paged()) held.tenant_bytes += group.options().block_bytes;
+    }
+  }
+}
+
+Store::Evictable Store::count_exactly(uint32_t tenant_index) {
+  ++tally.exact_counts;
+  marks_.assign(tree_.total_cells() / 64 + 1, 0);
+  Evictable held;
+  std::array<uint64_t, kMaxGroups> pinned_pages{};
+  const auto mark = [&](CellIndex cell, uint32_t tenant) {
+    const uint64_t before = held.tenant_bytes;
+    mark_path(cell, tenant == tenant_index ? tenant_index : 0, held);
+    if (tenant != tenant_index) held.tenant_bytes = before;
+  };
+  for (const LeaseRecord* lease : live_) {
+    mark(lease->tip, lease->tenant_index);
+    for (const CopySource& source : lease->sources) {
+      if (source.depth_cells != 0) mark(source.cell, lease->tenant_index);
+      if (source.page != kPageMask) ++pinned_pages[source.group];
+    }
+  }
+  for (const TimedPin& pin : pins_) {
+    if (pin.cell != kNoCell) mark(pin.cell, tenant_of(pin.cell));
+  }
+  Evictable evictable;
+  const uint64_t cached = numbered_ ? cells_.cached_blocks()
+                                    : extra_.cached_blocks() - roots_ - inner_cells_;
+  evictable.cells = cached - held.cells;
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    if (group.numbers_cells()) {
+      evictable.blocks[g] = evictable.cells;
+    } else {
+      const uint64_t all = group.pool().cached_blocks();
+      evictable.blocks[g] = all - std::min(all, held.blocks[g] + pinned_pages[g]);
+    }
+  }
+  const Tenant& tenant = tenants_[tenant_index];
+  const uint64_t all = tenant.used_bytes - tenant.draft_bytes - tenant.recurrent_bytes;
+  evictable.tenant_bytes = all - std::min(all, held.tenant_bytes);
+  known_evictable_ = evictable.cells;
+  return evictable;
+}
+
+bool Store::enough(const Need& need, const Evictable& evictable) const noexcept {
+  if (!numbered_ && need.cells > extra_.free_blocks() + evictable.cells) return false;
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    if (group.loose()) continue;  // Counted exactly by its own lists.
+    const uint64_t free =
+        group.numbers_cells() ? cells_.free_blocks() : group.pool().free_blocks();
+    if (need.blocks[g] > free + evictable.blocks[g]) return false;
+  }
+  return true;
+}
+
+bool Store::take_memory(const Need& need) {
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    if (groups_[g]->numbers_cells()) {
+      if (!cells_.prepare(need.blocks[g])) return false;
+      const uint32_t end = cells_.fresh_after(need.blocks[g]);
+      if (end != 0 && !tree_.ensure(end - 1)) return false;
+      for (auto& other : groups_) {
+        if (end != 0 && !other->ensure(end - 1)) return false;
+      }
+    } else if (!groups_[g]->pool().prepare(need.blocks[g])) {
+      return false;
+    }
+  }
+  if (numbered_) return true;
+  if (!extra_.prepare(need.cells)) return false;
+  const CellIndex last = extra_.fresh_after(need.cells) + first_cells_;
+  if (!tree_.ensure(last)) return false;
+  for (auto& group : groups_) {
+    if (!group->ensure(last)) return false;
+  }
+  return true;
+}
+
+Result<void> Store::make_room(const Need& need, uint32_t tenant_index) {
+  now_ = now_ns();
+  expire_pins(now_);
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    if (group.loose() &&
+        need.blocks[g] > uint64_t{group.pool().free_blocks()} + group.waiting_blocks()) {
+      return Error(Errc::out_of_blocks, "too few blocks of this group are free or evictable", g);
+    }
+  }
+  const Evictable nothing;
+  const bool full = !enough(need, nothing);
+  uint64_t excess = 0;
+  Tenant& tenant = tenants_[tenant_index];
+  if (tenant_index != 0) {
+    uint64_t wanted = tenant.used_bytes;
+    for (GroupIndex g = 0; g < groups_.size(); ++g) {
+      wanted += need.blocks[g] * groups_[g]->options().block_bytes;
+    }
+    excess = wanted > tenant.quota_bytes ? wanted - tenant.quota_bytes : 0;
+  }
+  if (full || excess != 0) {
+    // First by bounds that are cheap and never too high; then exactly.
+    Evictable sure;
+    const uint64_t cached = numbered_ ? cells_.cached_blocks()
+                                      : extra_.cached_blocks() - roots_ - inner_cells_;
+    sure.cells = std::max(cached > held_depth_sum_ ? cached - held_depth_sum_ : 0, known_evictable_);
+    for (GroupIndex g = 0; g < groups_.size(); ++g) {
+      const uint64_t blocks = groups_[g]->pool().cached_blocks();
+      sure.blocks[g] = groups_[g]->numbers_cells() ? sure.cells
+                       : blocks > held_depth_sum_  ? blocks - held_depth_sum_
+                                                   : 0;
+    }
+    sure.tenant_bytes = tenant_index == 0 ? 0 : tenant_quick_bytes(tenant_index);
+    if (!enough(need, sure) || sure.tenant_bytes < excess) {
+      const Evictable exact = count_exactly(tenant_index);
+      if (exact.tenant_bytes < excess) {
+        ++tally.quota_refusals;
+        return Error(Errc::over_quota, "the tenant's quota does not allow this many more blocks",
+                     static_cast<uint32_t>(tenant.id));
+      }
+      if (!enough(need, exact)) {
+        return Error(Errc::out_of_blocks, "too few blocks are free or evictable");
+      }
+    }
+  }
+  if (!take_memory(need)) return Error(Errc::out_of_memory, "no memory for the index");
+
+  const uint64_t allowed = tenant.used_bytes > excess ? tenant.used_bytes - excess : 0;
+  while (excess != 0 && tenant.used_bytes > allowed) STEMMA_CHECK(evict_one(true, tenant.id));
+  while (!enough(need, nothing)) STEMMA_CHECK(evict_one(false, kNoTenant));
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    Group& group = *groups_[g];
+    while (group.loose() && group.pool().free_blocks() < need.blocks[g]) {
+      const uint32_t page = group.next_to_go();
+      STEMMA_CHECK(page != kNoPage);
+      detach_page(g, page, tenant_of(group.home(page)));
+    }
+  }
+  events_.seal();
+  return {};
+}
+
+// ---- Drafts ------------------------------------------------------------------------------------
+
+uint32_t Store::draft(GroupIndex g, uint32_t tenant_index) {
+  const uint32_t page = groups_[g]->pool().draft();
+  STEMMA_CHECK(page != kNoPage);
+  charge_draft(tenant_index, g);
+  return page;
+}
+
+uint32_t Store::draft_cell(uint32_t tenant_index) {
+  if (numbered_) {
+    const uint32_t cell = cells_.draft();
+    STEMMA_CHECK(cell != kNoPage);
+    charge_draft(tenant_index, 0);
+    return cell;
+  }
+  const uint32_t place = extra_.draft();
+  STEMMA_CHECK(place != kNoPage);
+  return place + first_cells_ + 1;
+}
+
+bool Store::draft_cell_exactly(CellIndex cell, uint32_t tenant_index) {
+  if (!numbered_ || cell >= first_cells_ || !cells_.draft_exactly(cell)) return false;
+  charge_draft(tenant_index, 0);
+  bool memory = tree_.ensure(cell);
+  for (auto& group : groups_) memory = group->ensure(cell) && memory;
+  if (!memory) discard_cell(cell, tenant_index);
+  return memory;
+}
+
+bool Store::draft_exactly(GroupIndex g, uint32_t page, uint32_t tenant_index) {
+  if (!groups_[g]->pool().draft_exactly(page)) return false;
+  charge_draft(tenant_index, g);
+  return true;
+}
+
+void Store::relist() {
+  cells_.relist();
+  for (auto& group : groups_) {
+    if (!group->numbers_cells()) group->pool().relist();
+  }
+}
+
+void Store::touch_loaded(CellIndex cell) {
+  Touch touch;
+  touch.now_ns = now_ns();
+  touch.tenant = tenants_[tenant_of(cell)].id;
+  policy_->touch(cell, touch);
+}
+
+void Store::discard(GroupIndex g, uint32_t page, uint32_t tenant_index) {
+  refund(tenant_index, g, true);
+  groups_[g]->pool().release(page);
+}
+
+void Store::discard_cell(CellIndex cell, uint32_t tenant_index) {
+  if (numbered_) refund(tenant_index, 0, true);
+  books(cell).release(place(cell));
+}
+
+// ---- Evicting ----------------------------------------------------------------------------------
+
+bool Store::evict_one(bool only_tenant, TenantId tenant) {
+  for (;;) {
+    const Victim victim = policy_->victim(now_, only_tenant, tenant);
+    if (victim.cell == kNoCell) return false;
+    if (tree_.has_child(victim.cell) || holds(victim.cell) != 0) {
+      policy_->remove(victim.cell);
+      ++tally.markers;
+      continue;
+    }
+    ++tally.evicted;
+    known_evictable_ -= std::min<uint64_t>(known_evictable_, 1);
+    counters_.count_eviction(tree_.birth(victim.cell), now_);
+    if (policy_->tracks_contents()) policy_->evicted(victim.cell);
+    free_leaf(victim.cell,
+              victim.tenant == kNoTenant ? 0 : tenant_index_of(victim.tenant), true);
+    return true;
+  }
+}
+
+uint32_t Store::evict_blocks(uint32_t blocks) {
+  now_ = now_ns();
+  expire_pins(now_);
+  uint32_t done = 0;
+  while (done < blocks && evict_one(false, kNoTenant)) ++done;
+  events_.seal();
+  return done;
+}
+
+void Store::free_cell_contents(CellIndex cell, uint32_t tenant_index) {
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    if (group.numbers_cells() || group.recurrent()) continue;
+    const uint32_t page = group.at(cell);
+    if (page == kNoPage) continue;
+    if (group.home(page) == cell) {
+      detach_page(g, page, tenant_index);
+    } else {
+      groups_[g]->erase(cell);
+    }
+  }
+  if (tree_.is_anchored(cell)) drop_anchors(cell, tenant_index);
+  if (tree_.has_media(cell)) hold_media({tree_.words(cell), tree_.word_count(cell)}, false);
+}
+
+void Store::free_leaf(CellIndex cell, uint32_t tenant_index, bool evicted) {
+  const CellIndex parent = tree_.parent(cell);
+  if (evicted && numbered_) {
+    // Evicting a path leaf by leaf: load what the ancestor 16 levels up will need.
+    const CellIndex up = tree_.up(cell);
+    tree_.prefetch_up(cell);
+    if (up != tree_.sentinel()) cells_.prefetch(up);
+  }
+  if (tree_.is_root(parent) || tree_.branches(parent)) {
+    policy_->remove(cell);
+  } else {
+    policy_->replace(cell, parent);
+  }
+  if (keyed_) events_.removed(tree_.key(cell));
+  free_cell_contents(cell, tenant_index);
+  tree_.remove(cell);
+  if (numbered_) refund(tenant_index, 0, false);
+  books(cell).release(place(cell));
+  if (tree_.is_root(parent)) close_root(parent);
+}
+
+void Store::free_orphans(CellIndex cell, uint32_t tenant_index) {
+  while (tree_.is_live(cell) && tree_.is_orphan(cell) && bare(cell)) {
+    if (tree_.is_root(cell)) {
+      close_root(cell);
+      return;
+    }
+    const CellIndex parent = tree_.parent(cell);
+    const bool cut = tree_.is_cut(cell);
+    free_cell_contents(cell, tenant_index);
+    tree_.remove(cell);
+    if (numbered_) refund(tenant_index, 0, false);
+    books(cell).release(place(cell));
+    if (cut) {
+      books(parent).unpin(place(parent));
+      if (tree_.is_root(parent)) {
+        close_root(parent);
+        return;
+      }
+      if (!tree_.is_orphan(parent)) {
+        // It may have been passed over while it was held only by what was cut off.
+        if (bare(parent) && !policy_->holds(parent)) {
+          Touch touch;
+          touch.now_ns = now_ns();
+          touch.tenant = tenants_[tenant_index].id;
+          policy_->touch(parent, touch);
+        }
+        return;
+      }
+    }
+    cell = parent;
+  }
+}
+
+}  // namespace stemma::cache
