@@ -110,6 +110,8 @@ class RetentionPolicy {
   // replace() or remove() names it.
   virtual Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) = 0;
 
+  // `cell` will probably be named soon: start to load what is kept for it.
+  virtual void prefetch(CellIndex cell) const noexcept { (void)cell; }
   // The cells it holds, next to go first; for dumps and for looking. O(cells).
   virtual void order(uint64_t now_ns, std::vector<CellIndex>& out) const = 0;
 

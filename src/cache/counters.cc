@@ -69,21 +69,34 @@ void Counters::sample_birth(uint32_t birth, uint64_t now_ns) noexcept {
 }
 
 void Counters::count_eviction(uint32_t birth, uint64_t now_ns) noexcept {
-  uint32_t low = 0;
+  if (birth - cached_begin_ >= cached_span_) find_sample(birth, now_ns);
+  ++eviction_age_us_[histogram_bucket((now_ns - std::min(cached_ns_, now_ns)) / 1000)];
+}
+
+void Counters::find_sample(uint32_t birth, uint64_t now_ns) noexcept {
+  const auto sample = [&](uint32_t i) -> const Sample& {
+    return samples_[(samples_begin_ + i) % kSamples];
+  };
+  uint32_t low = 0;  // Samples before this one are not after `birth`.
   uint32_t high = sample_count_;
-  while (low < high) {  // The last sample not after `birth`.
+  while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
-    const Sample& s = samples_[(samples_begin_ + middle) % kSamples];
-    if (static_cast<int32_t>(s.birth - birth) <= 0) {
+    if (static_cast<int32_t>(sample(middle).birth - birth) <= 0) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  const uint64_t then =
-      low == 0 ? (sample_count_ == 0 ? now_ns : samples_[samples_begin_ % kSamples].now_ns)
-               : samples_[(samples_begin_ + low - 1) % kSamples].now_ns;
-  ++eviction_age_us_[histogram_bucket((now_ns - std::min(then, now_ns)) / 1000)];
+  if (sample_count_ == 0) {
+    cached_span_ = 0;
+    cached_ns_ = now_ns;
+    return;
+  }
+  // Older than all samples: at least as old as the oldest.
+  const Sample& then = sample(low == 0 ? 0 : low - 1);
+  cached_ns_ = then.now_ns;
+  cached_begin_ = low == 0 ? birth : then.birth;
+  cached_span_ = low == 0 ? 1 : (low < sample_count_ ? sample(low).birth - then.birth : 1);
 }
 
 }  // namespace stemma::cache

@@ -41,6 +41,7 @@ class Counters {
     uint64_t now_ns = 0;
   };
   Slice& slice(uint64_t now_ns) noexcept;
+  void find_sample(uint32_t birth, uint64_t now_ns) noexcept;
 
   uint64_t slice_ns_;
   Counts total_;
@@ -51,6 +52,10 @@ class Counters {
   uint32_t sample_count_ = 0;
   uint32_t samples_begin_ = 0;
   uint32_t sample_step_;
+  // The sample that answered last, for births in [begin, begin + span): evictions come in runs.
+  uint32_t cached_begin_ = 0;
+  uint32_t cached_span_ = 0;
+  uint64_t cached_ns_ = 0;
 };
 
 uint32_t histogram_bucket(uint64_t value) noexcept;

@@ -266,7 +266,9 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
     above[(first - 1 - i) % tree::kHintDistance] = cell_above;
     cell_above = tree.parent(cell_above);
   }
+  constexpr uint32_t kAhead = 8;  // Drafts are scattered; load their lines before they are written.
   for (uint32_t i = first; i < first + fresh; ++i) {
+    if (i + kAhead < first + fresh) store_.prefetch_draft(lease.cells[i + kAhead] & kPageMask);
     const std::span<const uint32_t> words = lease.words_of(i * tokens, (i + 1) * tokens);
     const bool only_child = !tree.has_child(tip);
     CellIndex cell = only_child ? kNoCell : tree.find_child(tip, words);

@@ -58,6 +58,7 @@ bool Store::create(const Options& options) {
   }
   policy_ = make_policy(options.policy, numbered_ ? first_cells_ : tree_.total_cells());
   if (policy_ == nullptr) return false;
+  tracks_contents_ = policy_->tracks_contents();
   tenants_.emplace_back();
   for (const TenantQuota& quota : options.quotas) {
     Tenant tenant;
@@ -123,8 +124,6 @@ void Store::close_root(CellIndex root) {
 }
 
 // ---- Holding -----------------------------------------------------------------------------------
-
-uint32_t Store::holds(CellIndex cell) const noexcept { return books(cell).pins(place(cell)); }
 
 void Store::hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index) {
   books(cell).pin(place(cell));
@@ -305,7 +304,7 @@ void Store::publish_cell(CellIndex cell, CellIndex parent, CellIndex up,
   books(cell).publish(place(cell));
   if (numbered_) draft_became_cached(tenant_index, 0);
   tree_.publish(cell, parent, up, words, media, key);
-  if (policy_->tracks_contents()) policy_->inserted(cell, parent, words);
+  if (tracks_contents_) policy_->inserted(cell, parent, words);
   if (key != nullptr && !tree_.is_orphan(cell)) {
     events_.stored(tree_.key(parent), *key, words, cell_tokens_);
   }

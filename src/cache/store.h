@@ -86,7 +86,7 @@ class Store {
   void let_go(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
   // Lets go of what was held a moment ago and not evicted around; nothing is touched.
   void undo_hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
-  uint32_t holds(CellIndex cell) const noexcept;
+  uint32_t holds(CellIndex cell) const noexcept { return books(cell).pins(place(cell)); }
   // Holds a draft that another lease's copy reads; not in the tree, so no path is held.
   void pin_draft_cell(CellIndex cell) { books(cell).pin(place(cell)); }
   void unpin_draft_cell(CellIndex cell) { books(cell).unpin(place(cell)); }
@@ -121,6 +121,11 @@ class Store {
   void pin_page(GroupIndex g, uint32_t page);
   void unpin_page(GroupIndex g, uint32_t page, Group::List list);
   void touch(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
+  // Starts to load what publishing a draft will write.
+  void prefetch_draft(CellIndex cell) const noexcept {
+    tree_.prefetch_cell(cell);
+    books(cell).prefetch(place(cell));
+  }
 
   // ---- Anchors ----
   // The cell that carries anchors at a depth inside a cell, made if asked. kNoCell: none, no room.
@@ -238,6 +243,7 @@ class Store {
   bool numbered_ = true;
   bool keyed_ = false;
   bool has_loose_groups_ = false;
+  bool tracks_contents_ = false;
   uint32_t first_cells_ = 0;
   tree::PrefixTree tree_;
   pool::BlockPool cells_;

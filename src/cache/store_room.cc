@@ -6,21 +6,24 @@
 
 namespace stemma::cache {
 
-// ---- Quotas ------------------------------------------------------------------------------------
+// ---- Quotas (tenant 0, nobody in particular, has none and is not counted) ----------------------
 
 void Store::charge_draft(uint32_t tenant_index, GroupIndex g) noexcept {
+  if (tenant_index == 0) return;
   const uint64_t bytes = groups_[g]->options().block_bytes;
   tenants_[tenant_index].used_bytes += bytes;
   tenants_[tenant_index].draft_bytes += bytes;
 }
 
 void Store::draft_became_cached(uint32_t tenant_index, GroupIndex g) noexcept {
+  if (tenant_index == 0) return;
   const uint64_t bytes = groups_[g]->options().block_bytes;
   tenants_[tenant_index].draft_bytes -= bytes;
   if (groups_[g]->recurrent()) tenants_[tenant_index].recurrent_bytes += bytes;
 }
 
 void Store::refund(uint32_t tenant_index, GroupIndex g, bool draft) noexcept {
+  if (tenant_index == 0) return;
   const uint64_t bytes = groups_[g]->options().block_bytes;
   tenants_[tenant_index].used_bytes -= bytes;
   if (draft) {
@@ -183,6 +186,9 @@ Result<void> Store::make_room(const Need& need, uint32_t tenant_index) {
 
   const uint64_t allowed = tenant.used_bytes > excess ? tenant.used_bytes - excess : 0;
   while (excess != 0 && tenant.used_bytes > allowed) STEMMA_CHECK(evict_one(true, tenant.id));
+  if (numbered_) {
+    while (cells_.free_blocks() < need.blocks[0]) STEMMA_CHECK(evict_one(false, kNoTenant));
+  }
   while (!enough(need, nothing)) STEMMA_CHECK(evict_one(false, kNoTenant));
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     Group& group = *groups_[g];
@@ -270,7 +276,7 @@ bool Store::evict_one(bool only_tenant, TenantId tenant) {
     ++tally.evicted;
     known_evictable_ -= std::min<uint64_t>(known_evictable_, 1);
     counters_.count_eviction(tree_.birth(victim.cell), now_);
-    if (policy_->tracks_contents()) policy_->evicted(victim.cell);
+    if (tracks_contents_) policy_->evicted(victim.cell);
     free_leaf(victim.cell,
               victim.tenant == kNoTenant ? 0 : tenant_index_of(victim.tenant), true);
     return true;
@@ -287,9 +293,9 @@ uint32_t Store::evict_blocks(uint32_t blocks) {
 }
 
 void Store::free_cell_contents(CellIndex cell, uint32_t tenant_index) {
-  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+  for (GroupIndex g = numbered_ ? 1 : 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
-    if (group.numbers_cells() || group.recurrent()) continue;
+    if (group.recurrent()) continue;
     const uint32_t page = group.at(cell);
     if (page == kNoPage) continue;
     if (group.home(page) == cell) {
@@ -299,7 +305,7 @@ void Store::free_cell_contents(CellIndex cell, uint32_t tenant_index) {
     }
   }
   if (tree_.is_anchored(cell)) drop_anchors(cell, tenant_index);
-  if (tree_.has_media(cell)) hold_media({tree_.words(cell), tree_.word_count(cell)}, false);
+  if (media_.size() != 0 && tree_.has_media(cell)) hold_media({tree_.words(cell), tree_.word_count(cell)}, false);
 }
 
 void Store::free_leaf(CellIndex cell, uint32_t tenant_index, bool evicted) {
@@ -308,7 +314,10 @@ void Store::free_leaf(CellIndex cell, uint32_t tenant_index, bool evicted) {
     // Evicting a path leaf by leaf: load what the ancestor 16 levels up will need.
     const CellIndex up = tree_.up(cell);
     tree_.prefetch_up(cell);
-    if (up != tree_.sentinel()) cells_.prefetch(up);
+    if (up != tree_.sentinel()) {
+      cells_.prefetch(up);
+      policy_->prefetch(up);
+    }
   }
   if (tree_.is_root(parent) || tree_.branches(parent)) {
     policy_->remove(cell);

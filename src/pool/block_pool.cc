@@ -33,56 +33,6 @@ bool BlockPool::prepare(uint32_t count) noexcept {
   return end == fresh_ || grow(end - 1);
 }
 
-uint32_t BlockPool::draft() noexcept {
-  uint32_t block = head_;
-  if (block != kNone) {
-    head_ = words_[block] & kCountMask;
-  } else {
-    if (fresh_ == capacity_ || !grow(fresh_)) return kNone;
-    block = fresh_++;
-  }
-  set(block, State::kDraft, 0);
-  --free_;
-  peak_used_ = std::max(peak_used_, capacity_ - free_);
-  return block;
-}
-
-void BlockPool::publish(uint32_t block) noexcept {
-  STEMMA_CHECK(state(block) == State::kDraft);
-  set(block, State::kCached, words_[block] & kCountMask);
-  ++cached_;
-}
-
-void BlockPool::push_free(uint32_t block) noexcept {
-  set(block, State::kFree, head_);
-  head_ = block;
-  ++free_;
-}
-
-void BlockPool::release(uint32_t block) noexcept {
-  const State old = state(block);
-  STEMMA_CHECK(old == State::kDraft || old == State::kCached);
-  if (old == State::kCached) --cached_;
-  const uint32_t holds = words_[block] & kCountMask;
-  if (holds == 0) {
-    push_free(block);
-  } else {
-    set(block, State::kDying, holds);
-  }
-}
-
-void BlockPool::pin(uint32_t block) noexcept {
-  STEMMA_CHECK(state(block) != State::kFree && (words_[block] & kCountMask) != kCountMask);
-  ++words_[block];
-}
-
-bool BlockPool::unpin(uint32_t block) noexcept {
-  STEMMA_CHECK(state(block) != State::kFree && (words_[block] & kCountMask) != 0);
-  const bool last = (--words_[block] & kCountMask) == 0;
-  if (last && state(block) == State::kDying) push_free(block);
-  return last;
-}
-
 bool BlockPool::draft_exactly(uint32_t block) noexcept {
   if (block >= capacity_ || !grow(block) || state(block) != State::kFree) return false;
   fresh_ = std::max(fresh_, block + 1);  // Zeroed words below it are free blocks, not yet listed.

@@ -18,8 +18,10 @@
 //             reused last-in-first-out, never-used ones in order 0, 1, 2, ...
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "base/check.h"
 #include "base/slab.h"
 #include "stemma/ids.h"
 
@@ -94,5 +96,57 @@ class BlockPool {
   uint32_t cached_ = 0;
   uint32_t peak_used_ = 0;
 };
+
+// Small and called per block: inline.
+
+inline uint32_t BlockPool::draft() noexcept {
+  uint32_t block = head_;
+  if (block != kNone) {
+    head_ = words_[block] & kCountMask;
+  } else {
+    if (fresh_ == capacity_ || !grow(fresh_)) return kNone;
+    block = fresh_++;
+  }
+  set(block, State::kDraft, 0);
+  --free_;
+  peak_used_ = std::max(peak_used_, capacity_ - free_);
+  return block;
+}
+
+inline void BlockPool::publish(uint32_t block) noexcept {
+  STEMMA_CHECK(state(block) == State::kDraft);
+  set(block, State::kCached, words_[block] & kCountMask);
+  ++cached_;
+}
+
+inline void BlockPool::push_free(uint32_t block) noexcept {
+  set(block, State::kFree, head_);
+  head_ = block;
+  ++free_;
+}
+
+inline void BlockPool::release(uint32_t block) noexcept {
+  const State old = state(block);
+  STEMMA_CHECK(old == State::kDraft || old == State::kCached);
+  if (old == State::kCached) --cached_;
+  const uint32_t holds = words_[block] & kCountMask;
+  if (holds == 0) {
+    push_free(block);
+  } else {
+    set(block, State::kDying, holds);
+  }
+}
+
+inline void BlockPool::pin(uint32_t block) noexcept {
+  STEMMA_CHECK(state(block) != State::kFree && (words_[block] & kCountMask) != kCountMask);
+  ++words_[block];
+}
+
+inline bool BlockPool::unpin(uint32_t block) noexcept {
+  STEMMA_CHECK(state(block) != State::kFree && (words_[block] & kCountMask) != 0);
+  const bool last = (--words_[block] & kCountMask) == 0;
+  if (last && state(block) == State::kDying) push_free(block);
+  return last;
+}
 
 }  // namespace stemma::pool

@@ -40,6 +40,7 @@ class LruPolicy final : public RetentionPolicy {
   void remove(CellIndex cell) override;
   bool holds(CellIndex cell) const noexcept override;
   Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) override;
+  void prefetch(CellIndex cell) const noexcept override { lists_.prefetch(cell); }
   void order(uint64_t now_ns, std::vector<CellIndex>& out) const override;
   uint64_t bytes() const noexcept override;
   void clear() override;

@@ -1,6 +1,6 @@
 // The memory of a cell: what the prefix tree keeps per block of words, and how references to cells
-// are written. 44 bytes besides the words, in parallel slabs split by use: `hot` is read for every
-// block of a lookup, `sibling` only at branch points, `up` only by eviction.
+// are written. 32 bytes besides the words, in parallel slabs split by use: `hot` is read for every
+// block of a lookup, `sibling` only at branch points and by changes.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,10 @@ struct Sibling {
   Ref left, right;  // Of the embedded trie node.
   uint16_t crit;    // The bit it decides on, counted from the first word's highest.
   uint16_t flags;
+  CellIndex up;     // The ancestor kHintDistance levels above, or the sentinel. Exact, never a hint:
+                    // ancestors outlive descendants. Eviction loads ahead by it.
 };
-static_assert(sizeof(Sibling) == 12);
+static_assert(sizeof(Sibling) == 16);
 
 // Sibling::flags.
 inline constexpr uint16_t kHasMedia = 1;  // Some words are media words.

@@ -15,7 +15,7 @@ bool PrefixTree::create(const Shape& shape) {
   total_ = shape.first_cells + 1 + shape.extra_cells;
   STEMMA_CHECK(total_ < kNoCell);
   if (!words_.reserve(static_cast<size_t>(total_) * tokens_) || !hot_.reserve(total_) ||
-      !sibling_.reserve(total_) || !up_.reserve(total_)) {
+      !sibling_.reserve(total_)) {
     return false;
   }
   if (shape.keys && !keys_.reserve(total_)) return false;
@@ -25,7 +25,7 @@ bool PrefixTree::create(const Shape& shape) {
   view_ = {words_.data(), hot_.data(), sibling_.data(), tokens_, sentinel_};
   if (!ensure(sentinel_)) return false;
   hot_[sentinel_] = {sentinel_, kNoRef, sentinel_, 0};
-  up_[sentinel_] = sentinel_;
+  sibling_[sentinel_].up = sentinel_;
   return true;
 }
 
@@ -35,7 +35,7 @@ bool PrefixTree::ensure(CellIndex cell) {
   const size_t begin = growth.committed();
   const size_t end = growth.next(cell);
   if (!words_.commit(begin * tokens_, end * tokens_) || !hot_.commit(begin, end) ||
-      !sibling_.commit(begin, end) || !up_.commit(begin, end) || !keys_.commit(begin, end)) {
+      !sibling_.commit(begin, end) || !keys_.commit(begin, end)) {
     return false;
   }
   growth.advance(end);
@@ -130,21 +130,21 @@ void PrefixTree::write_cell(CellIndex cell, CellIndex parent, uint32_t flags,
 void PrefixTree::make_root(CellIndex cell, const ContentKey& key) {
   write_cell(cell, sentinel_, 0, {}, false);
   store_relaxed(hot_[cell].link, sentinel_ | kLive);
-  up_[cell] = sentinel_;
+  sibling_[cell].up = sentinel_;
   if (keys_) keys_[cell] = key;
-  births_.fetch_add(1, std::memory_order_release);
+  count_birth();
 }
 
 void PrefixTree::publish(CellIndex cell, CellIndex parent, CellIndex up,
                          std::span<const uint32_t> words, bool media, const ContentKey* key) {
   // A cell below an orphan is as unreachable as its parent.
   write_cell(cell, parent, hot_[parent].link & kOrphan, words, media);
-  up_[cell] = up;
+  sibling_[cell].up = up;
   if (keys_ && key != nullptr) keys_[cell] = *key;
   trie_insert(&hot_[parent].child, cell);
   // The first continuation to come by keeps the hint; lookups repair it when another is used.
   if (up != sentinel_ && hot_[up].hint == sentinel_) store_relaxed(hot_[up].hint, cell);
-  births_.fetch_add(1, std::memory_order_release);
+  count_birth();
 }
 
 void PrefixTree::remove(CellIndex cell) {
@@ -152,7 +152,8 @@ void PrefixTree::remove(CellIndex cell) {
   Hot& hot = hot_[cell];
   const CellIndex above = parent(cell);
   // The top of an orphaned subtree is in nobody's trie; below it everything is linked as before.
-  if (above != sentinel_ && !is_cut(cell)) trie_remove(&hot_[above].child, cell);
+  const bool cut = is_orphan(cell) && is_cut(cell);
+  if (above != sentinel_ && !cut) trie_remove(&hot_[above].child, cell);
   store_relaxed(hot.link, sentinel_);
 }
 
@@ -191,7 +192,7 @@ void PrefixTree::publish_inner(CellIndex cell, CellIndex parent, std::span<const
   write_cell(cell, parent, 0, words, media);
   sibling_[cell].flags |= kInner;
   trie_insert(&inner_.try_emplace(parent, kNoRef).first->second, cell);
-  births_.fetch_add(1, std::memory_order_release);
+  count_birth();
 }
 
 void PrefixTree::remove_inner(CellIndex cell) {
@@ -217,7 +218,7 @@ void PrefixTree::inner_children(CellIndex parent, std::vector<CellIndex>& out) c
 }
 
 uint64_t PrefixTree::bytes() const noexcept {
-  return words_.bytes() + hot_.bytes() + sibling_.bytes() + up_.bytes() + keys_.bytes() +
+  return words_.bytes() + hot_.bytes() + sibling_.bytes() + keys_.bytes() +
          inner_.size() * (sizeof(void*) * 2 + sizeof(std::pair<CellIndex, Ref>)) +
          inner_.bucket_count() * sizeof(void*);
 }

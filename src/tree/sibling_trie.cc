@@ -183,8 +183,8 @@ void PrefixTree::check_invariants(CellIndex root) const {
     STEMMA_CHECK(is_live(cell) && is_orphan(cell) == is_orphan(root));
     STEMMA_CHECK(!is_short(cell) || !has_child(cell));
     check_trie(hot_[cell].child, cell);
-    if (cell != root && up_[cell] != sentinel_) {
-      STEMMA_CHECK(ancestor(cell, kHintDistance) == up_[cell]);
+    if (cell != root && up(cell) != sentinel_) {
+      STEMMA_CHECK(ancestor(cell, kHintDistance) == up(cell));
     }
     const auto inner = inner_.find(cell);
     if (inner != inner_.end()) check_trie(inner->second, cell);

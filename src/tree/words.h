@@ -27,6 +27,10 @@ inline void store_words(uint32_t* cell, const uint32_t* words, uint32_t count, u
 #if defined(STEMMA_TSAN)
   for (uint32_t i = 0; i < count; ++i) store_word(cell + i, words[i]);
 #else
+  if (count == 16 && tokens == 16) {  // The usual cell, without a call.
+    std::memcpy(cell, words, 64);
+    return;
+  }
   std::memcpy(cell, words, count * sizeof(uint32_t));
 #endif
   for (uint32_t i = count; i < tokens; ++i) store_word(cell + i, key::kPadWord);
