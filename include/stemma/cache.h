@@ -42,9 +42,9 @@ struct LookupOptions {
 };
 
 struct LeaseOptions {
-  LookupOptions lookup;
+  LookupOptions lookup = {};
   TenantId tenant = kNoTenant;  // Fixed for a scope while anything of it is cached.
-  Retain retain;
+  Retain retain = {};
   // How many positions to draft room for now; more comes by extend() and reserve().
   uint32_t draft_tokens = kWholePrompt;
   static constexpr uint32_t kWholePrompt = 0xFFFF'FFFFU;

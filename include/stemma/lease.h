@@ -80,9 +80,11 @@ class Lease {
   Result<void> run_copies();
 
   // Gives back what was reused beyond n (agreement between ranks): the rest is to be computed.
+  // Returns what is reused now: n, or less where a media item, a window or a recurrent group cannot
+  // stop exactly there (so ranks compare what they got and shrink again to the smallest).
   // Requires nothing committed beyond reused. Error: out_of_range (n > reused), wrong_state,
   // out_of_blocks (nothing changed).
-  Result<void> shrink_to(uint32_t n);
+  Result<uint32_t> shrink_to(uint32_t n);
 
   // Which of the prompt's media items are not wholly covered by `reused`, as indices into
   // Prompt::media. Valid until the next call on this lease.

@@ -36,7 +36,7 @@ struct TenantQuota {
 struct Options {
   // At least one, at most kMaxGroups. One model's layer groups, as the engine's memory has them.
   // The index is most compact when the first group is full attention with the smallest blocks.
-  std::vector<GroupOptions> groups;
+  std::vector<GroupOptions> groups = {};
 
   bool enabled = true;  // false: leases lend blocks, nothing is ever found or kept.
   // Everything: KV bytes of all groups, index and logits. 0 = whatever the groups add up to.
@@ -44,7 +44,7 @@ struct Options {
   uint64_t budget_bytes = 0;
   uint64_t logits_bytes = 0;  // For attached logits; 0 = none are kept.
   double pin_share = 0.5;     // The part of a full group's blocks that pins may hold, 0 to 1.
-  std::vector<TenantQuota> quotas;
+  std::vector<TenantQuota> quotas = {};
 
   // Cells of the index where the first group's blocks do not number them (see docs); 0 = chosen.
   uint32_t index_cells = 0;

@@ -19,7 +19,8 @@ enum class Outcome : uint8_t {
 };
 inline constexpr uint32_t kOutcomeCount = 5;
 
-// Why less was reused than the prompt would allow. `none` on a full hit.
+// Why less was reused than the prompt would allow: for misses and for partial hits. `none` on a full
+// hit.
 enum class MissReason : uint8_t {
   none,
   unknown_scope,   // Nothing is cached under this scope.
@@ -35,6 +36,9 @@ enum class MissReason : uint8_t {
   gave_up,         // Found, and given up during execution.
 };
 inline constexpr uint32_t kMissReasonCount = 12;
+
+const char* to_string(Outcome outcome) noexcept;
+const char* to_string(MissReason reason) noexcept;
 
 // What became of one request. Counts are positions ("tokens").
 struct Report {

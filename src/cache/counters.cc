@@ -3,6 +3,25 @@
 #include <algorithm>
 #include <bit>
 
+namespace stemma {
+
+const char* to_string(Outcome outcome) noexcept {
+  constexpr const char* kNames[kOutcomeCount] = {"full_hit", "partial_hit", "miss", "bypassed",
+                                                 "refused"};
+  const auto i = static_cast<uint32_t>(outcome);
+  return i < kOutcomeCount ? kNames[i] : "unknown";
+}
+
+const char* to_string(MissReason reason) noexcept {
+  constexpr const char* kNames[kMissReasonCount] = {
+      "none",  "unknown_scope", "first_use", "too_short", "at_most", "media", "group_hole",
+      "no_checkpoint", "no_copy", "read_off", "no_room", "gave_up"};
+  const auto i = static_cast<uint32_t>(reason);
+  return i < kMissReasonCount ? kNames[i] : "unknown";
+}
+
+}  // namespace stemma
+
 namespace stemma::cache {
 namespace {
 

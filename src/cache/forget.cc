@@ -144,15 +144,7 @@ Stats Shared::stats() {
   MutexLock lock(mutex_);
   store_.expire_pins(store_.now_ns());
   store_.fill_stats(stats);
-  {
-    MutexLock records(records_mutex_);
-    for (const auto& record : records_) {
-      stats.index_bytes += sizeof(LeaseRecord) + record->cells.capacity() * sizeof(uint32_t) +
-                           record->words.capacity() * sizeof(uint32_t) +
-                           record->keys.capacity() * sizeof(ContentKey) +
-                           record->query.capacity() * sizeof(uint32_t);
-    }
-  }
+  stats.index_bytes += record_bytes_.load(std::memory_order_relaxed);
   return stats;
 }
 

@@ -48,8 +48,9 @@ Result<void> Lease::copies_failed() {
 
 Result<void> Lease::run_copies() { return active() ? shared_->run_copies(*record_) : released(); }
 
-Result<void> Lease::shrink_to(uint32_t n) {
-  return active() ? shared_->shrink_to(*record_, n) : released();
+Result<uint32_t> Lease::shrink_to(uint32_t n) {
+  if (!active()) return released();
+  return shared_->shrink_to(*record_, n);
 }
 
 std::span<const uint32_t> Lease::media_to_process() const noexcept {

@@ -149,7 +149,7 @@ Result<void> Shared::release(LeaseRecord* lease, const ReleaseOptions& options, 
     lease->fence = options.fence;
     MutexLock lock(mutex_);
     fenced_.push_back(lease);
-    fenced_count_.store(static_cast<uint32_t>(fenced_.size()), std::memory_order_relaxed);
+    fenced_count_.fetch_add(1, std::memory_order_relaxed);
     return {};
   }
   {

@@ -90,13 +90,13 @@ Result<void> Shared::run_copies(LeaseRecord& lease) {
   return Error(Errc::copy_failed, "the copy failed; the lease stepped back", lease.reused);
 }
 
-Result<void> Shared::shrink_to(LeaseRecord& lease, uint32_t n) {
+Result<uint32_t> Shared::shrink_to(LeaseRecord& lease, uint32_t n) {
   if (n > lease.reused) return Error(Errc::out_of_range, "more than was reused", lease.reused);
   if (lease.committed != lease.reused) {
     return Error(Errc::wrong_state, "positions beyond the reused ones are committed already",
                  lease.committed);
   }
-  if (n == lease.reused) return {};
+  if (n == lease.reused) return n;
   MutexLock lock(mutex_);
   n = key::floor_to_unit(lease.spans, n);
   if (!shorten_copies(lease, n)) {
@@ -117,7 +117,7 @@ Result<void> Shared::shrink_to(LeaseRecord& lease, uint32_t n) {
   report.outcome = n == 0 ? Outcome::miss : Outcome::partial_hit;
   report.reason = MissReason::gave_up;
   find_media_to_process(lease);
-  return {};
+  return n;
 }
 
 bool Shared::shorten_copies(LeaseRecord& lease, uint32_t n) {
@@ -179,7 +179,7 @@ void Shared::draft_up_to(LeaseRecord& lease, uint32_t capacity) {
 Result<void> Shared::grow(LeaseRecord& lease, uint32_t positions) {
   if (positions <= capacity(lease)) return {};
   const Need need = growth(lease, positions);
-  for (bool polled = false;; polled = true) {
+  for (uint32_t tries = 0;; ++tries) {
     {
       MutexLock lock(mutex_);
       const Result<void> room = store_.make_room(need, lease.tenant_index);
@@ -187,7 +187,7 @@ Result<void> Shared::grow(LeaseRecord& lease, uint32_t positions) {
         draft_up_to(lease, positions);
         return {};
       }
-      if (polled || fenced_count_.load(std::memory_order_relaxed) == 0) return room.error();
+      if (give_up(tries)) return room.error();
     }
     poll();
   }
@@ -379,7 +379,7 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
   const uint32_t n = lease.committed;
   const uint32_t tokens = view_.cell_tokens();
   const uint32_t cells = (n + tokens - 1) / tokens;
-  for (bool polled = false;; polled = true) {
+  for (uint32_t tries = 0;; ++tries) {
     {
       MutexLock lock(mutex_);
       const Path path = own_path(lease);
@@ -501,7 +501,7 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
       }
       for (const CopySource& pin : pins) store_.unpin_page(pin.group, pin.page, Group::kRecent);
       store_.undo_hold(lease.tip, lease.published, lease.tenant_index);
-      if (polled || fenced_count_.load(std::memory_order_relaxed) == 0) {
+      if (give_up(tries)) {
         recycle(child);
         return room.error();
       }

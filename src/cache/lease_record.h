@@ -78,6 +78,7 @@ struct LeaseRecord {
 
   // ---- Books ----
   uint32_t live_index = 0;            // Its place among the live leases.
+  uint64_t counted_bytes = 0;         // What it adds to the cache's memory report.
   std::vector<uint32_t> query;        // Scratch: a prompt's words, when it has media.
   std::vector<CopySource> next_sources;                            // Scratch of take_stand().
   std::array<std::vector<uint32_t>, kMaxGroups> next_pages;

@@ -62,6 +62,12 @@ void Shared::recycle(LeaseRecord* record) {
   record->fence = nullptr;
   record->report = {};
   record->computed = 0;
+  const uint64_t bytes = sizeof(LeaseRecord) +
+                         (record->cells.capacity() + record->words.capacity() +
+                          record->query.capacity() + record->path.capacity()) * sizeof(uint32_t) +
+                         record->keys.capacity() * sizeof(ContentKey);
+  record_bytes_.fetch_add(bytes - record->counted_bytes, std::memory_order_relaxed);
+  record->counted_bytes = bytes;
   const size_t slot = std::hash<std::thread::id>()(std::this_thread::get_id()) % kSlots;
   LeaseRecord* expected = nullptr;
   if (slots_[slot].record.compare_exchange_strong(expected, record, std::memory_order_acq_rel)) {
@@ -151,6 +157,7 @@ Path Shared::judge(CellIndex root, LeaseRecord& record, const Query& query) {
   Path path;
   path.root = root;
   path.words = query.words;
+  tree.keep_young(root);
   if (root == query.root_guess) {
     path.whole = tree.valid_prefix(root, record.cells.data(), query.walk.cells, query.births);
     if (path.whole != query.walk.cells) ++store_.tally.stale_walks;
@@ -165,6 +172,7 @@ Path Shared::judge(CellIndex root, LeaseRecord& record, const Query& query) {
     const CellIndex child =
         tree.find_child(current, query.words.subspan(uint64_t{path.whole} * tokens, tokens));
     if (child == kNoCell) break;
+    tree.keep_young(child);
     record.cells[path.whole++] = child;
     current = child;
   }
@@ -244,13 +252,13 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
     if (record->root != kNoCell) leave(*record);
     return walked.error();
   }
-  for (bool polled = false;; polled = true) {
+  for (uint32_t tries = 0;; ++tries) {
     {
       MutexLock lock(mutex_);
       if (record->root == kNoCell) STEMMA_TRY_VOID(enter(scope, *record));
       Result<void> outcome = begin(*record, query, options, read);
       if (outcome) return record.keep();
-      if (polled || fenced_count_.load(std::memory_order_relaxed) == 0) {
+      if (give_up(tries)) {
         leave(*record);
         Report& report = record->report;
         report.prompt_tokens = report.to_compute_tokens = record->length;
@@ -335,7 +343,7 @@ uint32_t Shared::poll() {
     MutexLock lock(mutex_);
     for (auto it = done; it != waiting.end(); ++it) settle(**it);
     fenced_.insert(fenced_.end(), waiting.begin(), done);
-    fenced_count_.store(static_cast<uint32_t>(fenced_.size()), std::memory_order_relaxed);
+    fenced_count_.fetch_sub(settled, std::memory_order_relaxed);
   }
   for (auto it = done; it != waiting.end(); ++it) recycle(*it);
   return settled;

@@ -2,7 +2,7 @@
 // of lease records. Every public call ends here; this is where locks live.
 //
 // Decide, do, settle: walks, hashing, copies, fences and callbacks run without the lock; each
-// section under it is short. There is one lock, so there is no lock order (docs/concurrency.md).
+// section under it is short. The lock of the record pool is taken last (docs/concurrency.md).
 //
 // Threading:  thread-safe; a LeaseRecord is used by one thread at a time.
 #pragma once
@@ -54,7 +54,7 @@ class Shared {
   Result<void> copies_done(LeaseRecord& lease);
   Result<void> copies_failed(LeaseRecord& lease);
   Result<void> run_copies(LeaseRecord& lease);
-  Result<void> shrink_to(LeaseRecord& lease, uint32_t n);
+  Result<uint32_t> shrink_to(LeaseRecord& lease, uint32_t n);
   Result<void> extend(LeaseRecord& lease, std::span<const Token> tokens);
   Result<void> reserve(LeaseRecord& lease, uint32_t positions);
   Result<Commit> commit(LeaseRecord& lease, uint32_t n);
@@ -135,6 +135,11 @@ class Shared {
   // Moves a lease back to n <= published positions, with `length` words and room for `capacity`.
   Result<void> step_back(LeaseRecord& lease, uint32_t n, uint32_t length, uint32_t capacity)
       STEMMA_REQUIRES(mutex_);
+  // After so many refusals: is there nothing left that a fence could give back? Another thread may
+  // be asking the fences at this moment, so it is worth more than one try.
+  bool give_up(uint32_t tries) const noexcept {
+    return tries == 3 || fenced_count_.load(std::memory_order_relaxed) == 0;
+  }
   bool shorten_copies(LeaseRecord& lease, uint32_t n) STEMMA_REQUIRES(mutex_);
   Result<void> grow(LeaseRecord& lease, uint32_t capacity) STEMMA_EXCLUDES(mutex_);
   Need growth(const LeaseRecord& lease, uint32_t capacity) const;
@@ -159,7 +164,7 @@ class Shared {
   Store store_ STEMMA_GUARDED_BY(mutex_);
   const Store& view_;  // For what may be read without the lock.
   std::vector<LeaseRecord*> fenced_ STEMMA_GUARDED_BY(mutex_);
-  std::atomic<uint32_t> fenced_count_{0};
+  std::atomic<uint32_t> fenced_count_{0};  // Those another thread is just asking included.
 
   // Records not in use: a few in slots that threads take by exchange, the rest under a lock.
   static constexpr uint32_t kSlots = 16;
@@ -167,6 +172,7 @@ class Shared {
     std::atomic<LeaseRecord*> record{nullptr};
   };
   std::array<Slot, kSlots> slots_;
+  std::atomic<uint64_t> record_bytes_{0};  // As of each record's last return.
   base::Mutex records_mutex_;
   std::vector<LeaseRecord*> free_records_ STEMMA_GUARDED_BY(records_mutex_);
   std::vector<std::unique_ptr<LeaseRecord>> records_ STEMMA_GUARDED_BY(records_mutex_);

@@ -26,12 +26,18 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   const Path& path = stand.path;
   const CellIndex tip = path.ending(keep);
 
-  // First hold everything that will be used, so that making room cannot take it.
+  // First find everything that will be used. Cells are held at once, so that making room cannot
+  // take them; loose blocks are pinned only when there is room, because pinning takes them from
+  // their place in the order of going.
   std::vector<CopySource>& sources = lease.next_sources;
   std::array<std::vector<uint32_t>, kMaxGroups>& pages = lease.next_pages;
   sources.clear();
   for (auto& list : pages) list.clear();
   Need need;
+  const auto will_pin = [&](GroupIndex g, uint32_t page) {
+    STEMMA_CHECK(page != kNoPage);  // Coverage said that it is there.
+    if (store_.group(g).loose() && store_.group(g).waiting(page)) ++need.reserved[g];
+  };
   bool source_cell_held = false;
   store_.hold(tip, keep, lease.tenant_index);
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
@@ -40,8 +46,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
       if (n == 0) continue;
       const CellIndex cell = anchor_cell(store_, path, n);
       const uint32_t slot = cell == kNoCell ? kNoPage : group.at(cell);
-      STEMMA_CHECK(slot != kNoPage);  // Coverage said so.
-      store_.pin_page(g, slot);
+      will_pin(g, slot);
       sources.push_back({g, slot, kNoCell, 0});
       continue;
     }
@@ -54,8 +59,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
       CopySource source{g, kPageMask, kNoCell, 0};
       if (!group.numbers_cells()) {
         source.page = group.at(cell);
-        STEMMA_CHECK(source.page != kNoPage);
-        store_.pin_page(g, source.page);
+        will_pin(g, source.page);
       }
       if (n % tokens != 0 && !source_cell_held) {
         source_cell_held = true;
@@ -78,8 +82,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
       if (group.full()) {
         list.push_back(page);
       } else if (j >= low || j < sinks) {
-        STEMMA_CHECK(page != kNoPage);
-        store_.pin_page(g, page);
+        will_pin(g, page);
         list.push_back(page | kPinned);
       } else {
         list.push_back(kPageMask);
@@ -104,24 +107,24 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
                              : owned(lease.pages[g], 0, lease.pages[g].size());
     missing.blocks[g] -= std::min(missing.blocks[g], own);
   }
-  Result<void> room = store_.make_room(missing, lease.tenant_index);
-  if (!room) {
+  missing.reserved = need.reserved;
+  if (Result<void> room = store_.check_room(missing, lease.tenant_index); !room) {
     for (const CopySource& source : sources) {
-      if (source.page != kPageMask) store_.unpin_page(source.group, source.page, Group::kRecent);
-      if (source.cell != kNoCell) {
-        store_.undo_hold(source.cell, source.depth_cells, lease.tenant_index);
-      }
-    }
-    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
-      for (uint32_t entry : pages[g]) {
-        if (entry != kPageMask && (entry & kPinned) != 0) {
-          store_.unpin_page(g, entry & kPageMask, Group::kRecent);
-        }
-      }
+      if (source.cell == kNoCell) continue;
+      store_.undo_hold(source.cell, source.depth_cells, lease.tenant_index);
     }
     store_.undo_hold(tip, keep, lease.tenant_index);
     return room.error();
   }
+  for (const CopySource& source : sources) {
+    if (source.page != kPageMask) store_.pin_page(source.group, source.page);
+  }
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    for (uint32_t entry : pages[g]) {
+      if (entry != kPageMask && (entry & kPinned) != 0) store_.pin_page(g, entry & kPageMask);
+    }
+  }
+  store_.evict_for(missing, lease.tenant_index);
 
   // Nothing can fail from here on. Let go of the old stand, keeping what was owned.
   std::vector<uint32_t> spare_cells;

@@ -39,6 +39,8 @@ namespace stemma::cache {
 struct Need {
   std::array<uint32_t, kMaxGroups> blocks{};
   uint32_t cells = 0;
+  // Loose blocks that wait in their lists now and will be pinned before room is made.
+  std::array<uint32_t, kMaxGroups> reserved{};
 };
 
 struct Tenant {
@@ -94,7 +96,13 @@ class Store {
   void move_tip(LeaseRecord& record, CellIndex tip, uint32_t depth_cells);
 
   // ---- Room ----
-  // Evicts until `need` can be drafted. All or nothing. Error: out_of_blocks, over_quota.
+  // Whether evict_for() can succeed; nothing is changed. Error: out_of_blocks, over_quota,
+  // out_of_memory.
+  Result<void> check_room(const Need& need, uint32_t tenant_index);
+  // Evicts until `need` can be drafted. Requires check_room() with nothing held since but what it
+  // was told to be reserved.
+  void evict_for(const Need& need, uint32_t tenant_index);
+  // Both.
   Result<void> make_room(const Need& need, uint32_t tenant_index);
   // Takes one block for writing. Requires room.
   uint32_t draft(GroupIndex g, uint32_t tenant_index);
@@ -223,6 +231,7 @@ class Store {
   bool bare(CellIndex cell) const noexcept { return !tree_.has_child(cell) && holds(cell) == 0; }
   void mark_path(CellIndex cell, uint32_t tenant_index, Evictable& held);
   uint64_t tenant_quick_bytes(uint32_t tenant_index) const noexcept;
+  uint64_t over_quota(const Need& need, uint32_t tenant_index) const noexcept;
   [[nodiscard]] bool take_memory(const Need& need);
   void free_leaf(CellIndex cell, uint32_t tenant_index, bool evicted);
   void free_orphans(CellIndex cell, uint32_t tenant_index);

@@ -136,28 +136,18 @@ bool Store::take_memory(const Need& need) {
   return true;
 }
 
-Result<void> Store::make_room(const Need& need, uint32_t tenant_index) {
+Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
   now_ = now_ns();
   expire_pins(now_);
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
-    if (group.loose() &&
-        need.blocks[g] > uint64_t{group.pool().free_blocks()} + group.waiting_blocks()) {
+    if (group.loose() && uint64_t{need.blocks[g]} + need.reserved[g] >
+                             uint64_t{group.pool().free_blocks()} + group.waiting_blocks()) {
       return Error(Errc::out_of_blocks, "too few blocks of this group are free or evictable", g);
     }
   }
-  const Evictable nothing;
-  const bool full = !enough(need, nothing);
-  uint64_t excess = 0;
-  Tenant& tenant = tenants_[tenant_index];
-  if (tenant_index != 0) {
-    uint64_t wanted = tenant.used_bytes;
-    for (GroupIndex g = 0; g < groups_.size(); ++g) {
-      wanted += need.blocks[g] * groups_[g]->options().block_bytes;
-    }
-    excess = wanted > tenant.quota_bytes ? wanted - tenant.quota_bytes : 0;
-  }
-  if (full || excess != 0) {
+  const uint64_t excess = over_quota(need, tenant_index);
+  if (excess != 0 || !enough(need, {})) {
     // First by bounds that are cheap and never too high; then exactly.
     Evictable sure;
     const uint64_t cached = numbered_ ? cells_.cached_blocks()
@@ -169,13 +159,13 @@ Result<void> Store::make_room(const Need& need, uint32_t tenant_index) {
                        : blocks > held_depth_sum_  ? blocks - held_depth_sum_
                                                    : 0;
     }
-    sure.tenant_bytes = tenant_index == 0 ? 0 : tenant_quick_bytes(tenant_index);
+    sure.tenant_bytes = tenant_quick_bytes(tenant_index);
     if (!enough(need, sure) || sure.tenant_bytes < excess) {
       const Evictable exact = count_exactly(tenant_index);
       if (exact.tenant_bytes < excess) {
         ++tally.quota_refusals;
         return Error(Errc::over_quota, "the tenant's quota does not allow this many more blocks",
-                     static_cast<uint32_t>(tenant.id));
+                     static_cast<uint32_t>(tenants_[tenant_index].id));
       }
       if (!enough(need, exact)) {
         return Error(Errc::out_of_blocks, "too few blocks are free or evictable");
@@ -183,13 +173,27 @@ Result<void> Store::make_room(const Need& need, uint32_t tenant_index) {
     }
   }
   if (!take_memory(need)) return Error(Errc::out_of_memory, "no memory for the index");
+  return {};
+}
 
-  const uint64_t allowed = tenant.used_bytes > excess ? tenant.used_bytes - excess : 0;
-  while (excess != 0 && tenant.used_bytes > allowed) STEMMA_CHECK(evict_one(true, tenant.id));
+uint64_t Store::over_quota(const Need& need, uint32_t tenant_index) const noexcept {
+  if (tenant_index == 0) return 0;
+  uint64_t wanted = tenants_[tenant_index].used_bytes;
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    wanted += need.blocks[g] * groups_[g]->options().block_bytes;
+  }
+  const uint64_t quota = tenants_[tenant_index].quota_bytes;
+  return wanted > quota ? wanted - quota : 0;
+}
+
+void Store::evict_for(const Need& need, uint32_t tenant_index) {
+  while (over_quota(need, tenant_index) != 0) {
+    STEMMA_CHECK(evict_one(true, tenants_[tenant_index].id));
+  }
   if (numbered_) {
     while (cells_.free_blocks() < need.blocks[0]) STEMMA_CHECK(evict_one(false, kNoTenant));
   }
-  while (!enough(need, nothing)) STEMMA_CHECK(evict_one(false, kNoTenant));
+  while (!enough(need, {})) STEMMA_CHECK(evict_one(false, kNoTenant));
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     Group& group = *groups_[g];
     while (group.loose() && group.pool().free_blocks() < need.blocks[g]) {
@@ -199,6 +203,11 @@ Result<void> Store::make_room(const Need& need, uint32_t tenant_index) {
     }
   }
   events_.seal();
+}
+
+Result<void> Store::make_room(const Need& need, uint32_t tenant_index) {
+  STEMMA_TRY_VOID(check_room(need, tenant_index));
+  evict_for(need, tenant_index);
   return {};
 }
 

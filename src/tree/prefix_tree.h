@@ -140,6 +140,13 @@ class PrefixTree {
   // Cuts `top` off from its parent; it and all below stay live for those who hold them. Its parent
   // no longer counts it as a child, so who cuts must hold the parent until `top` is removed.
   void orphan(CellIndex top);
+  // Births are compared as signed differences: a cell older than 2^31 publications would look unborn
+  // to every walk. Who meets an old cell under the lock makes it young; walks that began before
+  // then reject it once and are right all the same.
+  void keep_young(CellIndex cell) noexcept {
+    const uint32_t now = births_.load(std::memory_order_relaxed);
+    if (now - hot_[cell].birth > 1U << 30U) base::store_relaxed(hot_[cell].birth, now);
+  }
   void set_anchored(CellIndex cell, bool anchored) noexcept;
   // Rewrites the hints along a path, so that the next walk finds every cell by its hint.
   void repair_hints(const CellIndex* path, uint32_t cells) noexcept;
