@@ -13,10 +13,44 @@ constexpr uint32_t kMaxBlockTokens = 1024;
 // Cells have 28-bit numbers, and a cache needs up to twice as many cells as blocks.
 constexpr uint64_t kMaxCells = 1U << 27U;
 
-uint64_t index_bytes_per_cell(const Options& options, uint32_t cell_tokens) {
-  uint64_t bytes = 4 * uint64_t{cell_tokens} + 44;  // Tree 32, policy 8, books 4.
-  for (size_t g = 1; g < options.groups.size(); ++g) bytes += 4;
-  return options.content_keys || options.event_capacity != 0 ? bytes + 32 : bytes;
+using Bytes = unsigned __int128;  // Absurd sizes must not wrap around.
+
+uint64_t cells_of(const GroupOptions& group, uint32_t cell_tokens) {
+  return group.attention == Attention::recurrent
+             ? 0
+             : uint64_t{group.capacity_blocks} * (group.block_tokens / cell_tokens);
+}
+
+Bytes kv_bytes(const Options& options) {
+  Bytes total = 0;
+  for (const GroupOptions& group : options.groups) {
+    total += Bytes{group.block_bytes} * group.capacity_blocks;
+  }
+  return total;
+}
+
+// An upper bound of what a full cache holds besides its KV bytes and what live leases need: cells,
+// books, policy (with stamps and deadlines), and the pages that slabs are rounded up to.
+Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
+  const GroupOptions& front = options.groups.front();
+  const bool numbered =
+      front.attention == Attention::full && front.block_tokens == cell_tokens;
+  uint64_t widest = 0;
+  for (const GroupOptions& group : options.groups) {
+    widest = std::max(widest, cells_of(group, cell_tokens));
+  }
+  const uint64_t cells = numbered                    ? front.capacity_blocks
+                         : options.index_cells != 0 ? options.index_cells
+                                                    : widest * 2;
+  uint64_t per_cell = 4 * uint64_t{cell_tokens} + 32 + 8 + 12 + 4 + 1;
+  if (options.content_keys || options.event_capacity != 0) per_cell += 32;
+  Bytes total = 224 << 10U;
+  for (size_t g = 0; g < options.groups.size(); ++g) {
+    if (g == 0 && numbered) continue;
+    per_cell += 4;
+    total += Bytes{16} * options.groups[g].capacity_blocks + (32 << 10U);
+  }
+  return total + Bytes{per_cell} * cells;
 }
 
 Result<void> check_group(const GroupOptions& group, uint32_t index) {
@@ -71,29 +105,32 @@ Result<Options> check_options(const Options& given) {
   if (cell_tokens == 0) cell_tokens = 16;
 
   if (options.budget_bytes != 0) {
-    const uint64_t per_cell = index_bytes_per_cell(options, cell_tokens);
-    // Whole numbers of bytes in 128 bits: absurd sizes must not wrap around.
-    unsigned __int128 used = options.logits_bytes;
-    for (const GroupOptions& group : options.groups) {
-      const uint64_t cells =
-          group.attention == Attention::recurrent ? 0 : group.block_tokens / cell_tokens;
-      const auto one = static_cast<unsigned __int128>(group.block_bytes) +
-                       (&group == &options.groups.front() ? cells * per_cell : 8);
-      if (&group != open) used += one * group.capacity_blocks;
+    const auto fits = [&] {
+      return kv_bytes(options) + index_bytes(options, cell_tokens) + options.logits_bytes <=
+             options.budget_bytes;
+    };
+    if (open != nullptr) {
+      // The largest capacity that fits; more blocks never need fewer bytes.
+      uint32_t low = 0;
+      auto high = static_cast<uint32_t>(kMaxCells * cell_tokens / std::max(open->block_tokens, 1U));
+      if (open->attention == Attention::recurrent) high = kMaxCells;
+      while (low < high) {
+        open->capacity_blocks = low + (high - low + 1) / 2;
+        if (fits()) {
+          low = open->capacity_blocks;
+        } else {
+          high = open->capacity_blocks - 1;
+        }
+      }
+      open->capacity_blocks = low;
+      if (low == 0) return Error(Errc::invalid_argument, "budget_bytes holds not one block");
     }
-    if (used > options.budget_bytes) {
+    if (!fits()) {
       return Error(Errc::invalid_argument, "budget_bytes does not hold what the groups ask for");
     }
-    if (open != nullptr) {
-      const uint64_t cells =
-          open->attention == Attention::recurrent ? 0 : open->block_tokens / cell_tokens;
-      const auto one = static_cast<unsigned __int128>(open->block_bytes) +
-                       (open == &options.groups.front() ? cells * per_cell : 8);
-      const auto blocks = (options.budget_bytes - used) / one;
-      if (blocks == 0) return Error(Errc::invalid_argument, "budget_bytes holds not one block");
-      open->capacity_blocks = static_cast<uint32_t>(
-          std::min<unsigned __int128>(blocks, kMaxCells * cell_tokens / open->block_tokens));
-    }
+  }
+  if (kv_bytes(options) > Bytes{1} << 62U) {
+    return Error(Errc::invalid_argument, "block_bytes times capacity_blocks is beyond any machine");
   }
   for (uint32_t g = 0; g < options.groups.size(); ++g) {
     const GroupOptions& group = options.groups[g];

@@ -21,7 +21,9 @@ Result<BlockId> Shared::draft_checkpoint(LeaseRecord& lease, GroupIndex g) {
   Need need;
   need.blocks[g] = 1;
   MutexLock lock(mutex_);
-  STEMMA_TRY_VOID(store_.make_room(need, lease.tenant_index));
+  if (Result<void> room = store_.make_room(need, lease.tenant_index); !room) {
+    return refuse(room.error());
+  }
   lease.checkpoint[g] = store_.draft(g, lease.tenant_index);
   return BlockId{lease.checkpoint[g]};
 }

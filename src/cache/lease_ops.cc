@@ -14,16 +14,18 @@ using base::MutexLock;
 
 // ---- Copies ------------------------------------------------------------------------------------
 
-void Shared::release_sources(LeaseRecord& lease) {
-  for (const CopySource& source : lease.sources) {
-    if (source.page != kPageMask) store_.unpin_page(source.group, source.page, Group::kRecent);
-    if (source.cell == kNoCell) continue;
-    if (source.depth_cells != 0) {
-      store_.let_go(source.cell, source.depth_cells, lease);
-    } else {
-      store_.unpin_draft_cell(source.cell);
-    }
+void Shared::release_source(LeaseRecord& lease, const CopySource& source) {
+  if (source.page != kPageMask) store_.unpin_page(source.group, source.page, Group::kRecent);
+  if (source.cell == kNoCell) return;
+  if (source.depth_cells != 0) {
+    store_.let_go(source.cell, source.depth_cells, lease);
+  } else {
+    store_.unpin_draft_cell(source.cell, lease);
   }
+}
+
+void Shared::release_sources(LeaseRecord& lease) {
+  for (const CopySource& source : lease.sources) release_source(lease, source);
   lease.sources.clear();
   lease.copies.clear();
 }
@@ -131,9 +133,21 @@ bool Shared::shorten_copies(LeaseRecord& lease, uint32_t n) {
     const uint32_t low = (n - group.options().window_tokens) / group.options().block_tokens;
     if (low < lease.pages[g].size() && lease.pages[g][low] == kPageMask) return false;
   }
-  for (BlockCopy& copy : lease.copies) {
-    copy.tokens = n % store_.group(copy.group).options().block_tokens;
+  size_t left = 0;
+  for (size_t i = 0; i < lease.copies.size(); ++i) {
+    const CopySource source = lease.sources[i];
+    const uint32_t block_tokens = store_.group(source.group).options().block_tokens;
+    const uint32_t begin = source.block * block_tokens;
+    if (n <= begin) {
+      release_source(lease, source);
+      continue;
+    }
+    lease.copies[left] = lease.copies[i];
+    lease.copies[left].tokens = std::min(lease.copies[i].tokens, n - begin);
+    lease.sources[left++] = source;
   }
+  lease.copies.resize(left);
+  lease.sources.resize(left);
   return true;
 }
 
@@ -187,7 +201,7 @@ Result<void> Shared::grow(LeaseRecord& lease, uint32_t positions) {
         draft_up_to(lease, positions);
         return {};
       }
-      if (give_up(tries)) return room.error();
+      if (give_up(tries)) return refuse(room.error());
     }
     poll();
   }
@@ -411,7 +425,6 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
       }
       // The canonical blocks that the child will share must not be taken by making room.
       store_.hold(lease.tip, lease.published, lease.tenant_index);
-      std::vector<CopySource> pins;
       for (GroupIndex g = 0; g < store_.group_count(); ++g) {
         const Group& group = store_.group(g);
         if (group.numbers_cells() || group.recurrent()) continue;
@@ -431,15 +444,20 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
             }
           }
           if (shared != kPageMask && group.loose()) {
-            store_.pin_page(g, shared);
-            pins.push_back({g, shared, kNoCell, 0});
+            if (group.waiting(shared)) ++need.reserved[g];
             shared |= kPinned;
           }
           child->pages[g].push_back(shared);
         }
       }
-      const Result<void> room = store_.make_room(need, lease.tenant_index);
+      const Result<void> room = store_.check_room(need, lease.tenant_index);
       if (room) {
+        for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+          for (uint32_t entry : child->pages[g]) {
+            if (entry != kPageMask && (entry & kPinned) != 0) store_.pin_page(g, entry & kPageMask);
+          }
+        }
+        store_.evict_for(need, lease.tenant_index);
         child->root = lease.root;
         child->tip = lease.tip;
         child->published = lease.published;
@@ -451,6 +469,7 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
         child->words_begin = lease.words_begin;
         child->words.assign(lease.words.begin(), lease.words.begin() + (n - lease.words_begin));
         child->spans = lease.spans;
+        while (!child->spans.empty() && child->spans.back().end > n) child->spans.pop_back();
         child->media_numbers = lease.media_numbers;
         for (uint32_t number : child->media_numbers) store_.media().add_reference(number);
         child->media_begin_end = lease.media_begin_end;
@@ -476,7 +495,9 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
           BlockCopy block;
           block.group = copy.group;
           block.tokens = std::min(block_tokens, n - copy.block * block_tokens);
-          CopySource source{copy.group, kPageMask, kNoCell, 0};
+          CopySource source;
+          source.group = copy.group;
+          source.block = copy.block;
           if (group.numbers_cells()) {
             source.cell = lease.cells[copy.block] & kPageMask;
             store_.pin_draft_cell(source.cell);
@@ -499,11 +520,10 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
         find_media_to_process(*child);
         return child;
       }
-      for (const CopySource& pin : pins) store_.unpin_page(pin.group, pin.page, Group::kRecent);
       store_.undo_hold(lease.tip, lease.published, lease.tenant_index);
       if (give_up(tries)) {
         recycle(child);
-        return room.error();
+        return refuse(room.error());
       }
     }
     poll();
@@ -528,7 +548,23 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
     }
     STEMMA_TRY_VOID(step_back(lease, n, n, n));
   } else {
-    // Inside the lease's own blocks: those emptied by it go back.
+    // Inside the lease's own blocks: those emptied by it go back. What a fork still copies from
+    // must not be written over.
+    for (uint32_t i = n / tokens; n < lease.committed && i < lease.cell_count; ++i) {
+      if (store_.numbered() && store_.holds(lease.cells[i] & kPageMask) != 0) {
+        return Error(Errc::busy, "a fork still copies from the block at this position", n);
+      }
+    }
+    for (GroupIndex g = 0; n < lease.committed && g < store_.group_count(); ++g) {
+      const Group& group = store_.group(g);
+      if (group.numbers_cells() || group.recurrent()) continue;
+      for (size_t j = n / group.options().block_tokens; j < lease.pages[g].size(); ++j) {
+        const uint32_t entry = lease.pages[g][j];
+        if ((entry & kOwn) != 0 && group.pool().pins(entry & kPageMask) != 0) {
+          return Error(Errc::busy, "a fork still copies from the block at this position", n);
+        }
+      }
+    }
     for (GroupIndex g = 0; g < store_.group_count(); ++g) {
       const Group& group = store_.group(g);
       if (!group.window() || n >= lease.committed) continue;

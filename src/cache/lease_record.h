@@ -30,6 +30,7 @@ struct CopySource {
   uint32_t page = kPageMask;   // Held in the group's pool; kPageMask: nothing (the cell is it).
   CellIndex cell = kNoCell;    // Held too: the cell that is used by the copy, kNoCell: none.
   uint32_t depth_cells = 0;    // Of `cell` in the tree; 0: not in the tree (another lease's draft).
+  uint32_t block = 0;          // Of the target, on the group's grid.
 };
 
 struct LeaseRecord {

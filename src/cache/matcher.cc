@@ -4,21 +4,34 @@
 
 namespace stemma::cache {
 
+CellIndex Present::deepest_entry(const Group& group, uint32_t block, uint32_t& cells) const {
+  const uint64_t first = uint64_t{block} * group.ratio();
+  const uint64_t known = uint64_t{path_.whole} + (path_.partial.cell != kNoCell ? 1 : 0);
+  if (first >= known) return kNoCell;
+  for (uint64_t i = std::min(first + group.ratio(), known); i-- > first;) {
+    const CellIndex cell = i < path_.whole ? path_.cells[i] : path_.partial.cell;
+    if (group.at(cell) == kNoPage) continue;
+    cells = static_cast<uint32_t>(i - first);
+    return cell;
+  }
+  return kNoCell;
+}
+
 uint32_t Present::valid_tokens(uint32_t g, uint32_t block) const {
   const Group& group = store_.group(g);
   const uint32_t tokens = store_.cell_tokens();
-  const uint32_t ratio = group.ratio();
-  const uint64_t first = uint64_t{block} * ratio;
-  const uint64_t known = uint64_t{path_.whole} + (path_.partial.cell != kNoCell ? 1 : 0);
-  if (first >= known) return 0;
-  // The deepest cell of the block on this path that has it tells how far it reaches.
-  for (uint64_t i = std::min(first + ratio, known); i-- > first;) {
-    const bool whole = i < path_.whole;
-    const CellIndex cell = whole ? path_.cells[i] : path_.partial.cell;
-    if (group.at(cell) == kNoPage) continue;
-    return static_cast<uint32_t>(i - first) * tokens + (whole ? tokens : path_.partial.words);
-  }
-  return 0;
+  uint32_t cells = 0;
+  const CellIndex cell = deepest_entry(group, block, cells);
+  if (cell == kNoCell) return 0;
+  const bool whole = uint64_t{block} * group.ratio() + cells < path_.whole;
+  return cells * tokens + (whole ? tokens : path_.partial.words);
+}
+
+uint32_t Present::part_block(uint32_t g, uint32_t n) const {
+  const Group& group = store_.group(g);
+  uint32_t cells = 0;
+  const CellIndex cell = deepest_entry(group, n / group.options().block_tokens, cells);
+  return cell == kNoCell ? kNoPage : group.at(cell);
 }
 
 uint32_t Present::whole_blocks(uint32_t g, uint32_t limit) const {

@@ -44,11 +44,17 @@ class Present {
       : store_(store), path_(path), units_(units) {}
 
   uint32_t valid_tokens(uint32_t group, uint32_t block) const;
+  // The block that covers positions up to `n` inside a block of the group, as a copy source.
+  uint32_t part_block(uint32_t group, uint32_t n) const;
   uint32_t whole_blocks(uint32_t group, uint32_t limit) const;
   uint32_t checkpoint_at_most(uint32_t group, uint32_t depth) const;
   uint32_t unit_floor(uint32_t depth) const { return key::floor_to_unit(units_, depth); }
 
  private:
+  // The deepest cell of the path inside that block at which the block is entered; `cells`: how many
+  // cells of the block come before it.
+  CellIndex deepest_entry(const Group& group, uint32_t block, uint32_t& cells) const;
+
   const Store& store_;
   const Path& path_;
   std::span<const key::MediaSpan> units_;

@@ -88,7 +88,11 @@ Result<void> Shared::read_prompt(const Prompt& prompt, LeaseRecord& record, Quer
     query.words = prompt.tokens;
     return {};
   }
-  STEMMA_TRY_VOID(key::find_media_spans(prompt, record.spans));
+  if (const Result<void> found = key::find_media_spans(prompt, record.spans); !found) {
+    const Error& error = found.error();
+    const bool memory = error.code() == Errc::out_of_memory;
+    return Error(memory ? Errc::out_of_memory : Errc::invalid_argument, error.message(), error.value());
+  }
   if (!key::all_tokens_valid(prompt.tokens)) {
     if (const auto bad = key::first_bad_token(prompt.tokens, record.spans)) {
       return Error(Errc::invalid_argument, "not a token (2^31 or more) at this position", *bad);
@@ -265,7 +269,7 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
         report.outcome = Outcome::refused;
         report.reason = MissReason::no_room;
         store_.counters().count(report, store_.now_ns());
-        return outcome.error();
+        return refuse(outcome.error());
       }
     }
     poll();
@@ -304,7 +308,19 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
   }
   stand.n = match.n;
   stand.capacity = std::max(std::min(options.draft_tokens, record.length), stand.n);
-  STEMMA_TRY_VOID(take_stand(record, stand));
+  Result<void> room = take_stand(record, stand);
+  if (!room && !record.next_sources.empty() && room.error().code() != Errc::out_of_memory) {
+    // The source of a part-block copy may be the very block that is missing: do without the copy.
+    match.n = stand.n = tree::largest_servable(store_.reaches(), stand.n, false,
+                                               Present(store_, stand.path, record.spans)).n;
+    match.logits.reset();
+    match.report.reused_tokens = stand.n;
+    match.report.to_compute_tokens = record.length - stand.n;
+    match.report.outcome = stand.n == 0 ? Outcome::miss : Outcome::partial_hit;
+    match.report.reason = MissReason::gave_up;
+    room = take_stand(record, stand);
+  }
+  if (!room) return room.error();
   record.words_begin = record.published * store_.cell_tokens();
   record.words.assign(query.words.begin() + record.words_begin, query.words.end());
   record.reused = record.committed = stand.n;

@@ -144,7 +144,13 @@ class Shared {
   Result<void> grow(LeaseRecord& lease, uint32_t capacity) STEMMA_EXCLUDES(mutex_);
   Need growth(const LeaseRecord& lease, uint32_t capacity) const;
   void draft_up_to(LeaseRecord& lease, uint32_t capacity) STEMMA_REQUIRES(mutex_);
+  void release_source(LeaseRecord& lease, const CopySource& source) STEMMA_REQUIRES(mutex_);
   void release_sources(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  // Counts a refusal on its way to the caller.
+  Error refuse(const Error& error) STEMMA_REQUIRES(mutex_) {
+    if (error.code() == Errc::over_quota) ++store_.tally.quota_refusals;
+    return error;
+  }
   void advance_windows(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
   // How many words a tail would have now; 0: none is to be published.
   uint32_t tail_words(const LeaseRecord& lease) const;

@@ -47,7 +47,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
       const CellIndex cell = anchor_cell(store_, path, n);
       const uint32_t slot = cell == kNoCell ? kNoPage : group.at(cell);
       will_pin(g, slot);
-      sources.push_back({g, slot, kNoCell, 0});
+      sources.push_back({g, slot, kNoCell, 0, 0});
       continue;
     }
     const uint32_t block_tokens = group.options().block_tokens;
@@ -56,9 +56,11 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     need.blocks[g] = total - shared_blocks;
     if (n % block_tokens != 0) {
       const CellIndex cell = path.holding(n - 1, tokens);
-      CopySource source{g, kPageMask, kNoCell, 0};
+      CopySource source;
+      source.group = g;
+      source.block = n / block_tokens;
       if (!group.numbers_cells()) {
-        source.page = group.at(cell);
+        source.page = Present(store_, path, lease.spans).part_block(g, n);
         will_pin(g, source.page);
       }
       if (n % tokens != 0 && !source_cell_held) {
@@ -92,22 +94,26 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   const uint32_t total_cells = blocks_for(stand.capacity, tokens);
   if (!store_.numbered()) need.cells = total_cells - keep;
 
-  // What the lease owns already can be used again.
-  const auto owned = [](const std::vector<uint32_t>& list, size_t from, size_t to) {
-    uint32_t count = 0;
-    for (size_t i = from; i < to; ++i) count += (list[i] & kOwn) != 0 ? 1U : 0U;
-    return count;
+  // What the lease owns already can be used again, but for drafts that a fork still copies from.
+  const auto reusable_cell = [&](uint32_t entry) {
+    return (entry & kOwn) != 0 && store_.holds(entry & kPageMask) == 0;
   };
-  const uint32_t own_cells = owned(lease.cells, lease.own_from, lease.cell_count);
+  const auto reusable_page = [&](GroupIndex g, uint32_t entry) {
+    return (entry & kOwn) != 0 && store_.group(g).pool().pins(entry & kPageMask) == 0;
+  };
+  uint32_t own_cells = 0;
+  for (uint32_t i = lease.own_from; i < lease.cell_count; ++i) {
+    own_cells += reusable_cell(lease.cells[i]) ? 1U : 0U;
+  }
   Need missing = need;
   missing.cells -= std::min(missing.cells, own_cells);
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
-    const uint32_t own = store_.group(g).numbers_cells()
-                             ? own_cells
-                             : owned(lease.pages[g], 0, lease.pages[g].size());
+    uint32_t own = store_.group(g).numbers_cells() ? own_cells : 0;
+    for (uint32_t entry : lease.pages[g]) own += reusable_page(g, entry) ? 1U : 0U;
     missing.blocks[g] -= std::min(missing.blocks[g], own);
   }
   missing.reserved = need.reserved;
+  missing.held = {tip, source_cell_held ? path.holding(n - 1, tokens) : kNoCell};
   if (Result<void> room = store_.check_room(missing, lease.tenant_index); !room) {
     for (const CopySource& source : sources) {
       if (source.cell == kNoCell) continue;
@@ -130,7 +136,13 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   std::vector<uint32_t> spare_cells;
   std::array<std::vector<uint32_t>, kMaxGroups> spare_pages;
   for (uint32_t i = lease.own_from; i < lease.cell_count; ++i) {
-    if ((lease.cells[i] & kOwn) != 0) spare_cells.push_back(lease.cells[i] & kPageMask);
+    if ((lease.cells[i] & kOwn) == 0) continue;
+    const CellIndex cell = lease.cells[i] & kPageMask;
+    if (reusable_cell(lease.cells[i])) {
+      spare_cells.push_back(cell);
+    } else {
+      store_.discard_cell(cell, lease.tenant_index);
+    }
   }
   std::vector<CellIndex> kept;
   if (path.cells != lease.cells.data()) kept.assign(path.cells, path.cells + keep);
@@ -139,8 +151,10 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
     for (uint32_t entry : lease.pages[g]) {
       if (entry == kPageMask) continue;
-      if ((entry & kOwn) != 0) {
+      if (reusable_page(g, entry)) {
         spare_pages[g].push_back(entry & kPageMask);
+      } else if ((entry & kOwn) != 0) {
+        store_.discard(g, entry & kPageMask, lease.tenant_index);
       } else if ((entry & kPinned) != 0) {
         store_.unpin_page(g, entry & kPageMask, Group::kRecent);
       }

@@ -158,7 +158,30 @@ void Store::let_go(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who)
   }
 }
 
+void Store::pin_draft_cell(CellIndex cell) {
+  books(cell).pin(place(cell));
+  ++forked_drafts_;
+}
+
+void Store::unpin_draft_cell(CellIndex cell, const LeaseRecord& who) {
+  // Read before letting go: a draft given back meanwhile is free from then on.
+  const bool cached = books(cell).is_cached(place(cell));
+  books(cell).unpin(place(cell));
+  --forked_drafts_;
+  if (!cached) return;
+  // It became a cell while it was copied from, and may have been passed over as held.
+  if (tree_.is_orphan(cell)) {
+    free_orphans(cell, who.tenant_index);
+  } else if (bare(cell)) {
+    uint32_t depth = 0;
+    for (CellIndex c = cell; !tree_.is_root(c); c = tree_.parent(c)) ++depth;
+    touch(cell, depth, who);
+  }
+}
+
 void Store::move_tip(LeaseRecord& record, CellIndex tip, uint32_t depth_cells) {
+  // Cells of others on the way down may have been evictable until now.
+  known_evictable_ -= std::min<uint64_t>(known_evictable_, depth_cells - record.published);
   books(tip).pin(place(tip));
   books(record.tip).unpin(place(record.tip));
   held_depth_sum_ += depth_cells - record.published;
@@ -354,12 +377,26 @@ void Store::detach_page(GroupIndex g, uint32_t page, uint32_t tenant_index) {
     for (uint32_t i = 1; i < group.ratio(); ++i) {
       cell = tree_.parent(cell);
       if (tree_.is_root(cell) || cell == tree_.sentinel()) break;
-      if (group.at(cell) == page) group.erase(cell);
+      if (group.at(cell) == page) refill_entry(group, cell);
     }
   }
   refund(tenant_index, g, false);
   group.pool().release(page);
   if (group.recurrent()) drop_inner_if_bare(home);
+}
+
+void Store::refill_entry(Group& group, CellIndex cell) {
+  // Another block of the same span, further down another branch, covers this cell as well.
+  group.erase(cell);
+  std::vector<CellIndex> below;
+  tree_.children(cell, below);
+  for (CellIndex child : below) {
+    const uint32_t page = group.at(child);
+    if (page != kNoPage) {
+      group.enter(cell, page);
+      return;
+    }
+  }
 }
 
 void Store::pin_page(GroupIndex g, uint32_t page) {

@@ -41,6 +41,8 @@ struct Need {
   uint32_t cells = 0;
   // Loose blocks that wait in their lists now and will be pinned before room is made.
   std::array<uint32_t, kMaxGroups> reserved{};
+  // Cells held by who asks, beyond what live leases hold.
+  std::array<CellIndex, 2> held{kNoCell, kNoCell};
 };
 
 struct Tenant {
@@ -90,8 +92,8 @@ class Store {
   void undo_hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
   uint32_t holds(CellIndex cell) const noexcept { return books(cell).pins(place(cell)); }
   // Holds a draft that another lease's copy reads; not in the tree, so no path is held.
-  void pin_draft_cell(CellIndex cell) { books(cell).pin(place(cell)); }
-  void unpin_draft_cell(CellIndex cell) { books(cell).unpin(place(cell)); }
+  void pin_draft_cell(CellIndex cell);
+  void unpin_draft_cell(CellIndex cell, const LeaseRecord& who);
   // A lease's tip went from one cell to a deeper one that is new below it.
   void move_tip(LeaseRecord& record, CellIndex tip, uint32_t depth_cells);
 
@@ -239,7 +241,8 @@ class Store {
   void hold_media(std::span<const uint32_t> words, bool add);
   uint32_t tenant_of(CellIndex cell) const noexcept;
   uint32_t tenant_index_of(TenantId tenant) const noexcept;
-  Evictable count_exactly(uint32_t tenant_index);
+  Evictable count_exactly(const Need& need, uint32_t tenant_index);
+  void refill_entry(Group& group, CellIndex cell);
   bool enough(const Need& need, const Evictable& evictable) const noexcept;
   void make_touch(Touch& touch, const LeaseRecord& who, Priority priority, uint64_t ttl_ns,
                   uint64_t now) const;
@@ -269,6 +272,7 @@ class Store {
   std::vector<LeaseRecord*> live_;
   uint64_t held_depth_sum_ = 0;   // Over all holds, in cells: an upper bound of what is held.
   uint64_t known_evictable_ = 0;  // A lower bound, from the last exact count.
+  uint32_t forked_drafts_ = 0;    // Holds by pin_draft_cell().
   std::vector<uint64_t> marks_;   // One bit a cell, scratch of exact counts.
 
   std::list<LogitsEntry> logits_;  // Least recently used first.

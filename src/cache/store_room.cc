@@ -61,7 +61,7 @@ void Store::mark_path(CellIndex cell, uint32_t tenant_index, Evictable& held) {
   }
 }
 
-Store::Evictable Store::count_exactly(uint32_t tenant_index) {
+Store::Evictable Store::count_exactly(const Need& need, uint32_t tenant_index) {
   ++tally.exact_counts;
   marks_.assign(tree_.total_cells() / 64 + 1, 0);
   Evictable held;
@@ -74,12 +74,18 @@ Store::Evictable Store::count_exactly(uint32_t tenant_index) {
   for (const LeaseRecord* lease : live_) {
     mark(lease->tip, lease->tenant_index);
     for (const CopySource& source : lease->sources) {
-      if (source.depth_cells != 0) mark(source.cell, lease->tenant_index);
+      // A draft that was forked from may have become a cell since.
+      if (source.cell != kNoCell && books(source.cell).is_cached(place(source.cell))) {
+        mark(source.cell, lease->tenant_index);
+      }
       if (source.page != kPageMask) ++pinned_pages[source.group];
     }
   }
   for (const TimedPin& pin : pins_) {
     if (pin.cell != kNoCell) mark(pin.cell, tenant_of(pin.cell));
+  }
+  for (CellIndex cell : need.held) {
+    if (cell != kNoCell) mark(cell, tenant_index);
   }
   Evictable evictable;
   const uint64_t cached = numbered_ ? cells_.cached_blocks()
@@ -148,7 +154,8 @@ Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
   }
   const uint64_t excess = over_quota(need, tenant_index);
   if (excess != 0 || !enough(need, {})) {
-    // First by bounds that are cheap and never too high; then exactly.
+    // First by bounds that are cheap and never too high; then exactly. (Drafts that forks still copy
+    // from may have become cells held at a depth nobody knows: then only the exact count is right.)
     Evictable sure;
     const uint64_t cached = numbered_ ? cells_.cached_blocks()
                                       : extra_.cached_blocks() - roots_ - inner_cells_;
@@ -160,10 +167,9 @@ Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
                                                    : 0;
     }
     sure.tenant_bytes = tenant_quick_bytes(tenant_index);
-    if (!enough(need, sure) || sure.tenant_bytes < excess) {
-      const Evictable exact = count_exactly(tenant_index);
+    if (forked_drafts_ != 0 || !enough(need, sure) || sure.tenant_bytes < excess) {
+      const Evictable exact = count_exactly(need, tenant_index);
       if (exact.tenant_bytes < excess) {
-        ++tally.quota_refusals;
         return Error(Errc::over_quota, "the tenant's quota does not allow this many more blocks",
                      static_cast<uint32_t>(tenants_[tenant_index].id));
       }
@@ -178,12 +184,14 @@ Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
 
 uint64_t Store::over_quota(const Need& need, uint32_t tenant_index) const noexcept {
   if (tenant_index == 0) return 0;
-  uint64_t wanted = tenants_[tenant_index].used_bytes;
+  uint64_t more = 0;
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
-    wanted += need.blocks[g] * groups_[g]->options().block_bytes;
+    more += need.blocks[g] * groups_[g]->options().block_bytes;
   }
+  // A quota that was lowered below what is used refuses only those who want more.
+  const uint64_t wanted = tenants_[tenant_index].used_bytes + more;
   const uint64_t quota = tenants_[tenant_index].quota_bytes;
-  return wanted > quota ? wanted - quota : 0;
+  return more != 0 && wanted > quota ? wanted - quota : 0;
 }
 
 void Store::evict_for(const Need& need, uint32_t tenant_index) {

@@ -19,6 +19,9 @@ void LruPolicy::ensure(CellIndex cell) {
   if (stamps_ && lists_.ensured() != before) {
     STEMMA_CHECK(stamps_.commit(before, lists_.ensured()));
   }
+  if (deadlines_ && lists_.ensured() != before) {
+    STEMMA_CHECK(deadlines_.commit(before, lists_.ensured()));
+  }
 }
 
 bool LruPolicy::holds(CellIndex cell) const noexcept { return lists_.linked(cell); }
@@ -28,14 +31,16 @@ LruPolicy::Queue LruPolicy::class_of(const Touch& touch) noexcept {
     return static_cast<uint16_t>(priority * 3 + static_cast<uint32_t>(phase));
   };
   return {touch.tenant, rank(touch.will_return ? kMaxPriority + 1U : touch.priority, touch.phase),
-          rank(touch.expired_priority, touch.expired_phase), touch.deadline_ns};
+          rank(touch.expired_priority, touch.expired_phase),
+          touch.deadline_ns == kNever ? kNever
+                                      : touch.deadline_ns - std::min(touch.now_ns, touch.deadline_ns)};
 }
 
 bool LruPolicy::matches(uint32_t queue, const Queue& wanted) const noexcept {
   const Queue& q = queues_[queue];
   return q.tenant == wanted.tenant && q.rank == wanted.rank &&
-         q.deadline_ns == wanted.deadline_ns &&
-         (q.deadline_ns == kNever || q.expired_rank == wanted.expired_rank);
+         q.ttl_ns == wanted.ttl_ns &&
+         (q.ttl_ns == kNever || q.expired_rank == wanted.expired_rank);
 }
 
 uint32_t LruPolicy::queue_for(const Touch& touch) {
@@ -64,14 +69,12 @@ uint32_t LruPolicy::add_queue(const Queue& wanted) {
     queues_.push_back(wanted);
     return q;
   }
-  // Full: share a queue of the tenant, of the nearest rank, then of the nearest later deadline.
+  // Full: share a queue of the tenant, of the nearest rank, then of the nearest time to live.
   STEMMA_CHECK(tenant_known);
   const auto distance = [&](const Queue& q) {
     const uint32_t rank = q.rank > wanted.rank ? q.rank - wanted.rank : wanted.rank - q.rank;
-    const bool later = q.deadline_ns >= wanted.deadline_ns;
-    return std::tuple(rank, later ? 0 : 1,
-                      later ? q.deadline_ns - wanted.deadline_ns
-                            : wanted.deadline_ns - q.deadline_ns);
+    const bool forever = (q.ttl_ns == kNever) != (wanted.ttl_ns == kNever);
+    return std::tuple(forever, rank, std::max(q.ttl_ns, wanted.ttl_ns) - std::min(q.ttl_ns, wanted.ttl_ns));
   };
   uint32_t best = kMaxQueues;
   for (uint32_t q = 0; q < queues_.size(); ++q) {
@@ -111,6 +114,9 @@ void LruPolicy::touch(CellIndex cell, const Touch& touch) {
   const uint32_t stamp = stamps_ ? next_stamp() : 0;
   lists_.push_back(q, cell);
   if (stamps_) stamps_[cell] = stamp;
+  if (queues_[q].ttl_ns == kNever) return;
+  if (!deadlines_) STEMMA_CHECK(deadlines_.reserve(cells_) && deadlines_.commit(0, lists_.ensured()));
+  deadlines_[cell] = touch.deadline_ns;
 }
 
 void LruPolicy::replace(CellIndex child, CellIndex parent) {
@@ -127,6 +133,7 @@ void LruPolicy::replace(CellIndex child, CellIndex parent) {
   lists_.insert_before(child, parent);
   lists_.unlink(child);
   if (stamps_) stamps_[parent] = stamps_[child];
+  if (deadlines_) deadlines_[parent] = deadlines_[child];
 }
 
 void LruPolicy::remove(CellIndex cell) {
@@ -139,7 +146,7 @@ Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
   for (uint32_t q = 0; q < queues_.size(); ++q) {
     const Queue& queue = queues_[q];
     if (lists_.empty(q) || (only_tenant && queue.tenant != tenant)) continue;
-    const uint32_t rank = rank_at(queue, now_ns);
+    const uint32_t rank = rank_at(queue, lists_.front(q), now_ns);
     if (best == kMaxQueues || rank < best_rank ||
         (rank == best_rank && stamps_[lists_.front(q)] < stamps_[lists_.front(best)])) {
       best = q;
@@ -162,7 +169,7 @@ void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
   std::vector<Entry> entries;
   for (uint32_t q = 0; q < queues_.size(); ++q) {
     for_each(q, [&](CellIndex cell) {
-      entries.push_back({rank_at(queues_[q], now_ns), stamps_ ? stamps_[cell] : 0, cell});
+      entries.push_back({rank_at(queues_[q], cell, now_ns), stamps_ ? stamps_[cell] : 0, cell});
     });
   }
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
@@ -172,7 +179,7 @@ void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
 }
 
 uint64_t LruPolicy::bytes() const noexcept {
-  return lists_.bytes() + stamps_.bytes() + queues_.capacity() * sizeof(Queue) + sizeof(*this);
+  return lists_.bytes() + stamps_.bytes() + deadlines_.bytes() + queues_.capacity() * sizeof(Queue) + sizeof(*this);
 }
 
 void LruPolicy::clear() {

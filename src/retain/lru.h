@@ -1,18 +1,19 @@
 // LRU, deepest first: the leaf whose last use is oldest goes first, exactly, within a class.
 //
-// A class is (tenant, priority, session phase, deadline) of a touch. Each class is a queue, oldest
-// first, of the leaves and of the inner cells at which some use ended. A path has one entry, however
+// A class is (tenant, priority, session phase, time to live) of a touch. Each class is a queue, oldest
+// first (and so, with one time to live, nearest deadline first), of the leaves and of the inner cells at which some use ended. A path has one entry, however
 // long it is: when its leaf goes, the parent takes the leaf's place, because the use that last
 // counted for the leaf is also the last that counted for the parent, unless the parent has an entry
 // of its own that is later.
 //
 // While there is one class no timestamps are needed and the policy costs 8 bytes a cell. The first
-// second class brings a 4-byte stamp per cell, by which queues are compared.
+// second class brings a 4-byte stamp per cell, by which queues are compared; the first time to live
+// brings an 8-byte deadline per cell.
 //
 // Threading:  one thread at a time.
 // Cost:       touch, replace, remove O(1) (touch: O(classes in use) to find its queue, cached for
 //             repeats); victim O(classes in use). At most kMaxQueues classes: beyond that a new class
-//             shares the queue of the same tenant that is nearest in rank, then in deadline.
+//             shares the queue of the same tenant that is nearest in rank, then in time to live.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,7 @@ class LruPolicy final : public RetentionPolicy {
     TenantId tenant = kNoTenant;
     uint16_t rank = 0;          // Priority and phase in one number; lower goes first.
     uint16_t expired_rank = 0;  // What counts after the deadline.
-    uint64_t deadline_ns = kNever;
+    uint64_t ttl_ns = kNever;   // With a time to live, each cell has its own deadline.
   };
 
   template <class Visit>
@@ -59,8 +60,8 @@ class LruPolicy final : public RetentionPolicy {
     for (uint32_t i = lists_.front(queue); i != base::IndexLists::kNone; i = lists_.after(i)) visit(i);
   }
   void ensure(CellIndex cell);
-  static uint16_t rank_at(const Queue& queue, uint64_t now_ns) noexcept {
-    return now_ns >= queue.deadline_ns ? queue.expired_rank : queue.rank;
+  uint16_t rank_at(const Queue& queue, CellIndex cell, uint64_t now_ns) const noexcept {
+    return queue.ttl_ns != kNever && now_ns >= deadlines_[cell] ? queue.expired_rank : queue.rank;
   }
   uint32_t queue_for(const Touch& touch);
   uint32_t add_queue(const Queue& wanted);
@@ -74,6 +75,7 @@ class LruPolicy final : public RetentionPolicy {
   bool ok_ = false;
   base::IndexLists lists_;       // One list per queue, oldest first.
   base::Slab<uint32_t> stamps_;  // Not reserved while there is one class.
+  base::Slab<uint64_t> deadlines_;  // Not reserved while nothing has a time to live.
   std::vector<Queue> queues_;
   uint32_t last_queue_ = 0;
   uint32_t stamp_;

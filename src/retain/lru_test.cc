@@ -1,0 +1,294 @@
+#include "retain/lru.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <tuple>
+#include <vector>
+
+namespace stemma::retain {
+namespace {
+
+using Order = std::vector<CellIndex>;
+
+// The obvious policy: a touch and a time per cell, searched whenever something is asked.
+class PlainLru {
+ public:
+  void touch(CellIndex cell, const Touch& touch) { held_[cell] = {touch, ++time_}; }
+  void replace(CellIndex child, CellIndex parent) {
+    const auto it = held_.find(child);
+    if (it == held_.end()) return;
+    const Entry entry = it->second;
+    held_.erase(it);
+    const auto above = held_.find(parent);
+    if (above == held_.end() || above->second.time < entry.time) held_[parent] = entry;
+  }
+  void remove(CellIndex cell) { held_.erase(cell); }
+  bool holds(CellIndex cell) const { return held_.count(cell) != 0; }
+  Order order(uint64_t now, std::optional<TenantId> tenant = {}) const {
+    std::vector<std::tuple<uint32_t, uint64_t, CellIndex>> sorted;
+    for (const auto& [cell, entry] : held_) {
+      if (!tenant || entry.touch.tenant == *tenant) {
+        sorted.emplace_back(rank(entry.touch, now), entry.time, cell);
+      }
+    }
+    std::ranges::sort(sorted);
+    Order cells;
+    for (const auto& entry : sorted) cells.push_back(std::get<2>(entry));
+    return cells;
+  }
+
+ private:
+  struct Entry {
+    Touch touch;
+    uint64_t time = 0;
+  };
+  static uint32_t rank(const Touch& touch, uint64_t now) {
+    const bool expired = now >= touch.deadline_ns;
+    const uint32_t priority = expired              ? touch.expired_priority
+                              : touch.will_return ? kMaxPriority + 1U
+                                                  : touch.priority;
+    return priority * 3 + static_cast<uint32_t>(expired ? touch.expired_phase : touch.phase);
+  }
+  std::map<CellIndex, Entry> held_;
+  uint64_t time_ = 0;
+};
+
+// Drives both with the same random story and compares every answer.
+struct Story {
+  uint32_t cells = 60;
+  uint32_t first_stamp = 0;
+  uint32_t priorities = 1;
+  uint32_t tenants = 1;
+  bool deadlines = false;
+  bool phases = false;
+  int steps = 20'000;
+};
+
+void expect_exact(const Story& story, uint32_t seed) {
+  LruPolicy policy(story.cells, story.first_stamp);
+  ASSERT_TRUE(policy.ok());
+  PlainLru plain;
+  std::mt19937 random(seed);
+  uint64_t now = 1;
+  const auto random_touch = [&] {
+    Touch touch;
+    touch.now_ns = now;
+    touch.tenant = TenantId{static_cast<uint32_t>(random() % story.tenants)};
+    touch.priority = static_cast<Priority>(35 + random() % story.priorities * 5);
+    if (story.deadlines && random() % 2 == 0) {
+      touch.deadline_ns = (now / 200 + 1 + random() % 3) * 200;  // Few different ones.
+      touch.expired_phase = SessionPhase{static_cast<uint8_t>(random() % 3)};
+    }
+    if (story.phases) {
+      touch.phase = SessionPhase{static_cast<uint8_t>(random() % 3)};
+      touch.will_return = random() % 8 == 0;
+    }
+    return touch;
+  };
+  for (int step = 0; step < story.steps; ++step) {
+    now += random() % 4;
+    const auto cell = static_cast<CellIndex>(random() % story.cells);
+    switch (random() % 8) {
+      case 0:
+        policy.remove(cell);
+        plain.remove(cell);
+        break;
+      case 1:
+      case 2: {  // Evict: the parent, which may have a marker of its own, takes the leaf's place.
+        const bool only = random() % 2 == 0;
+        const TenantId tenant{static_cast<uint32_t>(random() % story.tenants)};
+        const Order expected = plain.order(now, only ? std::optional(tenant) : std::nullopt);
+        const Victim victim = policy.victim(now, only, tenant);
+        ASSERT_EQ(victim.cell, expected.empty() ? kNoCell : expected.front()) << "step " << step;
+        if (victim.cell == kNoCell) break;
+        ASSERT_TRUE(!only || victim.tenant == tenant);
+        if (victim.cell != cell && random() % 4 != 0) {
+          policy.replace(victim.cell, cell);
+          plain.replace(victim.cell, cell);
+        } else {
+          policy.remove(victim.cell);
+          plain.remove(victim.cell);
+        }
+        break;
+      }
+      default: {
+        const Touch touch = random_touch();
+        policy.touch(cell, touch);
+        plain.touch(cell, touch);
+      }
+    }
+    for (CellIndex c = 0; c < story.cells; ++c) ASSERT_EQ(policy.holds(c), plain.holds(c));
+    if (step % 50 != 0) continue;
+    policy.check_invariants();
+    Order order;
+    policy.order(now, order);
+    ASSERT_EQ(order, plain.order(now)) << "step " << step;
+  }
+}
+
+TEST(Lru, OneClassIsExact) { expect_exact({}, 1); }
+
+TEST(Lru, PrioritiesAreExact) { expect_exact({.priorities = 4}, 2); }
+
+TEST(Lru, TenantsAreExactAndApart) { expect_exact({.tenants = 5}, 3); }
+
+TEST(Lru, PrioritiesPhasesDeadlinesAndTenantsTogetherAreExact) {
+  for (uint32_t seed = 10; seed < 14; ++seed) {
+    expect_exact({.priorities = 3, .tenants = 2, .deadlines = true, .phases = true}, seed);
+  }
+}
+
+TEST(Lru, RunningOutOfStampsChangesNothing) {
+  // Stamps run out at the start of the second class, shortly after it, and again and again.
+  for (const uint32_t left : {0U, 1U, 5U, 30U, 61U, 500U}) {
+    expect_exact({.first_stamp = 0xFFFF'FFFFU - left, .priorities = 3, .steps = 3000}, left + 20);
+    expect_exact({.first_stamp = 0xFFFF'FFFFU - left, .tenants = 3, .steps = 3000}, left + 21);
+  }
+}
+
+TEST(Lru, MarkersOfInnerCellsAreKeptWhenTheyAreLater) {
+  LruPolicy policy(10);
+  policy.touch(3, {});  // A leaf.
+  policy.touch(2, {});  // Its parent, at which a later use ended.
+  policy.touch(7, {});
+  EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 3U);
+  policy.replace(3, 2);
+  Order order;
+  policy.order(1, order);
+  EXPECT_EQ(order, (Order{2, 7}));
+  policy.replace(2, 1);  // 1 has no entry: it takes 2's place, before 7.
+  order.clear();
+  policy.order(1, order);
+  EXPECT_EQ(order, (Order{1, 7}));
+}
+
+TEST(Lru, EarlierMarkersGiveWayToTheLaterUseOfTheLeaf) {
+  LruPolicy policy(10);
+  policy.touch(2, {});                   // Once the end of a path,
+  policy.touch(5, {.priority = 90});     // (a second class brings stamps)
+  policy.touch(3, {});                   // then it was gone on from.
+  policy.touch(7, {});
+  policy.replace(3, 2);
+  Order order;
+  policy.order(1, order);
+  EXPECT_EQ(order, (Order{2, 7, 5})) << "where 3 was, not where the marker was";
+}
+
+TEST(Lru, ReplacingWhatIsNotHeldDoesNothing) {
+  LruPolicy policy(10);
+  policy.touch(2, {});
+  policy.replace(5, 6);
+  EXPECT_FALSE(policy.holds(6));
+  EXPECT_TRUE(policy.holds(2));
+}
+
+TEST(Lru, OneClassCostsEightBytesACellAndASecondFourMore) {
+  constexpr uint32_t kCells = 1 << 16;
+  LruPolicy policy(kCells);
+  const uint64_t empty = policy.bytes();
+  for (CellIndex cell = 0; cell < kCells; ++cell) policy.touch(cell, {});
+  const uint64_t one_class = policy.bytes() - empty;
+  EXPECT_GE(one_class, 8 * kCells);
+  EXPECT_LE(one_class, 8.5 * kCells);
+  policy.touch(0, {.priority = 90});
+  EXPECT_GE(policy.bytes() - empty, 12 * kCells);
+  EXPECT_LE(policy.bytes() - empty, 13 * kCells);
+}
+
+TEST(Lru, MoreClassesThanQueuesStillServeEverybody) {
+  constexpr uint32_t kCells = 2000;
+  LruPolicy policy(kCells);
+  std::mt19937 random(31);
+  std::map<CellIndex, TenantId> tenant_of;
+  for (CellIndex cell = 0; cell < kCells; ++cell) {
+    Touch touch;
+    touch.tenant = TenantId{cell % 5};
+    touch.priority = static_cast<Priority>(random() % 101);
+    touch.deadline_ns = 1000 + random() % 1000;
+    policy.touch(cell, touch);
+    tenant_of[cell] = touch.tenant;
+  }
+  policy.check_invariants();
+  // A tenant that comes when all queues are taken still gets one of its own.
+  for (uint32_t late = 0; late < LruPolicy::kMaxTenants - 5; ++late) {
+    const CellIndex cell = late * 7;
+    policy.touch(cell, {.tenant = TenantId{100 + late}});
+    tenant_of[cell] = TenantId{100 + late};
+    EXPECT_EQ(policy.victim(1, true, TenantId{100 + late}).cell, cell);
+  }
+  // Everything comes up once, under the tenant that touched it.
+  while (!tenant_of.empty()) {
+    const TenantId tenant = tenant_of.begin()->second;
+    const bool only = random() % 2 == 0;
+    const Victim victim = policy.victim(1500, only, tenant);
+    ASSERT_EQ(tenant_of.count(victim.cell), 1U);
+    ASSERT_EQ(tenant_of[victim.cell], victim.tenant);
+    ASSERT_TRUE(!only || victim.tenant == tenant);
+    tenant_of.erase(victim.cell);
+    policy.remove(victim.cell);
+  }
+  EXPECT_EQ(policy.victim(1500, false, kNoTenant).cell, kNoCell);
+}
+
+TEST(Lru, BeyondTheQueuesAClassJoinsTheNearestRank) {
+  LruPolicy policy(2000);
+  CellIndex cell = 0;
+  // Fill every queue: even ranks only, many deadlines.
+  for (uint64_t deadline = 5000; cell < 1000; ++deadline) {
+    for (Priority priority = 0; priority <= 100 && cell < 1000; priority += 20) {
+      policy.touch(cell++, {.priority = priority, .deadline_ns = deadline});
+    }
+  }
+  policy.touch(1500, {.priority = 41});
+  policy.touch(1501, {.priority = 2});
+  Order order;
+  policy.order(1, order);
+  const auto place = [&](CellIndex c) { return std::ranges::find(order, c) - order.begin(); };
+  const auto rank_end = [&](Priority priority) {  // Behind the last cell of a priority.
+    ptrdiff_t last = 0;
+    for (CellIndex c = 0; c < 1000; ++c) {
+      if (c % 6 * 20 <= priority) last = std::max(last, place(c));
+    }
+    return last;
+  };
+  EXPECT_GT(place(1500), rank_end(20));
+  EXPECT_LE(place(1500), rank_end(40) + 1);
+  EXPECT_LE(place(1501), rank_end(0) + 1);
+  policy.check_invariants();
+}
+
+TEST(Lru, QueuesOfClassesThatEmptiedAreUsedAgain) {
+  LruPolicy policy(10);
+  // A new deadline every time, as a server's clock gives them: never more than a few at once.
+  for (uint64_t now = 1; now < 10'000; ++now) {
+    policy.touch(static_cast<CellIndex>(now % 10), {.now_ns = now, .deadline_ns = now + 50});
+    if (now % 10 != 0) continue;
+    ASSERT_EQ(policy.victim(now, false, kNoTenant).cell, 1U) << "exact: classes were not merged";
+  }
+}
+
+TEST(Lru, ClearForgetsEverything) {
+  LruPolicy policy(10);
+  for (CellIndex cell = 0; cell < 10; ++cell) {
+    policy.touch(cell, {.priority = static_cast<Priority>(cell)});
+  }
+  policy.clear();
+  policy.check_invariants();
+  for (CellIndex cell = 0; cell < 10; ++cell) EXPECT_FALSE(policy.holds(cell));
+  EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, kNoCell);
+  policy.touch(4, {});
+  EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 4U);
+}
+
+TEST(Lru, IsMadeByName) {
+  EXPECT_NE(make_policy("lru", 10), nullptr);
+  EXPECT_EQ(make_policy("", 10), nullptr);
+  EXPECT_EQ(make_policy("LRU", 10), nullptr);
+}
+
+}  // namespace
+}  // namespace stemma::retain
