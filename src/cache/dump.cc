@@ -286,7 +286,8 @@ class ScopeReader {
       if (group.recurrent()) {
         store_.attach_checkpoint(g, cell, page, tenant_index_);
       } else {
-        store_.attach_page(g, cell, page, (level - 1) % group.ratio() + 1, tenant_index_);
+        store_.attach_page(g, cell, page, (level - 1) % group.ratio() + 1, tenant_index_,
+                           Store::Lesser::keep);
         if (group.loose()) group.wait(page, Group::kRecent);
       }
     }
@@ -303,14 +304,12 @@ class ScopeReader {
       const auto [parent, above] = places_[parent_index];
       tree::PrefixTree& tree = store_.tree();
       if (tree.is_short(parent) || tree.find_child(parent, words_) != kNoCell) return false;
-      Need need;
-      need.cells = 1;
       CellIndex cell = wanted;
       if (store_.numbered()) {
         if (!store_.draft_cell_exactly(wanted, tenant_index_)) return false;
       } else {
-        if (wanted != 0 || !store_.make_room(need, 0)) return false;
-        cell = store_.draft_cell(tenant_index_);
+        cell = wanted == 0 ? store_.draft_free_cell() : kNoCell;
+        if (cell == kNoCell) return false;
       }
       const uint32_t level = above + 1;
       CellIndex up = tree.sentinel();

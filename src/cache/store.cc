@@ -348,7 +348,7 @@ void Store::absorb_tails(CellIndex cell, uint32_t tenant_index) {
 }
 
 void Store::attach_page(GroupIndex g, CellIndex home, uint32_t page, uint32_t cells_in_block,
-                        uint32_t tenant_index) {
+                        uint32_t tenant_index, Lesser lesser) {
   Group& group = *groups_[g];
   group.pool().publish(page);
   draft_became_cached(tenant_index, g);
@@ -360,7 +360,9 @@ void Store::attach_page(GroupIndex g, CellIndex home, uint32_t page, uint32_t ce
     const uint32_t there = group.at(cell);
     if (there != kNoPage) {
       // A lesser part-block whose cells this one covers too.
-      if (group.home(there) != cell || group.pool().pins(there) != 0) continue;
+      if (lesser == Lesser::keep || group.home(there) != cell || group.pool().pins(there) != 0) {
+        continue;
+      }
       detach_page(g, there, tenant_index);
     }
     group.enter(cell, page);

@@ -124,8 +124,9 @@ class Store {
   // Enters a lease's block at its home and at the cells above it in the same block that have none
   // (or a lesser one nobody uses). `cells_in_block`: how many cells of the block the home's path
   // has, the home included.
+  enum class Lesser : uint8_t { replace, keep };
   void attach_page(GroupIndex g, CellIndex home, uint32_t page, uint32_t cells_in_block,
-                   uint32_t tenant_index);
+                   uint32_t tenant_index, Lesser lesser = Lesser::replace);
   // Takes a cached block of a non-numbering group out of the index and frees it.
   void detach_page(GroupIndex g, uint32_t page, uint32_t tenant_index);
   void pin_page(GroupIndex g, uint32_t page);
@@ -179,6 +180,8 @@ class Store {
   // For loading a dump: takes exactly this cell (and block).
   bool draft_cell_exactly(CellIndex cell, uint32_t tenant_index);
   bool draft_exactly(GroupIndex g, uint32_t page, uint32_t tenant_index);
+  // A cell where cells have their own supply, if one is free: nothing is evicted for it.
+  CellIndex draft_free_cell();
   void touch_loaded(CellIndex cell);
   void relist();
   Logits peek_logits(CellIndex cell) const;

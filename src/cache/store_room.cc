@@ -255,6 +255,13 @@ bool Store::draft_exactly(GroupIndex g, uint32_t page, uint32_t tenant_index) {
   return true;
 }
 
+CellIndex Store::draft_free_cell() {
+  Need need;
+  need.cells = 1;
+  if (extra_.free_blocks() == 0 || !take_memory(need)) return kNoCell;
+  return draft_cell(0);
+}
+
 void Store::relist() {
   cells_.relist();
   for (auto& group : groups_) {
