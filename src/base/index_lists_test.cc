@@ -13,7 +13,8 @@ namespace {
 
 std::vector<uint32_t> items_of(const IndexLists& lists, uint32_t list) {
   std::vector<uint32_t> items;
-  for (uint32_t i = lists.front(list); i != IndexLists::kNone; i = lists.after(i)) items.push_back(i);
+  for (uint32_t i = lists.front(list); i != IndexLists::kNone; i = lists.after(i))
+    items.push_back(i);
   return items;
 }
 

@@ -161,7 +161,7 @@ TEST(CheckDeathTest, TheEmbedderHearsOfItFirst) {
     set_fatal_handler(
         [](std::string_view what, void* user) {
           std::fprintf(stderr, "%s%.*s\n", static_cast<const char*>(user),
-                  static_cast<int>(what.size()), what.data());
+                       static_cast<int>(what.size()), what.data());
         },
         const_cast<char*>("the embedder hears: "));
     STEMMA_CHECK(1 + 1 == 3);

@@ -1,4 +1,4 @@
-// The index as bytes and back, through PagedCache. The layout is drawn in docs/formats/index-dump.md.
+// The index as bytes and back, through PagedCache. docs/formats/index-dump.md draws the layout.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -204,7 +204,7 @@ TEST_P(Dump, SameIndexGivesTheSameBytes) {
   EXPECT_EQ(cache.dump(), dump) << "dumping changes nothing";
   PagedCache& loaded = cache_with(GetParam().options);
   ok(loaded.load(dump));
-  // The policy of a loaded cache may hold inner cells besides; from then on nothing changes any more.
+  // The policy of a loaded cache may hold inner cells besides; from then on nothing changes.
   const Bytes again = loaded.dump();
   PagedCache& twice = cache_with(GetParam().options);
   ok(twice.load(again));
@@ -226,8 +226,8 @@ TEST_P(Dump, LeasesAndTheirDraftsStayBehind) {
   const Bytes before = cache.dump();
   LeaseOptions options;
   options.tenant = TenantId{requests[0].scope};
-  Lease lease = ok(cache.lease(scope_number(requests[0].scope), requests[0].text + tokens(40, 5),
-                               options));
+  Lease lease =
+      ok(cache.lease(scope_number(requests[0].scope), requests[0].text + tokens(40, 5), options));
   PagedCache& loaded = cache_with(GetParam().options);
   ok(loaded.load(cache.dump()));
   EXPECT_EQ(loaded.stats().leases, 0U);
@@ -333,7 +333,7 @@ TEST_P(Dump, ForgedContentsAreRefusedOrSound) {
 INSTANTIATE_TEST_SUITE_P(Kinds, Dump, ::testing::ValuesIn(kinds()),
                          [](const auto& kind) { return kind.param.name; });
 
-// ---- One cache -----------------------------------------------------------------------------------
+// ---- One cache ---------------------------------------------------------------------------------
 
 class DumpRules : public PagedFixture {
  protected:
@@ -381,6 +381,17 @@ TEST_F(DumpRules, OnlyAnEqualCacheLoads) {
     EXPECT_EQ(code(other.load(dump)), Errc::invalid_argument);
     other.check_invariants();
   }
+}
+
+TEST_F(DumpRules, DumpOfMoreCellsThanThereAreIsRefused) {
+  Options options = grouped({window(4, 6000, 1)});
+  PagedCache& cache = cache_with(options);
+  fill(cache, tokens(5000));
+  options.index_cells = 1;
+  PagedCache& small = cache_with(options);
+  EXPECT_EQ(code(small.load(cache.dump())), Errc::corrupt);
+  EXPECT_EQ(free_blocks(small), 6000U) << "nothing of it was kept";
+  ok(small.load(cache_with(options).dump()));
 }
 
 TEST_F(DumpRules, OtherVersionsAreRefusedByNumber) {
@@ -464,22 +475,22 @@ TEST_F(DumpRules, EveryByteIsWhereTheDocumentSays) {
     }
   };
   for (char letter : std::string("STEMMAIX")) u8(static_cast<uint8_t>(letter));
-  u32({1});           // Version.
-  u32({2, 2});        // Words a cell, groups.
-  u8(0), u32({2, 10, 0, 0});   // Full: block_tokens, capacity, window, sinks.
-  u8(2), u32({16, 4, 0, 0});   // Recurrent.
-  u32({1});           // Scopes.
+  u32({1});                   // Version.
+  u32({2, 2});                // Words a cell, groups.
+  u8(0), u32({2, 10, 0, 0});  // Full: block_tokens, capacity, window, sinks.
+  u8(2), u32({16, 4, 0, 0});  // Recurrent.
+  u32({1});                   // Scopes.
   for (uint8_t byte : scope.digest()) u8(byte);
-  u32({0});           // Tenant.
-  u32({1});           // Media items:
-  u8(1), u8(0), u32({1});      // an image, not causal, one position,
+  u32({0});                // Tenant.
+  u32({1});                // Media items:
+  u8(1), u8(0), u32({1});  // an image, not causal, one position,
   for (int i = 0; i < 16; ++i) u8(0xAB);
-  u32({2});           // Cells:
+  u32({2});                              // Cells:
   u32({0, 0, 2, 5, 6, 0, 0});            // below the root, block 0, two words; no slot, no logits
   u32({1, 1, 2, 7, 0x8000'0000, 0, 0});  // below the first, block 1, a token and media item 0.
-  u32({1});           // Inner anchors:
-  u32({1, 1, 7, 1, 0});        // below the first cell, one word, slot 0 plus one, no logits.
-  u32({1, 1});        // In order of eviction: one, the second cell.
+  u32({1});                              // Inner anchors:
+  u32({1, 1, 7, 1, 0});  // below the first cell, one word, slot 0 plus one, no logits.
+  u32({1, 1});           // In order of eviction: one, the second cell.
   const key::Digest digest = key::sha256(expected);
   expected.insert(expected.end(), digest.begin(), digest.end());
   EXPECT_EQ(cache.dump(), expected);

@@ -254,7 +254,7 @@ TEST(BlockPool, AgreesWithPlainBooksOverRandomUse) {
   }
 }
 
-// ---- Misuse by our own code stops the process ----------------------------------------------------
+// ---- Misuse by our own code stops the process ---------------------------------------------------
 
 TEST(BlockPoolDeathTest, OnlyDraftsArePublished) {
   BlockPool pool = pool_of(4);

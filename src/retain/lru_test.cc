@@ -48,7 +48,7 @@ class PlainLru {
   };
   static uint32_t rank(const Touch& touch, uint64_t now) {
     const bool expired = now >= touch.deadline_ns;
-    const uint32_t priority = expired              ? touch.expired_priority
+    const uint32_t priority = expired             ? touch.expired_priority
                               : touch.will_return ? kMaxPriority + 1U
                                                   : touch.priority;
     return priority * 3 + static_cast<uint32_t>(expired ? touch.expired_phase : touch.phase);
@@ -168,9 +168,9 @@ TEST(Lru, MarkersOfInnerCellsAreKeptWhenTheyAreLater) {
 
 TEST(Lru, EarlierMarkersGiveWayToTheLaterUseOfTheLeaf) {
   LruPolicy policy(10);
-  policy.touch(2, {});                   // Once the end of a path,
-  policy.touch(5, {.priority = 90});     // (a second class brings stamps)
-  policy.touch(3, {});                   // then it was gone on from.
+  policy.touch(2, {});                // Once the end of a path,
+  policy.touch(5, {.priority = 90});  // (a second class brings stamps)
+  policy.touch(3, {});                // then it was gone on from.
   policy.touch(7, {});
   policy.replace(3, 2);
   Order order;

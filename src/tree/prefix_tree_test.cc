@@ -113,7 +113,8 @@ void expect_same_answers(const Forest& forest, CellIndex parent, const Words& qu
   ASSERT_EQ(tree.find_child(parent, query), forest.find(parent, query));
 
   uint32_t most = 0;
-  for (CellIndex child : children) most = std::max(most, common(forest.nodes.at(child).words, query));
+  for (CellIndex child : children)
+    most = std::max(most, common(forest.nodes.at(child).words, query));
   const PrefixTree::Partial best = tree.best_child(parent, query);
   ASSERT_EQ(best.words, most);
   if (most == 0) {
@@ -169,8 +170,7 @@ TEST_P(PrefixTreeModel, AgreesWithAVectorOfWords) {
         for (const auto& [cell, node] : forest.nodes) {
           if (wanted(cell)) cells.push_back(cell);
         }
-        return cells.empty() ? kNoCell
-                             : cells[source.below(static_cast<uint32_t>(cells.size()))];
+        return cells.empty() ? kNoCell : cells[source.below(static_cast<uint32_t>(cells.size()))];
       };
       const CellIndex parent = source.below(3) == 0
                                    ? forest.root
@@ -179,7 +179,8 @@ TEST_P(PrefixTreeModel, AgreesWithAVectorOfWords) {
       const Words like =
           siblings.empty()
               ? Words{}
-              : forest.nodes.at(siblings[source.below(static_cast<uint32_t>(siblings.size()))]).words;
+              : forest.nodes.at(siblings[source.below(static_cast<uint32_t>(siblings.size()))])
+                    .words;
       const uint32_t length = source.below(2) == 0 ? tokens : source.any_length();
       const Words words = source.words(length, like);
       ASSERT_NO_FATAL_FAILURE(expect_same_answers(forest, parent, words)) << "step " << step;
@@ -189,15 +190,13 @@ TEST_P(PrefixTreeModel, AgreesWithAVectorOfWords) {
         forest.add(free_cells.back(), parent, words);
         free_cells.pop_back();
       } else {
-        const CellIndex leaf = pick([&](CellIndex cell) {
-          return cell != forest.root && forest.children(cell).empty();
-        });
+        const CellIndex leaf = pick(
+            [&](CellIndex cell) { return cell != forest.root && forest.children(cell).empty(); });
         if (leaf == kNoCell) continue;
         forest.remove(leaf);
         ASSERT_FALSE(forest.tree.is_live(leaf));
-        free_cells.insert(free_cells.begin() + source.below(static_cast<uint32_t>(
-                                                   free_cells.size() + 1)),
-                          leaf);
+        free_cells.insert(
+            free_cells.begin() + source.below(static_cast<uint32_t>(free_cells.size() + 1)), leaf);
       }
       if (step % 50 != 0) continue;
       forest.tree.check_invariants(forest.root);
@@ -534,7 +533,8 @@ TEST_F(LongPath, WalksBesideAWriterAreRightWhenTheyAreValid) {
 
 TEST(PrefixTree, EmptyTreeOfManyCellsCostsLittle) {
   PrefixTree tree;
-  ASSERT_TRUE(tree.create({.cell_tokens = 16, .first_cells = 50'000'000, .extra_cells = 1'000'000}));
+  ASSERT_TRUE(
+      tree.create({.cell_tokens = 16, .first_cells = 50'000'000, .extra_cells = 1'000'000}));
   EXPECT_LE(tree.bytes(), 200'000U);
 }
 

@@ -87,8 +87,8 @@ Walked run(WalkFunction walk, const Picture& picture, const Words& query) {
   // Queries may stand anywhere in memory; one word off shows wrong alignment at once.
   Words shifted(query.size() + 1);
   std::ranges::copy(query, shifted.begin() + 1);
-  const WalkResult result = walk(picture.view(), Picture::kRoot, shifted.data() + 1, cells,
-                                 walked.path.data());
+  const WalkResult result =
+      walk(picture.view(), Picture::kRoot, shifted.data() + 1, cells, walked.path.data());
   walked.path.resize(result.cells);
   walked.fallbacks = result.fallbacks;
   walked.word_bits = result.word_bits;
@@ -97,7 +97,8 @@ Walked run(WalkFunction walk, const Picture& picture, const Words& query) {
 
 Words random_words(std::mt19937& random, uint32_t count) {
   Words words(count);
-  for (uint32_t& word : words) word = random() % 3 == 0 ? 0x8000'0000U + random() % 2 : random() % 5;
+  for (uint32_t& word : words)
+    word = random() % 3 == 0 ? 0x8000'0000U + random() % 2 : random() % 5;
   return words;
 }
 

@@ -1,0 +1,256 @@
+// What every RetentionPolicy promises. A new policy joins with one line at the end of this file, and
+// with one in exact_recency_test.cc if it promises least recently used first.
+#include "stemma/retention.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <set>
+
+#include "support/policy_fixture.h"
+
+namespace stemma::test {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr TenantId kRed{1};
+constexpr TenantId kBlue{2};
+
+class RetentionPolicyContract : public PolicyTest {};
+
+TEST_P(RetentionPolicyContract, IsKnownByItsName) {
+  make(4);
+  EXPECT_EQ(policy->name(), GetParam());
+}
+
+TEST_P(RetentionPolicyContract, NewPolicyHoldsNothing) {
+  make(8);
+  for (CellIndex cell = 0; cell < 8; ++cell) EXPECT_FALSE(policy->holds(cell));
+  EXPECT_EQ(next(), kNoCell);
+  EXPECT_EQ(next_of(kRed), kNoCell);
+}
+
+TEST_P(RetentionPolicyContract, EverythingTouchedIsHeldUntilRemovedAndComesUpOnce) {
+  make(64);
+  for (CellIndex cell = 0; cell < 64; ++cell) {
+    touch(cell * 37 % 64, priority(static_cast<Priority>(cell % 3 * 40)));
+  }
+  for (CellIndex cell = 0; cell < 64; ++cell) EXPECT_TRUE(policy->holds(cell));
+  for (CellIndex cell = 0; cell < 64; cell += 5) {
+    policy->remove(cell);
+    EXPECT_FALSE(policy->holds(cell));
+  }
+  Order order = drain();
+  std::ranges::sort(order);
+  Order expected;
+  for (CellIndex cell = 0; cell < 64; ++cell) {
+    if (cell % 5 != 0) expected.push_back(cell);
+  }
+  EXPECT_EQ(order, expected);
+}
+
+TEST_P(RetentionPolicyContract, ChoosingDoesNotRemove) {
+  make(8);
+  touch(3);
+  touch(5);
+  const CellIndex first = next();
+  EXPECT_TRUE(policy->holds(first));
+  EXPECT_EQ(next(), first);
+  EXPECT_EQ(next(), first);
+}
+
+TEST_P(RetentionPolicyContract, VictimsNeverNameRemovedCells) {
+  make(32);
+  std::mt19937_64 random(7);
+  std::set<CellIndex> held;
+  for (int step = 0; step < 20'000; ++step) {
+    now_ns += random() % 100;
+    const auto cell = static_cast<CellIndex>(random() % 32);
+    switch (random() % 4) {
+      case 0:
+      case 1:
+        touch(cell, priority(static_cast<Priority>(random() % 4 * 25),
+                             random() % 2 == 0 ? kNever : now_ns + random() % 500));
+        held.insert(cell);
+        break;
+      case 2:
+        if (held.erase(cell) == 1) policy->remove(cell);
+        break;
+      default: {
+        const CellIndex victim = next();
+        if (held.empty()) {
+          ASSERT_EQ(victim, kNoCell);
+        } else {
+          ASSERT_TRUE(held.contains(victim)) << "step " << step;
+        }
+      }
+    }
+    for (CellIndex c = 0; c < 32; ++c) ASSERT_EQ(policy->holds(c), held.contains(c));
+    if (step % 500 == 0) policy->check_invariants();
+  }
+}
+
+TEST_P(RetentionPolicyContract, ReplacingALeafHoldsItsParentInstead) {
+  make(8);
+  touch(1);
+  touch(2);
+  policy->replace(1, 5);
+  EXPECT_FALSE(policy->holds(1));
+  EXPECT_TRUE(policy->holds(5));
+  EXPECT_TRUE(policy->holds(2));
+  Order order = drain();
+  std::ranges::sort(order);
+  EXPECT_EQ(order, (Order{2, 5}));
+}
+
+TEST_P(RetentionPolicyContract, LowerPriorityGoesFirst) {
+  make(8);
+  touch(0, priority(100));
+  touch(1, priority(0));
+  touch(2, priority(36));
+  touch(3);
+  touch(4, priority(34));
+  EXPECT_EQ(drain(), (Order{1, 4, 3, 2, 0}));
+}
+
+TEST_P(RetentionPolicyContract, EndedGoesBeforeUnknownBeforeActiveWithinAPriority) {
+  make(8);
+  touch(0, phase(SessionPhase::active));
+  touch(1, phase(SessionPhase::unknown));
+  touch(2, phase(SessionPhase::ended));
+  Touch cheap = phase(SessionPhase::active);
+  cheap.priority = kDefaultPriority - 1;
+  touch(3, cheap);
+  EXPECT_EQ(drain(), (Order{3, 2, 1, 0}));
+}
+
+TEST_P(RetentionPolicyContract, WhatWillReturnGoesLast) {
+  make(8);
+  touch(0, {.will_return = true});
+  touch(1, phase(SessionPhase::active));
+  touch(2);
+  EXPECT_EQ(drain().back(), 0U);
+}
+
+TEST_P(RetentionPolicyContract, AfterItsDeadlineAUseCountsAsItSaidItWould) {
+  make(8);
+  Touch falls = priority(80, now_ns + kSecond);
+  falls.expired_priority = 50;
+  touch(0, falls);
+  Touch ends = phase(SessionPhase::active, now_ns + kSecond);
+  ends.expired_phase = SessionPhase::ended;
+  touch(1, ends);
+  touch(2, priority(60));
+  touch(3);
+  touch(4, priority(45));
+  EXPECT_EQ(next(), 3U);
+  now_ns += kSecond + 2;
+  EXPECT_EQ(drain(), (Order{1, 3, 4, 0, 2}));
+}
+
+TEST_P(RetentionPolicyContract, LowPriorityRisesToTheDefaultWhenItsDeadlinePasses) {
+  make(8);
+  touch(0, priority(10, now_ns + kSecond));
+  touch(1, priority(20));
+  EXPECT_EQ(next(), 0U);
+  now_ns += kSecond + 2;
+  EXPECT_EQ(drain(), (Order{1, 0}));
+}
+
+TEST_P(RetentionPolicyContract, TouchingAgainReplacesTheDeadline) {
+  make(8);
+  touch(0, priority(80, now_ns + kSecond));
+  touch(1, priority(60));
+  touch(0, priority(80));
+  now_ns += 10 * kSecond;
+  EXPECT_EQ(drain(), (Order{1, 0}));
+}
+
+TEST_P(RetentionPolicyContract, ManyDeadlinesCostNoScan) {
+  auto drain_ns = [&](uint32_t cells) {
+    make(cells);
+    for (CellIndex cell = 0; cell < cells; ++cell) {
+      touch(cell, priority(80, now_ns + kSecond + cell % 8));
+    }
+    now_ns += 2 * kSecond;
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(drain().size(), cells);
+    return static_cast<double>((std::chrono::steady_clock::now() - start).count()) / cells;
+  };
+  const double few = drain_ns(1000);
+  const double many = drain_ns(100'000);
+  EXPECT_LT(many, 30 * few) << "a hundred times the cells";
+}
+
+TEST_P(RetentionPolicyContract, EveryTenantHasItsOwnVictims) {
+  make(8);
+  touch(0, {.tenant = kRed});
+  touch(1, {.tenant = kBlue});
+  touch(2, {.tenant = kRed, .priority = 0});
+  touch(3);
+  EXPECT_EQ(next_of(kRed), 2U);
+  EXPECT_EQ(next_of(kBlue), 1U);
+  EXPECT_EQ(next_of(TenantId{9}), kNoCell);
+  const Victim any = policy->victim(now_ns, false, kBlue);
+  EXPECT_EQ(any.cell, 2U) << "the tenant does not matter when it is not asked for";
+  EXPECT_EQ(any.tenant, kRed);
+  policy->remove(2);
+  EXPECT_EQ(next_of(kRed), 0U);
+  policy->replace(0, 6);
+  EXPECT_EQ(next_of(kRed), 6U) << "the parent is the tenant's too";
+}
+
+TEST_P(RetentionPolicyContract, ClearForgetsEverything) {
+  make(8);
+  for (CellIndex cell = 0; cell < 8; ++cell) touch(cell, priority(static_cast<Priority>(cell)));
+  policy->clear();
+  EXPECT_EQ(next(), kNoCell);
+  for (CellIndex cell = 0; cell < 8; ++cell) EXPECT_FALSE(policy->holds(cell));
+  touch(4);
+  EXPECT_EQ(next(), 4U);
+}
+
+TEST_P(RetentionPolicyContract, OrderTellsWhatWouldGoWithoutChangingIt) {
+  make(32);
+  for (CellIndex cell = 0; cell < 32; ++cell) {
+    Touch how = priority(static_cast<Priority>(cell * 7 % 5 * 20));
+    if (cell % 4 == 0) how.deadline_ns = now_ns + kSecond;
+    touch(cell * 5 % 32, how);
+  }
+  for (uint64_t later : {uint64_t{0}, 2 * kSecond}) {
+    now_ns += later;
+    Order order;
+    policy->order(now_ns, order);
+    EXPECT_EQ(order.size(), 32U);
+    EXPECT_EQ(order.front(), next());
+  }
+  Order order;
+  policy->order(now_ns, order);
+  EXPECT_EQ(order, drain());
+}
+
+TEST_P(RetentionPolicyContract, SaysHowMuchMemoryItHolds) {
+  make(10'000);
+  for (CellIndex cell = 0; cell < 10'000; ++cell) touch(cell, priority(cell % 2 == 0 ? 10 : 90));
+  const uint64_t bytes = policy->bytes();
+  EXPECT_GT(bytes, 10'000U);
+  EXPECT_LT(bytes, 100U * 10'000U);
+  for (int round = 0; round < 10; ++round) {
+    for (CellIndex cell = 0; cell < 10'000; ++cell) touch(cell, priority(cell % 2 == 0 ? 90 : 10));
+  }
+  EXPECT_EQ(policy->bytes(), bytes) << "no memory is taken in steady state";
+}
+
+TEST(RetentionPolicies, UnknownNamesMakeNone) {
+  EXPECT_EQ(make_policy("", 8), nullptr);
+  EXPECT_EQ(make_policy("LRU", 8), nullptr);
+  EXPECT_EQ(make_policy("lru2", 8), nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, RetentionPolicyContract, ::testing::Values("lru"), policy_name);
+
+}  // namespace
+}  // namespace stemma::test

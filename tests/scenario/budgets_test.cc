@@ -1,0 +1,267 @@
+// Budgets: pins with deadlines, tenants with quotas, bytes for everything.
+#include <vector>
+
+#include "support/cache_fixture.h"
+
+namespace stemma::test {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+class Pins : public PagedFixture {};
+
+TEST_F(Pins, PinnedPrefixOutlivesPressureUntilItsDeadline) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 10});
+  const Text text = tokens(55);
+  fill(cache, text);
+  const PinResult pin = ok(cache.pin(scope, text, kSecond));
+  EXPECT_EQ(pin.pinned_tokens, 48U);
+  EXPECT_EQ(cache.stats().pinned_blocks, 3U);
+  for (uint32_t i = 0; i < 5; ++i) fill(cache, tokens(112, 10 + i));
+  EXPECT_EQ(kept(cache, text), 48U);
+  EXPECT_EQ(code(cache.lease(scope, tokens(128, 3))), Errc::out_of_blocks);
+
+  clock.advance_ns(kSecond + 1);
+  EXPECT_EQ(take(cache, tokens(160, 3)).block_count(0), 10U);
+  EXPECT_EQ(cache.stats().pin_expiries, 1U);
+  EXPECT_EQ(cache.stats().pinned_blocks, 0U);
+  EXPECT_EQ(code(cache.unpin(pin.id)), Errc::stale);
+}
+
+TEST_F(Pins, UnpinLetsGoAtOnce) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 4});
+  fill(cache, tokens(32));
+  const PinResult pin = ok(cache.pin(scope, tokens(32), kNever));
+  EXPECT_EQ(cache.evict(4), 0U);
+  ok(cache.unpin(pin.id));
+  EXPECT_EQ(cache.evict(4), 2U);
+}
+
+TEST_F(Pins, NeverHoldMoreThanTheirShare) {
+  Options options = grouped({full(10)});
+  options.pin_share = 0.5;
+  PagedCache& cache = cache_with(options);
+  fill(cache, tokens(64, 1));
+  fill(cache, tokens(64, 2));
+  const PinResult first = ok(cache.pin(scope, tokens(64, 1), kNever));
+  const std::string before = books(cache);
+  EXPECT_EQ(code(cache.pin(scope, tokens(64, 2), kNever)), Errc::over_pin_share);
+  EXPECT_EQ(books(cache), before);
+  const PinResult shared = ok(cache.pin(scope, tokens(64, 1), kNever));
+  EXPECT_EQ(shared.pinned_tokens, 64U) << "a shared prefix is counted once";
+  ok(cache.pin(scope, tokens(16, 2), kNever));
+  ok(cache.unpin(first.id));
+  EXPECT_EQ(code(cache.pin(scope, tokens(64, 2), kNever)), Errc::over_pin_share)
+      << "the other pin still holds it";
+  ok(cache.unpin(shared.id));
+  ok(cache.pin(scope, tokens(64, 2), kNever));
+  EXPECT_EQ(take(cache, tokens(80, 5)).block_count(0), 5U) << "half the pool is always left";
+}
+
+TEST_F(Pins, ExpiredPinsMakeRoomForNewOnes) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 8});
+  fill(cache, tokens(64, 1));
+  fill(cache, tokens(64, 2));
+  ok(cache.pin(scope, tokens(64, 1), kSecond));
+  EXPECT_EQ(code(cache.pin(scope, tokens(64, 2), kSecond)), Errc::over_pin_share);
+  clock.advance_ns(kSecond + 1);
+  EXPECT_EQ(ok(cache.pin(scope, tokens(64, 2), kSecond)).pinned_tokens, 64U);
+}
+
+TEST_F(Pins, PinningAFreedPrefixTwiceTakesItOutOfTheOrderOnce) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 8});
+  fill(cache, tokens(48));
+  fill(cache, tokens(16, 2));
+  const PinResult a = ok(cache.pin(scope, tokens(48), kNever));
+  const PinResult b = ok(cache.pin(scope, tokens(48), kNever));
+  EXPECT_NE(a.id, b.id);
+  ok(cache.unpin(a.id));
+  EXPECT_EQ(cache.evict(8), 1U) << "still pinned";
+  ok(cache.unpin(b.id));
+  cache.check_invariants();
+  EXPECT_EQ(cache.evict(8), 3U);
+  EXPECT_EQ(free_blocks(cache), 8U);
+}
+
+TEST_F(Pins, PinningAnUncachedPromptHoldsNothing) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 8});
+  EXPECT_EQ(ok(cache.pin(scope, tokens(48), kNever)).pinned_tokens, 0U);
+  fill(cache, tokens(48));
+  EXPECT_EQ(cache.evict(8), 3U);
+}
+
+TEST_F(Pins, EndOfAPinCountsAsAUse) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 8});
+  fill(cache, tokens(16, 1));
+  const PinResult pin = ok(cache.pin(scope, tokens(16, 1), kNever));
+  fill(cache, tokens(16, 2));
+  ok(cache.unpin(pin.id));
+  cache.evict(1);
+  EXPECT_EQ(kept(cache, tokens(16, 1)), 16U);
+  EXPECT_EQ(kept(cache, tokens(16, 2)), 0U);
+}
+
+// ---- Tenants -----------------------------------------------------------------------------------
+
+class Quotas : public PagedFixture {
+ protected:
+  static constexpr TenantId kRed{1};
+  static constexpr TenantId kBlue{2};
+  static constexpr uint64_t kBlock = 1024;  // Bytes of full(.., 16).
+
+  Options with_quotas(uint32_t red_blocks, uint32_t blue_blocks) {
+    Options options = grouped({full(16)});
+    options.quotas = {{.tenant = kRed, .bytes = red_blocks * kBlock},
+                      {.tenant = kBlue, .bytes = blue_blocks * kBlock}};
+    return options;
+  }
+  Result<Lease> lease_for(PagedCache& cache, TenantId tenant, const Text& text) {
+    LeaseOptions options;
+    options.tenant = tenant;
+    return cache.lease(tenant == kRed ? red : blue, text, options);
+  }
+  void fill_for(PagedCache& cache, TenantId tenant, const Text& text) {
+    Lease lease = ok(lease_for(cache, tenant, text));
+    compute(lease);
+    ok(lease.release());
+  }
+
+  Scope red = scope_of({.model = "m", .tenant_salt = "red"});
+  Scope blue = scope_of({.model = "m", .tenant_salt = "blue"});
+};
+
+TEST_F(Quotas, TenantOverItsQuotaGivesUpItsOwnBlocks) {
+  PagedCache& cache = cache_with(with_quotas(4, 8));
+  fill_for(cache, kBlue, tokens(64));
+  fill_for(cache, kRed, tokens(48, 2));
+  EXPECT_EQ(cache.tenant_bytes(kRed), 3 * kBlock);
+  EXPECT_EQ(cache.tenant_bytes(kBlue), 4 * kBlock);
+  fill_for(cache, kRed, tokens(48, 3));
+  EXPECT_EQ(cache.tenant_bytes(kRed), 4 * kBlock);
+  EXPECT_EQ(hit(cache, red, tokens(48, 2) + tokens(1, 9)), 16U) << "two of its own went";
+  EXPECT_EQ(hit(cache, blue, tokens(64) + tokens(1, 9)), 64U) << "none of its neighbour's";
+}
+
+TEST_F(Quotas, RequestThatCanNeverFitIsRefusedAndNothingChanges) {
+  PagedCache& cache = cache_with(with_quotas(4, 8));
+  fill_for(cache, kRed, tokens(48, 2));
+  const std::string before = books(cache);
+  EXPECT_EQ(code(lease_for(cache, kRed, tokens(80, 3))), Errc::over_quota);
+  EXPECT_EQ(books(cache), before);
+  EXPECT_EQ(cache.stats().quota_refusals, 1U);
+  EXPECT_EQ(hit(cache, red, tokens(48, 2) + tokens(1, 9)), 48U);
+
+  Lease running = ok(lease_for(cache, kRed, tokens(60, 4)));
+  EXPECT_EQ(code(running.extend(tokens(10, 5).tokens)), Errc::over_quota);
+  EXPECT_EQ(running.length(), 60U);
+}
+
+TEST_F(Quotas, DraftsAreCharged) {
+  PagedCache& cache = cache_with(with_quotas(4, 8));
+  {
+    Lease running = ok(lease_for(cache, kRed, tokens(40)));
+    EXPECT_EQ(cache.tenant_bytes(kRed), 3 * kBlock);
+    EXPECT_EQ(code(lease_for(cache, kRed, tokens(32, 2))), Errc::over_quota);
+    EXPECT_EQ(code(lease_for(cache, kBlue, tokens(128, 2))), kOk);
+  }
+  EXPECT_EQ(cache.tenant_bytes(kRed), 0U);
+}
+
+TEST_F(Quotas, QuotaMayChange) {
+  PagedCache& cache = cache_with(with_quotas(4, 8));
+  fill_for(cache, kRed, tokens(64));
+  ok(cache.set_quota(kRed, 6 * kBlock));
+  fill_for(cache, kRed, tokens(32, 2));
+  EXPECT_EQ(cache.tenant_bytes(kRed), 6 * kBlock);
+  ok(cache.set_quota(kRed, 2 * kBlock));
+  fill_for(cache, kRed, tokens(16, 3));
+  EXPECT_LE(cache.tenant_bytes(kRed), 2 * kBlock);
+  EXPECT_EQ(code(cache.set_quota(TenantId{77}, kBlock)), Errc::invalid_argument);
+  EXPECT_EQ(cache.tenant_bytes(TenantId{77}), 0U);
+}
+
+TEST_F(Quotas, EvictedBlocksAreNoLongerCharged) {
+  PagedCache& cache = cache_with(with_quotas(8, 8));
+  fill_for(cache, kRed, tokens(64));
+  fill_for(cache, kBlue, tokens(64));
+  cache.evict(8);
+  EXPECT_EQ(cache.tenant_bytes(kRed), 0U);
+  fill_for(cache, kRed, tokens(64));
+  cache.drop_scope(red);
+  EXPECT_EQ(cache.tenant_bytes(kRed), 0U);
+}
+
+// ---- Bytes -------------------------------------------------------------------------------------
+
+class Budget : public PagedFixture {};
+
+TEST_F(Budget, CountsBlocksIndexAndLogits) {
+  for (uint64_t budget : {uint64_t{1} << 20, uint64_t{3'333'333}}) {
+    Options options = grouped({full(0)});
+    options.budget_bytes = budget;
+    options.logits_bytes = 100'000;
+    PagedCache& cache = cache_with(options);
+    const Stats empty = cache.stats();
+    EXPECT_GT(empty.groups[0].capacity_blocks, budget / 2048) << "most of it goes to blocks";
+    for (uint32_t i = 0; i < 300; ++i) {
+      Lease lease = take(cache, tokens(160 + i % 16, i));
+      compute(lease);
+      ok(lease.attach_logits(lease.length(), std::vector<float>(1000)));
+      ok(lease.release());
+      const Stats stats = cache.stats();
+      ASSERT_LE(stats.logits_bytes, 100'000U);
+      ASSERT_GE(stats.index_bytes, stats.logits_bytes);  // Everything besides the blocks.
+      ASSERT_LE(stats.kv_bytes_capacity + stats.index_bytes, budget) << "request " << i;
+    }
+    EXPECT_LT(free_blocks(cache), 12U) << "and it is used";
+  }
+}
+
+TEST_F(Budget, HoldsForEveryShapeOfGroups) {
+  const std::vector<std::vector<GroupOptions>> shapes = {
+      {full(0, 1)},
+      {full(0, 64)},
+      {window(256, 0)},
+      {full(0, 32), window(256, 2000, 16)},
+      {full(2000), window(256, 0), recurrent(50)},
+  };
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    Options options = grouped(shapes[i]);
+    options.budget_bytes = 8 << 20;
+    options.content_keys = true;
+    PagedCache& cache = cache_with(options);
+    for (uint32_t seed = 0; seed < 400; ++seed) fill(cache, tokens(250, seed));
+    const Stats stats = cache.stats();
+    EXPECT_LE(stats.kv_bytes_capacity + stats.index_bytes, options.budget_bytes) << "shape " << i;
+    EXPECT_GT(stats.kv_bytes_capacity, options.budget_bytes / 3) << "shape " << i;
+  }
+}
+
+TEST_F(Budget, ReportedBytesAreTheBlocksInUse) {
+  PagedCache& cache = cache_with(grouped({full(20), window(32, 20, 8), recurrent(4)}));
+  const Stats empty = cache.stats();
+  EXPECT_EQ(empty.kv_bytes_capacity, 20 * 1024U + 20 * 512U + 4 * 256U);
+  EXPECT_EQ(empty.kv_bytes_used, 0U);
+  auto in_use = [&] {
+    const Stats stats = cache.stats();
+    uint64_t bytes = 0;
+    for (uint32_t g = 0; g < stats.group_count; ++g) {
+      bytes += (stats.groups[g].capacity_blocks - stats.groups[g].free_blocks) *
+               stats.groups[g].block_bytes;
+    }
+    return bytes;
+  };
+  Lease lease = take(cache, tokens(60));
+  EXPECT_EQ(cache.stats().kv_bytes_used, in_use());
+  ok(lease.commit(50));
+  save_checkpoint(lease, 2);
+  EXPECT_EQ(cache.stats().kv_bytes_used, in_use());
+  ok(lease.release());
+  EXPECT_EQ(cache.stats().kv_bytes_used, in_use());
+  EXPECT_GT(in_use(), 3 * 1024U);
+  cache.evict(20);
+  EXPECT_EQ(cache.stats().kv_bytes_used, 0U);
+}
+
+}  // namespace
+}  // namespace stemma::test
