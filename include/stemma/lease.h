@@ -117,7 +117,8 @@ class Lease {
 
   // Forgets positions from n on (rejected speculation, a retry). Blocks emptied by it go back.
   // Below `committed` the cut block is copied, as after a fork; what was committed stays cached.
-  // Error: out_of_range (n > length, or a window or recurrent group can no longer serve n),
+  // Error: out_of_range (n > length, inside a media item, or a window or recurrent group can no
+  // longer serve n), busy (a fork still copies from the block), wrong_state (copies pending),
   // out_of_blocks; nothing changed.
   Result<void> rewind(uint32_t n);
 

@@ -34,8 +34,9 @@ struct PriorityRange {
   static constexpr uint32_t kOpenEnd = 0xFFFF'FFFFU;
 };
 
-// What a request says about the blocks it leaves behind. Later requests over the same blocks
-// replace what earlier ones said: the latest use decides.
+// What a request says about the blocks it leaves behind. What counts for a block is the best said by
+// those whose use ended there or further on (of two that ended at the same place, the later): a
+// prefix is worth at least what its continuations are.
 struct Retain {
   Priority priority = kDefaultPriority;
   uint64_t ttl_ns = kNever;  // After that long `priority` falls back to the default.
@@ -100,7 +101,7 @@ class RetentionPolicy {
   // A use of a path ended at `cell`: it is now the most recently used of its class.
   virtual void touch(CellIndex cell, const Touch& touch) = 0;
   // `child` is about to be freed and `parent` has no other child: the last use that counted for
-  // `child` now counts for `parent`, unless the policy already holds a later one for it.
+  // `child` now counts for `parent`, unless the policy already holds a better one for it.
   virtual void replace(CellIndex child, CellIndex parent) = 0;
   // `cell` left the set: freed, or found not evictable.
   virtual void remove(CellIndex cell) = 0;

@@ -78,7 +78,7 @@ struct Counts {
 struct GroupStats {
   uint32_t capacity_blocks = 0;
   uint32_t free_blocks = 0;    // Without contents.
-  uint32_t cached_blocks = 0;  // With findable contents, leased or not.
+  uint32_t cached_blocks = 0;  // With contents: findable, or forgotten while leased.
   uint32_t draft_blocks = 0;   // Leased for writing, or waiting for a fence or a copy.
   uint32_t peak_used_blocks = 0;  // Most that were ever not free at once.
   uint64_t block_bytes = 0;

@@ -202,7 +202,7 @@ void Shared::publish_tail(LeaseRecord& lease, uint32_t count) {
       store_.absorb_tails(cell, lease.tenant_index);
       attach(cell, lease.published + 1);
       store_.move_tip(lease, cell, lease.published + 1);
-      ++store_.tally.tails;
+      if (!tree.is_orphan(cell)) ++store_.tally.tails;
       return;
     }
   }

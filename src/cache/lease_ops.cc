@@ -52,15 +52,21 @@ Result<void> Shared::copies_failed(LeaseRecord& lease) {
       if (reach.kind == tree::Reach::recurrent) n = 0;
     }
   }
-  STEMMA_TRY_VOID(step_back(lease, n, lease.length, capacity(lease)));
-  lease.reused = lease.committed = n;
-  Report& report = lease.report;
-  report.reused_tokens = n;
-  report.copied_tokens = 0;
-  report.reason = MissReason::gave_up;
-  report.to_compute_tokens = report.prompt_tokens - std::min(n, report.prompt_tokens);
-  report.outcome = n == 0 ? Outcome::miss : Outcome::partial_hit;
-  find_media_to_process(lease);
+  if (Result<void> room = step_back(lease, n, lease.length, capacity(lease)); !room) {
+    return refuse(room.error());
+  }
+  lease.committed = n;
+  if (n < lease.reused) {
+    lease.reused = n;
+    lease.logits.reset();
+    Report& report = lease.report;
+    report.reused_tokens = n;
+    report.copied_tokens = 0;
+    report.reason = MissReason::gave_up;
+    report.to_compute_tokens = report.prompt_tokens - std::min(n, report.prompt_tokens);
+    report.outcome = n == 0 ? Outcome::miss : Outcome::partial_hit;
+    find_media_to_process(lease);
+  }
   return {};
 }
 
@@ -105,7 +111,9 @@ Result<uint32_t> Shared::shrink_to(LeaseRecord& lease, uint32_t n) {
     const Path path = own_path(lease);
     const uint32_t limit = std::min(n, lease.published * store_.cell_tokens());
     n = tree::largest_servable(store_.reaches(), limit, true, Present(store_, path, lease.spans)).n;
-    STEMMA_TRY_VOID(step_back(lease, n, lease.length, capacity(lease)));
+    if (Result<void> room = step_back(lease, n, lease.length, capacity(lease)); !room) {
+      return refuse(room.error());
+    }
   }
   lease.reused = lease.committed = n;
   lease.logits.reset();
@@ -131,7 +139,9 @@ bool Shared::shorten_copies(LeaseRecord& lease, uint32_t n) {
     if (group.recurrent()) return false;
     if (!group.window() || n <= group.options().window_tokens) continue;
     const uint32_t low = (n - group.options().window_tokens) / group.options().block_tokens;
-    if (low < lease.pages[g].size() && lease.pages[g][low] == kPageMask) return false;
+    for (size_t j = low; j < lease.pages[g].size(); ++j) {
+      if (lease.pages[g][j] == kPageMask) return false;
+    }
   }
   size_t left = 0;
   for (size_t i = 0; i < lease.copies.size(); ++i) {
@@ -292,7 +302,7 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
       store_.publish_cell(cell, tip, above[i % tree::kHintDistance], words,
                           view_.keyed() ? &lease.keys[i - first] : nullptr, lease.tenant_index);
       if (!only_child) store_.absorb_tails(cell, lease.tenant_index);
-      ++result.published;
+      result.published += tree.is_orphan(cell) ? 0 : 1;
     } else {
       ++result.duplicates;
       ++store_.tally.duplicates;
@@ -546,7 +556,7 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
     if (n > lease.published * tokens) {
       return Error(Errc::out_of_range, "no checkpoint at this position", n);
     }
-    STEMMA_TRY_VOID(step_back(lease, n, n, n));
+    if (Result<void> room = step_back(lease, n, n, n); !room) return refuse(room.error());
   } else {
     // Inside the lease's own blocks: those emptied by it go back. What a fork still copies from
     // must not be written over.

@@ -217,7 +217,8 @@ Result<Report> Shared::lookup(const Scope& scope, const Prompt& prompt,
     return find_match(store_, nothing, record->spans, report.prompt_tokens, options, false).report;
   }
   const Path path = judge(root->cell, *record, query);
-  report = find_match(store_, path, record->spans, report.prompt_tokens, options, true).report;
+  report = find_match(store_, path, record->spans, report.prompt_tokens, options,
+                      store_.tree().has_child(root->cell)).report;
   for (const tree::GroupReach& reach : store_.reaches()) {
     if (reach.kind != tree::Reach::recurrent) {
       report.copied_tokens = std::max(report.copied_tokens, report.reused_tokens % reach.block_tokens);
@@ -260,9 +261,10 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
     {
       MutexLock lock(mutex_);
       if (record->root == kNoCell) STEMMA_TRY_VOID(enter(scope, *record));
-      Result<void> outcome = begin(*record, query, options, read);
+      const bool last_try = give_up(tries);
+      Result<void> outcome = begin(*record, query, options, read, last_try);
       if (outcome) return record.keep();
-      if (give_up(tries)) {
+      if (last_try) {
         leave(*record);
         Report& report = record->report;
         report.prompt_tokens = report.to_compute_tokens = record->length;
@@ -292,7 +294,7 @@ void Shared::leave(LeaseRecord& record) {
 }
 
 Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseOptions& options,
-                           bool read) {
+                           bool read, bool last_try) {
   const bool scope_known = store_.tree().has_child(record.root);
   Stand stand;
   Match match;
@@ -309,10 +311,12 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
   stand.n = match.n;
   stand.capacity = std::max(std::min(options.draft_tokens, record.length), stand.n);
   Result<void> room = take_stand(record, stand);
-  if (!room && !record.next_sources.empty() && room.error().code() != Errc::out_of_memory) {
+  if (!room && last_try && !record.next_sources.empty() &&
+      room.error().code() != Errc::out_of_memory) {
     // The source of a part-block copy may be the very block that is missing: do without the copy.
     match.n = stand.n = tree::largest_servable(store_.reaches(), stand.n, false,
                                                Present(store_, stand.path, record.spans)).n;
+    stand.capacity = std::max(std::min(options.draft_tokens, record.length), stand.n);
     match.logits.reset();
     match.report.reused_tokens = stand.n;
     match.report.to_compute_tokens = record.length - stand.n;

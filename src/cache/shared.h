@@ -119,8 +119,9 @@ class Shared {
   Result<void> enter(const Scope& scope, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
   void leave(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
   // Makes a record that entered a lease. Error: out_of_blocks, over_quota, out_of_memory.
+  // On the last try it gives up a part-block copy for which there is no room.
   Result<void> begin(LeaseRecord& record, const Query& query, const LeaseOptions& options,
-                     bool read) STEMMA_REQUIRES(mutex_);
+                     bool read, bool last_try) STEMMA_REQUIRES(mutex_);
 
   // Where a lease is to stand: positions [0, n) from `path`, room for `capacity` positions.
   struct Stand {

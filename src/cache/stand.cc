@@ -113,6 +113,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     missing.blocks[g] -= std::min(missing.blocks[g], own);
   }
   missing.reserved = need.reserved;
+  missing.sources = &sources;
   missing.held = {tip, source_cell_held ? path.holding(n - 1, tokens) : kNoCell};
   if (Result<void> room = store_.check_room(missing, lease.tenant_index); !room) {
     for (const CopySource& source : sources) {

@@ -149,13 +149,27 @@ void Store::undo_hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_inde
 
 void Store::let_go(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who) {
   unhold(cell, depth_cells, who.tenant_index);
+  end_use(cell, depth_cells, who);
+}
+
+void Store::end_use(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who) {
   if (tree_.is_root(cell)) {
     close_root(cell);
-  } else if (tree_.is_orphan(cell)) {
-    free_orphans(cell, who.tenant_index);
-  } else {
-    touch(cell, depth_cells, who);
+    return;
   }
+  if (tree_.is_orphan(cell)) {
+    CellIndex above = cell;
+    uint32_t depth = depth_cells;
+    while (tree_.is_orphan(above) && !tree_.is_root(above)) {
+      above = tree_.parent(above);
+      --depth;
+    }
+    free_orphans(cell, who.tenant_index);
+    if (depth == 0 || !tree_.is_live(above)) return;
+    cell = above;
+    depth_cells = depth;
+  }
+  touch(cell, depth_cells, who);
 }
 
 void Store::pin_draft_cell(CellIndex cell) {
@@ -169,14 +183,10 @@ void Store::unpin_draft_cell(CellIndex cell, const LeaseRecord& who) {
   books(cell).unpin(place(cell));
   --forked_drafts_;
   if (!cached) return;
-  // It became a cell while it was copied from, and may have been passed over as held.
-  if (tree_.is_orphan(cell)) {
-    free_orphans(cell, who.tenant_index);
-  } else if (bare(cell)) {
-    uint32_t depth = 0;
-    for (CellIndex c = cell; !tree_.is_root(c); c = tree_.parent(c)) ++depth;
-    touch(cell, depth, who);
-  }
+  // It became a cell while it was copied from.
+  uint32_t depth = 0;
+  for (CellIndex c = cell; !tree_.is_root(c); c = tree_.parent(c)) ++depth;
+  end_use(cell, depth, who);
 }
 
 void Store::move_tip(LeaseRecord& record, CellIndex tip, uint32_t depth_cells) {
@@ -404,11 +414,16 @@ void Store::refill_entry(Group& group, CellIndex cell) {
 void Store::pin_page(GroupIndex g, uint32_t page) {
   Group& group = *groups_[g];
   group.pool().pin(page);
-  if (group.loose()) group.stop_waiting(page);
+  if (group.loose()) {
+    group.stop_waiting(page);
+  } else {
+    ++full_pins_[g];
+  }
 }
 
 void Store::unpin_page(GroupIndex g, uint32_t page, Group::List list) {
   Group& group = *groups_[g];
+  if (group.full()) --full_pins_[g];
   if (group.pool().unpin(page) && group.loose() && group.pool().is_cached(page)) {
     group.wait(page, list);
   }

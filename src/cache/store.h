@@ -43,6 +43,7 @@ struct Need {
   std::array<uint32_t, kMaxGroups> reserved{};
   // Cells held by who asks, beyond what live leases hold.
   std::array<CellIndex, 2> held{kNoCell, kNoCell};
+  const std::vector<CopySource>* sources = nullptr;  // Pages it will pin.
 };
 
 struct Tenant {
@@ -240,6 +241,8 @@ class Store {
   [[nodiscard]] bool take_memory(const Need& need);
   void free_leaf(CellIndex cell, uint32_t tenant_index, bool evicted);
   void free_orphans(CellIndex cell, uint32_t tenant_index);
+  // A use of the path to `cell` ended: touches the deepest cell of it that can still be found.
+  void end_use(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
   void free_cell_contents(CellIndex cell, uint32_t tenant_index);
   void hold_media(std::span<const uint32_t> words, bool add);
   uint32_t tenant_of(CellIndex cell) const noexcept;
@@ -276,6 +279,7 @@ class Store {
   uint64_t held_depth_sum_ = 0;   // Over all holds, in cells: an upper bound of what is held.
   uint64_t known_evictable_ = 0;  // A lower bound, from the last exact count.
   uint32_t forked_drafts_ = 0;    // Holds by pin_draft_cell().
+  std::array<uint32_t, kMaxGroups> full_pins_{};  // Pins of blocks of full groups: copy sources.
   std::vector<uint64_t> marks_;   // One bit a cell, scratch of exact counts.
 
   std::list<LogitsEntry> logits_;  // Least recently used first.

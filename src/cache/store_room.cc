@@ -65,7 +65,7 @@ Store::Evictable Store::count_exactly(const Need& need, uint32_t tenant_index) {
   ++tally.exact_counts;
   marks_.assign(tree_.total_cells() / 64 + 1, 0);
   Evictable held;
-  std::array<uint64_t, kMaxGroups> pinned_pages{};
+  std::vector<std::pair<GroupIndex, uint32_t>> pinned_pages;
   const auto mark = [&](CellIndex cell, uint32_t tenant) {
     const uint64_t before = held.tenant_bytes;
     mark_path(cell, tenant == tenant_index ? tenant_index : 0, held);
@@ -78,7 +78,12 @@ Store::Evictable Store::count_exactly(const Need& need, uint32_t tenant_index) {
       if (source.cell != kNoCell && books(source.cell).is_cached(place(source.cell))) {
         mark(source.cell, lease->tenant_index);
       }
-      if (source.page != kPageMask) ++pinned_pages[source.group];
+      if (source.page != kPageMask) pinned_pages.emplace_back(source.group, source.page);
+    }
+  }
+  if (need.sources != nullptr) {
+    for (const CopySource& source : *need.sources) {
+      if (source.page != kPageMask) pinned_pages.emplace_back(source.group, source.page);
     }
   }
   for (const TimedPin& pin : pins_) {
@@ -86,6 +91,15 @@ Store::Evictable Store::count_exactly(const Need& need, uint32_t tenant_index) {
   }
   for (CellIndex cell : need.held) {
     if (cell != kNoCell) mark(cell, tenant_index);
+  }
+  // Blocks that a copy reads stay when their cell goes.
+  std::sort(pinned_pages.begin(), pinned_pages.end());
+  pinned_pages.erase(std::unique(pinned_pages.begin(), pinned_pages.end()), pinned_pages.end());
+  for (const auto& [g, page] : pinned_pages) {
+    const Group& group = *groups_[g];
+    if (!group.full() || !group.pool().is_cached(page)) continue;
+    const CellIndex home = group.home(page);
+    if ((marks_[home / 64] >> (home % 64) & 1U) == 0) ++held.blocks[g];
   }
   Evictable evictable;
   const uint64_t cached = numbered_ ? cells_.cached_blocks()
@@ -97,7 +111,7 @@ Store::Evictable Store::count_exactly(const Need& need, uint32_t tenant_index) {
       evictable.blocks[g] = evictable.cells;
     } else {
       const uint64_t all = group.pool().cached_blocks();
-      evictable.blocks[g] = all - std::min(all, held.blocks[g] + pinned_pages[g]);
+      evictable.blocks[g] = all - std::min(all, held.blocks[g]);
     }
   }
   const Tenant& tenant = tenants_[tenant_index];
@@ -162,8 +176,10 @@ Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
     sure.cells = std::max(cached > held_depth_sum_ ? cached - held_depth_sum_ : 0, known_evictable_);
     for (GroupIndex g = 0; g < groups_.size(); ++g) {
       const uint64_t blocks = groups_[g]->pool().cached_blocks();
+      const uint64_t held =
+          held_depth_sum_ + full_pins_[g] + (need.sources == nullptr ? 0 : need.sources->size());
       sure.blocks[g] = groups_[g]->numbers_cells() ? sure.cells
-                       : blocks > held_depth_sum_  ? blocks - held_depth_sum_
+                       : blocks > held             ? blocks - held
                                                    : 0;
     }
     sure.tenant_bytes = tenant_quick_bytes(tenant_index);
@@ -374,16 +390,7 @@ void Store::free_orphans(CellIndex cell, uint32_t tenant_index) {
         close_root(parent);
         return;
       }
-      if (!tree_.is_orphan(parent)) {
-        // It may have been passed over while it was held only by what was cut off.
-        if (bare(parent) && !policy_->holds(parent)) {
-          Touch touch;
-          touch.now_ns = now_ns();
-          touch.tenant = tenants_[tenant_index].id;
-          policy_->touch(parent, touch);
-        }
-        return;
-      }
+      if (!tree_.is_orphan(parent)) return;  // Whoever ends a use there touches it.
     }
     cell = parent;
   }

@@ -17,7 +17,8 @@ void LruPolicy::ensure(CellIndex cell) {
   const uint32_t before = lists_.ensured();
   STEMMA_CHECK(lists_.ensure(cell));
   if (stamps_ && lists_.ensured() != before) {
-    STEMMA_CHECK(stamps_.commit(before, lists_.ensured()));
+    STEMMA_CHECK(stamps_.commit(before, lists_.ensured()) &&
+                 queue_of_.commit(before, lists_.ensured()));
   }
   if (deadlines_ && lists_.ensured() != before) {
     STEMMA_CHECK(deadlines_.commit(before, lists_.ensured()));
@@ -85,7 +86,8 @@ uint32_t LruPolicy::add_queue(const Queue& wanted) {
 }
 
 void LruPolicy::start_stamps() {
-  STEMMA_CHECK(stamps_.reserve(cells_) && stamps_.commit(0, lists_.ensured()));
+  STEMMA_CHECK(stamps_.reserve(cells_) && stamps_.commit(0, lists_.ensured()) &&
+               queue_of_.reserve(cells_) && queue_of_.commit(0, lists_.ensured()));
   // One queue is already in order.
   for_each(0, [&](CellIndex cell) { stamps_[cell] = next_stamp(); });
 }
@@ -113,7 +115,10 @@ void LruPolicy::touch(CellIndex cell, const Touch& touch) {
   if (lists_.linked(cell)) lists_.unlink(cell);
   const uint32_t stamp = stamps_ ? next_stamp() : 0;
   lists_.push_back(q, cell);
-  if (stamps_) stamps_[cell] = stamp;
+  if (stamps_) {
+    stamps_[cell] = stamp;
+    queue_of_[cell] = static_cast<uint8_t>(q);
+  }
   if (queues_[q].ttl_ns == kNever) return;
   if (!deadlines_) STEMMA_CHECK(deadlines_.reserve(cells_) && deadlines_.commit(0, lists_.ensured()));
   deadlines_[cell] = touch.deadline_ns;
@@ -123,16 +128,23 @@ void LruPolicy::replace(CellIndex child, CellIndex parent) {
   if (!lists_.linked(child)) return;
   ensure(parent);
   const bool held = lists_.linked(parent);
-  // With one class the child is the oldest entry of all when it is evicted, so an entry of the
-  // parent is later.
-  if (held && (!stamps_ || stamps_[parent] >= stamps_[child])) {
-    lists_.unlink(child);
-    return;
+  if (held) {
+    // With one class the child is the oldest entry of all when it is evicted: the parent's is later.
+    const auto value = [&](CellIndex cell) {
+      return std::pair(rank_at(queues_[queue_of_[cell]], cell, now_ns_), stamps_[cell]);
+    };
+    if (!stamps_ || value(parent) >= value(child)) {
+      lists_.unlink(child);
+      return;
+    }
   }
   if (held) lists_.unlink(parent);
   lists_.insert_before(child, parent);
   lists_.unlink(child);
-  if (stamps_) stamps_[parent] = stamps_[child];
+  if (stamps_) {
+    stamps_[parent] = stamps_[child];
+    queue_of_[parent] = queue_of_[child];
+  }
   if (deadlines_) deadlines_[parent] = deadlines_[child];
 }
 
@@ -141,6 +153,7 @@ void LruPolicy::remove(CellIndex cell) {
 }
 
 Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
+  now_ns_ = now_ns;
   uint32_t best = kMaxQueues;
   uint32_t best_rank = 0;
   for (uint32_t q = 0; q < queues_.size(); ++q) {
@@ -179,7 +192,7 @@ void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
 }
 
 uint64_t LruPolicy::bytes() const noexcept {
-  return lists_.bytes() + stamps_.bytes() + deadlines_.bytes() + queues_.capacity() * sizeof(Queue) + sizeof(*this);
+  return lists_.bytes() + stamps_.bytes() + queue_of_.bytes() + deadlines_.bytes() + queues_.capacity() * sizeof(Queue) + sizeof(*this);
 }
 
 void LruPolicy::clear() {

@@ -4,10 +4,11 @@
 // first (and so, with one time to live, nearest deadline first), of the leaves and of the inner cells at which some use ended. A path has one entry, however
 // long it is: when its leaf goes, the parent takes the leaf's place, because the use that last
 // counted for the leaf is also the last that counted for the parent, unless the parent has an entry
-// of its own that is later.
+// of its own that is better: of a higher class, or later in the same. So what counts for a cell is
+// the best of the uses that ended at or below it, the latest of those that ended at one cell.
 //
 // While there is one class no timestamps are needed and the policy costs 8 bytes a cell. The first
-// second class brings a 4-byte stamp per cell, by which queues are compared; the first time to live
+// second class brings a 4-byte stamp and the queue's number per cell, by which queues are compared; the first time to live
 // brings an 8-byte deadline per cell.
 //
 // Threading:  one thread at a time.
@@ -75,9 +76,11 @@ class LruPolicy final : public RetentionPolicy {
   bool ok_ = false;
   base::IndexLists lists_;       // One list per queue, oldest first.
   base::Slab<uint32_t> stamps_;  // Not reserved while there is one class.
+  base::Slab<uint8_t> queue_of_;    // With stamps_.
   base::Slab<uint64_t> deadlines_;  // Not reserved while nothing has a time to live.
   std::vector<Queue> queues_;
   uint32_t last_queue_ = 0;
+  uint64_t now_ns_ = 0;  // Of the last victim().
   uint32_t stamp_;
 };
 
