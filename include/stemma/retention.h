@@ -111,8 +111,13 @@ class RetentionPolicy {
   // replace() or remove() names it.
   virtual Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) = 0;
 
-  // `cell` will probably be named soon: start to load what is kept for it.
-  virtual void prefetch(CellIndex cell) const noexcept { (void)cell; }
+  // After `parent`'s only child, the last victim, is freed: would `parent` be the next victim? A policy
+  // that says so lets a whole path go without being asked again for each cell; it is told of the
+  // first and the last by one replace(). `ahead` will probably be asked about soon.
+  virtual bool parent_follows(CellIndex parent, CellIndex ahead) const noexcept {
+    (void)parent, (void)ahead;
+    return false;
+  }
   // The cells it holds, next to go first; for dumps and for looking. O(cells).
   virtual void order(uint64_t now_ns, std::vector<CellIndex>& out) const = 0;
 

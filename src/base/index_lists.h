@@ -27,6 +27,7 @@ class IndexLists {
     return true;
   }
   // Takes memory for an item about to be linked. False when there is none.
+  bool ensured(uint32_t item) const noexcept { return growth_.covers(item); }
   [[nodiscard]] bool ensure(uint32_t item) {
     if (growth_.covers(item)) return true;
     const size_t end = growth_.next(item);
@@ -57,6 +58,14 @@ class IndexLists {
     links_[prev(item)].next_plus_1 = links_[item].next_plus_1;
     links_[next(item)].prev_plus_1 = links_[item].prev_plus_1;
     links_[item] = {0, 0};
+  }
+  // `item` stands where `other` stood. Requires `other` linked, `item` not.
+  void take_place(uint32_t other, uint32_t item) noexcept {
+    const Links links = links_[other];
+    links_[item] = links;
+    links_[links.prev_plus_1 - 1].next_plus_1 = item + 1;
+    links_[links.next_plus_1 - 1].prev_plus_1 = item + 1;
+    links_[other] = {0, 0};
   }
   void prefetch(uint32_t item) const noexcept { __builtin_prefetch(&links_[item], 1); }
   uint64_t bytes() const noexcept { return links_.bytes(); }

@@ -87,12 +87,7 @@ void Counters::sample_birth(uint32_t birth, uint64_t now_ns) noexcept {
   samples_[(samples_begin_ + sample_count_++) % kSamples] = {birth, now_ns};
 }
 
-void Counters::count_eviction(uint32_t birth, uint64_t now_ns) noexcept {
-  if (birth - cached_begin_ >= cached_span_) find_sample(birth, now_ns);
-  ++eviction_age_us_[histogram_bucket((now_ns - std::min(cached_ns_, now_ns)) / 1000)];
-}
-
-void Counters::find_sample(uint32_t birth, uint64_t now_ns) noexcept {
+void Counters::find_age(uint32_t birth, uint64_t now_ns) noexcept {
   const auto sample = [&](uint32_t i) -> const Sample& {
     return samples_[(samples_begin_ + i) % kSamples];
   };
@@ -106,14 +101,13 @@ void Counters::find_sample(uint32_t birth, uint64_t now_ns) noexcept {
       high = middle;
     }
   }
-  if (sample_count_ == 0) {
-    cached_span_ = 0;
-    cached_ns_ = now_ns;
-    return;
-  }
+  cached_now_ns_ = now_ns;
+  cached_span_ = 0;
+  cached_bucket_ = 0;
+  if (sample_count_ == 0) return;
   // Older than all samples: at least as old as the oldest.
   const Sample& then = sample(low == 0 ? 0 : low - 1);
-  cached_ns_ = then.now_ns;
+  cached_bucket_ = histogram_bucket((now_ns - std::min(then.now_ns, now_ns)) / 1000);
   cached_begin_ = low == 0 ? birth : then.birth;
   cached_span_ = low == 0 ? 1 : (low < sample_count_ ? sample(low).birth - then.birth : 1);
 }

@@ -22,7 +22,10 @@ class Counters {
   void add_computed(uint64_t tokens, uint64_t now_ns) noexcept;
   // Remembers when publication number `birth` happened, roughly.
   void sample_birth(uint32_t birth, uint64_t now_ns) noexcept;
-  void count_eviction(uint32_t birth, uint64_t now_ns) noexcept;
+  void count_eviction(uint32_t birth, uint64_t now_ns) noexcept {
+    if (birth - cached_begin_ >= cached_span_ || now_ns != cached_now_ns_) find_age(birth, now_ns);
+    ++eviction_age_us_[cached_bucket_];
+  }
 
   const Counts& total() const noexcept { return total_; }
   Counts window(uint64_t now_ns) const noexcept;
@@ -41,7 +44,7 @@ class Counters {
     uint64_t now_ns = 0;
   };
   Slice& slice(uint64_t now_ns) noexcept;
-  void find_sample(uint32_t birth, uint64_t now_ns) noexcept;
+  void find_age(uint32_t birth, uint64_t now_ns) noexcept;
 
   uint64_t slice_ns_;
   Counts total_;
@@ -55,7 +58,8 @@ class Counters {
   // The sample that answered last, for births in [begin, begin + span): evictions come in runs.
   uint32_t cached_begin_ = 0;
   uint32_t cached_span_ = 0;
-  uint64_t cached_ns_ = 0;
+  uint32_t cached_bucket_ = 0;
+  uint64_t cached_now_ns_ = 0;
 };
 
 uint32_t histogram_bucket(uint64_t value) noexcept;

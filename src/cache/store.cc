@@ -59,6 +59,7 @@ bool Store::create(const Options& options) {
   policy_ = make_policy(options.policy, numbered_ ? first_cells_ : tree_.total_cells());
   if (policy_ == nullptr) return false;
   tracks_contents_ = policy_->tracks_contents();
+  plain_ = numbered_ && groups_.size() == 1;
   tenants_.emplace_back();
   for (const TenantQuota& quota : options.quotas) {
     Tenant tenant;
@@ -352,7 +353,8 @@ void Store::absorb_tails(CellIndex cell, uint32_t tenant_index) {
     const CellIndex tail = scratch_[i];
     if (tail != cell && holds(tail) == 0) {
       known_evictable_ -= std::min<uint64_t>(known_evictable_, 1);
-      free_leaf(tail, tenant_index, false);
+      policy_->remove(tail);
+      free_cell(tail, tenant_index);
     }
   }
 }

@@ -113,7 +113,9 @@ class Store {
   // Gives a draft or duplicate back.
   void discard(GroupIndex g, uint32_t page, uint32_t tenant_index);
   void discard_cell(CellIndex cell, uint32_t tenant_index);
-  bool evict_one(bool only_tenant, TenantId tenant);
+  // Evicts the policy's choice and what follows it, at most `most` cells. Returns how many; 0: none
+  // is left.
+  uint32_t evict_some(uint32_t most, bool only_tenant, TenantId tenant);
   uint32_t evict_blocks(uint32_t blocks);
 
   // ---- Contents ----
@@ -230,16 +232,27 @@ class Store {
   uint32_t place(CellIndex cell) const noexcept {
     return cell < first_cells_ ? cell : cell - first_cells_ - 1;
   }
-  void charge_draft(uint32_t tenant_index, GroupIndex g) noexcept;
-  void draft_became_cached(uint32_t tenant_index, GroupIndex g) noexcept;
-  void refund(uint32_t tenant_index, GroupIndex g, bool draft) noexcept;
+  // Tenant 0, nobody in particular, has no quota and is not counted.
+  void charge_draft(uint32_t tenant_index, GroupIndex g) noexcept {
+    if (tenant_index != 0) charge_draft_to(tenants_[tenant_index], g);
+  }
+  void draft_became_cached(uint32_t tenant_index, GroupIndex g) noexcept {
+    if (tenant_index != 0) draft_became_cached_of(tenants_[tenant_index], g);
+  }
+  void refund(uint32_t tenant_index, GroupIndex g, bool draft) noexcept {
+    if (tenant_index != 0) refund_to(tenants_[tenant_index], g, draft);
+  }
+  void charge_draft_to(Tenant& tenant, GroupIndex g) noexcept;
+  void draft_became_cached_of(Tenant& tenant, GroupIndex g) noexcept;
+  void refund_to(Tenant& tenant, GroupIndex g, bool draft) noexcept;
   void unhold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
   bool bare(CellIndex cell) const noexcept { return !tree_.has_child(cell) && holds(cell) == 0; }
   void mark_path(CellIndex cell, uint32_t tenant_index, Evictable& held);
   uint64_t tenant_quick_bytes(uint32_t tenant_index) const noexcept;
   uint64_t over_quota(const Need& need, uint32_t tenant_index) const noexcept;
   [[nodiscard]] bool take_memory(const Need& need);
-  void free_leaf(CellIndex cell, uint32_t tenant_index, bool evicted);
+  // Frees a childless cell that nobody holds and the policy no longer counts.
+  void free_cell(CellIndex cell, uint32_t tenant_index);
   void free_orphans(CellIndex cell, uint32_t tenant_index);
   // A use of the path to `cell` ended: touches the deepest cell of it that can still be found.
   void end_use(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
@@ -262,6 +275,7 @@ class Store {
   bool keyed_ = false;
   bool has_loose_groups_ = false;
   bool tracks_contents_ = false;
+  bool plain_ = false;  // One group, and it numbers the cells.
   uint32_t first_cells_ = 0;
   tree::PrefixTree tree_;
   pool::BlockPool cells_;

@@ -6,30 +6,27 @@
 
 namespace stemma::cache {
 
-// ---- Quotas (tenant 0, nobody in particular, has none and is not counted) ----------------------
+// ---- Quotas ------------------------------------------------------------------------------------
 
-void Store::charge_draft(uint32_t tenant_index, GroupIndex g) noexcept {
-  if (tenant_index == 0) return;
+void Store::charge_draft_to(Tenant& tenant, GroupIndex g) noexcept {
   const uint64_t bytes = groups_[g]->options().block_bytes;
-  tenants_[tenant_index].used_bytes += bytes;
-  tenants_[tenant_index].draft_bytes += bytes;
+  tenant.used_bytes += bytes;
+  tenant.draft_bytes += bytes;
 }
 
-void Store::draft_became_cached(uint32_t tenant_index, GroupIndex g) noexcept {
-  if (tenant_index == 0) return;
+void Store::draft_became_cached_of(Tenant& tenant, GroupIndex g) noexcept {
   const uint64_t bytes = groups_[g]->options().block_bytes;
-  tenants_[tenant_index].draft_bytes -= bytes;
-  if (groups_[g]->recurrent()) tenants_[tenant_index].recurrent_bytes += bytes;
+  tenant.draft_bytes -= bytes;
+  if (groups_[g]->recurrent()) tenant.recurrent_bytes += bytes;
 }
 
-void Store::refund(uint32_t tenant_index, GroupIndex g, bool draft) noexcept {
-  if (tenant_index == 0) return;
+void Store::refund_to(Tenant& tenant, GroupIndex g, bool draft) noexcept {
   const uint64_t bytes = groups_[g]->options().block_bytes;
-  tenants_[tenant_index].used_bytes -= bytes;
+  tenant.used_bytes -= bytes;
   if (draft) {
-    tenants_[tenant_index].draft_bytes -= bytes;
+    tenant.draft_bytes -= bytes;
   } else if (groups_[g]->recurrent()) {
-    tenants_[tenant_index].recurrent_bytes -= bytes;
+    tenant.recurrent_bytes -= bytes;
   }
 }
 
@@ -212,12 +209,15 @@ uint64_t Store::over_quota(const Need& need, uint32_t tenant_index) const noexce
 
 void Store::evict_for(const Need& need, uint32_t tenant_index) {
   while (over_quota(need, tenant_index) != 0) {
-    STEMMA_CHECK(evict_one(true, tenants_[tenant_index].id));
+    STEMMA_CHECK(evict_some(1, true, tenants_[tenant_index].id) != 0);
   }
   if (numbered_) {
-    while (cells_.free_blocks() < need.blocks[0]) STEMMA_CHECK(evict_one(false, kNoTenant));
+    while (cells_.free_blocks() < need.blocks[0]) {
+      const uint32_t most = need.blocks[0] - cells_.free_blocks();
+      STEMMA_CHECK(evict_some(most, false, kNoTenant) != 0);
+    }
   }
-  while (!enough(need, {})) STEMMA_CHECK(evict_one(false, kNoTenant));
+  while (!enough(need, {})) STEMMA_CHECK(evict_some(1, false, kNoTenant) != 0);
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     Group& group = *groups_[g];
     while (group.loose() && group.pool().free_blocks() < need.blocks[g]) {
@@ -304,30 +304,56 @@ void Store::discard_cell(CellIndex cell, uint32_t tenant_index) {
 
 // ---- Evicting ----------------------------------------------------------------------------------
 
-bool Store::evict_one(bool only_tenant, TenantId tenant) {
+uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant) {
+  Victim victim;
   for (;;) {
-    const Victim victim = policy_->victim(now_, only_tenant, tenant);
-    if (victim.cell == kNoCell) return false;
-    if (tree_.has_child(victim.cell) || holds(victim.cell) != 0) {
-      policy_->remove(victim.cell);
-      ++tally.markers;
-      continue;
-    }
-    ++tally.evicted;
-    known_evictable_ -= std::min<uint64_t>(known_evictable_, 1);
-    counters_.count_eviction(tree_.birth(victim.cell), now_);
-    if (tracks_contents_) policy_->evicted(victim.cell);
-    free_leaf(victim.cell,
-              victim.tenant == kNoTenant ? 0 : tenant_index_of(victim.tenant), true);
-    return true;
+    victim = policy_->victim(now_, only_tenant, tenant);
+    if (victim.cell == kNoCell) return 0;
+    if (!tree_.has_child(victim.cell) && holds(victim.cell) == 0) break;
+    policy_->remove(victim.cell);
+    ++tally.markers;
   }
+  const uint32_t tenant_index = victim.tenant == kNoTenant ? 0 : tenant_index_of(victim.tenant);
+  // Freeing a leaf makes its parent a leaf, which is mostly the next to go: run up the path.
+  CellIndex cell = victim.cell;
+  CellIndex parent;
+  uint32_t done = 0;
+  for (;;) {
+    parent = tree_.parent(cell);
+    tree_.prefetch_up(cell);
+    const CellIndex ahead = tree_.up(cell);
+    if (numbered_ && ahead != tree_.sentinel()) cells_.prefetch(ahead);
+    counters_.count_eviction(tree_.birth(cell), now_);
+    if (tracks_contents_) policy_->evicted(cell);
+    free_cell(cell, tenant_index);
+    if (++done == most || tree_.is_root(parent) || tree_.has_child(parent) || holds(parent) != 0 ||
+        !policy_->parent_follows(parent, numbered_ && ahead != tree_.sentinel() ? ahead : parent)) {
+      break;
+    }
+    cell = parent;
+  }
+  tally.evicted += done;
+  known_evictable_ -= std::min<uint64_t>(known_evictable_, done);
+  if (tree_.is_root(parent)) {
+    policy_->remove(victim.cell);
+    close_root(parent);
+  } else if (tree_.has_child(parent)) {
+    policy_->remove(victim.cell);
+  } else {
+    policy_->replace(victim.cell, parent);
+  }
+  return done;
 }
 
 uint32_t Store::evict_blocks(uint32_t blocks) {
   now_ = now_ns();
   expire_pins(now_);
   uint32_t done = 0;
-  while (done < blocks && evict_one(false, kNoTenant)) ++done;
+  while (done < blocks) {
+    const uint32_t more = evict_some(blocks - done, false, kNoTenant);
+    if (more == 0) break;
+    done += more;
+  }
   events_.seal();
   return done;
 }
@@ -348,28 +374,14 @@ void Store::free_cell_contents(CellIndex cell, uint32_t tenant_index) {
   if (media_.size() != 0 && tree_.has_media(cell)) hold_media({tree_.words(cell), tree_.word_count(cell)}, false);
 }
 
-void Store::free_leaf(CellIndex cell, uint32_t tenant_index, bool evicted) {
-  const CellIndex parent = tree_.parent(cell);
-  if (evicted && numbered_) {
-    // Evicting a path leaf by leaf: load what the ancestor 16 levels up will need.
-    const CellIndex up = tree_.up(cell);
-    tree_.prefetch_up(cell);
-    if (up != tree_.sentinel()) {
-      cells_.prefetch(up);
-      policy_->prefetch(up);
-    }
-  }
-  if (tree_.is_root(parent) || tree_.branches(parent)) {
-    policy_->remove(cell);
-  } else {
-    policy_->replace(cell, parent);
-  }
+void Store::free_cell(CellIndex cell, uint32_t tenant_index) {
   if (keyed_) events_.removed(tree_.key(cell));
-  free_cell_contents(cell, tenant_index);
+  if (!plain_ || media_.size() != 0 || tree_.is_anchored(cell)) {
+    free_cell_contents(cell, tenant_index);
+  }
   tree_.remove(cell);
   if (numbered_) refund(tenant_index, 0, false);
   books(cell).release(place(cell));
-  if (tree_.is_root(parent)) close_root(parent);
 }
 
 void Store::free_orphans(CellIndex cell, uint32_t tenant_index) {

@@ -14,6 +14,7 @@ LruPolicy::LruPolicy(uint32_t cells, uint32_t first_stamp)
 }
 
 void LruPolicy::ensure(CellIndex cell) {
+  if (lists_.ensured(cell)) return;
   const uint32_t before = lists_.ensured();
   STEMMA_CHECK(lists_.ensure(cell));
   if (stamps_ && lists_.ensured() != before) {
@@ -139,8 +140,7 @@ void LruPolicy::replace(CellIndex child, CellIndex parent) {
     }
   }
   if (held) lists_.unlink(parent);
-  lists_.insert_before(child, parent);
-  lists_.unlink(child);
+  lists_.take_place(child, parent);
   if (stamps_) {
     stamps_[parent] = stamps_[child];
     queue_of_[parent] = queue_of_[child];
@@ -154,6 +154,13 @@ void LruPolicy::remove(CellIndex cell) {
 
 Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
   now_ns_ = now_ns;
+  if (queues_.size() == 1 && !only_tenant) {
+    const CellIndex cell = lists_.front(0);
+    if (cell == base::IndexLists::kNone) return {};
+    const uint32_t following = lists_.after(cell);
+    if (following != base::IndexLists::kNone) lists_.prefetch(following);
+    return {cell, queues_[0].tenant};
+  }
   uint32_t best = kMaxQueues;
   uint32_t best_rank = 0;
   for (uint32_t q = 0; q < queues_.size(); ++q) {

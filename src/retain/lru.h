@@ -42,7 +42,11 @@ class LruPolicy final : public RetentionPolicy {
   void remove(CellIndex cell) override;
   bool holds(CellIndex cell) const noexcept override;
   Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) override;
-  void prefetch(CellIndex cell) const noexcept override { lists_.prefetch(cell); }
+  bool parent_follows(CellIndex parent, CellIndex ahead) const noexcept override {
+    // Without an entry of its own the parent takes the victim's place, which is the first to go.
+    lists_.prefetch(ahead);
+    return !lists_.linked(parent);
+  }
   void order(uint64_t now_ns, std::vector<CellIndex>& out) const override;
   uint64_t bytes() const noexcept override;
   void clear() override;

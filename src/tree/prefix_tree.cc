@@ -112,8 +112,8 @@ void PrefixTree::descendants(CellIndex top, std::vector<CellIndex>& out) const {
 
 // ---- Changing ----------------------------------------------------------------------------------
 
-void PrefixTree::write_cell(CellIndex cell, CellIndex parent, uint32_t flags,
-                            std::span<const uint32_t> words, bool media) {
+inline void PrefixTree::write_cell(CellIndex cell, CellIndex parent, uint32_t flags,
+                                   std::span<const uint32_t> words, bool media) {
   STEMMA_DCHECK(!is_live(cell));
   Hot& hot = hot_[cell];
   store_relaxed(hot.child, kNoRef);
@@ -141,7 +141,11 @@ void PrefixTree::publish(CellIndex cell, CellIndex parent, CellIndex up,
   write_cell(cell, parent, hot_[parent].link & kOrphan, words, media);
   sibling_[cell].up = up;
   if (keys_ && key != nullptr) keys_[cell] = *key;
-  trie_insert(&hot_[parent].child, cell);
+  if (hot_[parent].child == kNoRef) {
+    __atomic_store_n(&hot_[parent].child, cell_ref(cell), __ATOMIC_RELEASE);
+  } else {
+    trie_insert(&hot_[parent].child, cell);
+  }
   // The first continuation to come by keeps the hint; lookups repair it when another is used.
   if (up != sentinel_ && hot_[up].hint == sentinel_) store_relaxed(hot_[up].hint, cell);
   count_birth();
@@ -153,7 +157,11 @@ void PrefixTree::remove(CellIndex cell) {
   const CellIndex above = parent(cell);
   // The top of an orphaned subtree is in nobody's trie; below it everything is linked as before.
   const bool cut = is_orphan(cell) && is_cut(cell);
-  if (above != sentinel_ && !cut) trie_remove(&hot_[above].child, cell);
+  if (hot_[above].child == cell_ref(cell)) {
+    store_relaxed(hot_[above].child, kNoRef);  // The only child: no trie to mend.
+  } else if (above != sentinel_ && !cut) {
+    trie_remove(&hot_[above].child, cell);
+  }
   store_relaxed(hot.link, sentinel_);
 }
 
