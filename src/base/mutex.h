@@ -2,7 +2,8 @@
 // clang's thread-safety analysis.
 #pragma once
 
-#include <mutex>
+#include <atomic>
+#include <cstdint>
 
 #if defined(__clang__)
 #define STEMMA_ANNOTATE(x) __attribute__((x))
@@ -19,26 +20,28 @@
 
 namespace stemma::base {
 
-inline void spin_pause() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
+// States: 0 free, 1 held, 2 held and somebody may sleep.
+//   lock:    0 -> 1 by compare-exchange; after a while of looking (loads only, so that waiters do not
+//            tear the line from the holder) any -> 2 by exchange, then sleep until it changes.
+//   unlock:  -> 0 by exchange; if it was 2, wake one.
 class STEMMA_CAPABILITY("mutex") Mutex {
  public:
   void lock() noexcept STEMMA_ACQUIRE() {
-    // Sections are well under a microsecond apart from bulk commits; a futex sleep costs several.
-    for (int i = 0; i < 256; ++i) {
-      if (mutex_.try_lock()) return;
-      spin_pause();
+    uint32_t expected = 0;
+    if (state_.compare_exchange_strong(expected, 1, std::memory_order_acquire,
+                                       std::memory_order_relaxed)) {
+      return;
     }
-    mutex_.lock();
+    lock_slowly();
   }
-  void unlock() noexcept STEMMA_RELEASE() { mutex_.unlock(); }
+  void unlock() noexcept STEMMA_RELEASE() {
+    if (state_.exchange(0, std::memory_order_release) == 2) state_.notify_one();
+  }
 
  private:
-  std::mutex mutex_;
+  void lock_slowly() noexcept;
+
+  std::atomic<uint32_t> state_{0};
 };
 
 class STEMMA_SCOPED_CAPABILITY MutexLock {

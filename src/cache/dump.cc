@@ -13,8 +13,6 @@
 
 namespace stemma::cache {
 
-using base::MutexLock;
-
 namespace {
 
 constexpr char kMagic[8] = {'S', 'T', 'E', 'M', 'M', 'A', 'I', 'X'};
@@ -393,7 +391,7 @@ class ScopeReader {
 }  // namespace
 
 std::vector<uint8_t> Shared::dump() {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   Writer out;
   out.bytes(kMagic, sizeof kMagic);
   out.u32(kVersion);
@@ -433,7 +431,7 @@ Result<void> Shared::load(std::span<const uint8_t> bytes) {
   if (const uint32_t version = in.u32(); version != kVersion) {
     return Error(Errc::corrupt, "a dump of another format version", version);
   }
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   if (!store_.empty()) return Error(Errc::wrong_state, "only an empty cache can load a dump");
   if (!same_shape(in, store_)) {
     return Error(Errc::invalid_argument, "the dump is of a cache with other groups");

@@ -7,15 +7,13 @@
 
 namespace stemma::cache {
 
-using base::MutexLock;
-
 // ---- Keeping -----------------------------------------------------------------------------------
 
 Result<void> Shared::find_path(const Scope& scope, const Prompt& prompt, LeaseRecord& record,
                                Query& query) {
   STEMMA_TRY_VOID(read_prompt(prompt, record, query));
   if (!prompt.media.empty()) {
-    MutexLock lock(mutex_);
+    const Section lock(*this);
     const ScopeTable::Root* root = store_.scopes().find(scope);
     number_media(root == nullptr ? kNoCell : root->cell, record);
   }
@@ -27,7 +25,7 @@ Result<PinResult> Shared::pin(const Scope& scope, const Prompt& prompt, uint64_t
   Borrowed record(*this);
   Query query;
   STEMMA_TRY_VOID(find_path(scope, prompt, *record, query));
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   const uint64_t now = store_.now_ns();
   store_.expire_pins(now);
   PinResult result;
@@ -44,19 +42,19 @@ Result<PinResult> Shared::pin(const Scope& scope, const Prompt& prompt, uint64_t
 }
 
 Result<void> Shared::unpin(PinId id) {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   store_.expire_pins(store_.now_ns());
   if (!store_.end_pin(id)) return Error(Errc::stale, "no such pin: it has expired or was ended");
   return {};
 }
 
 void Shared::end_session(SessionId session) {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   store_.end_session(session);
 }
 
 Result<void> Shared::set_quota(TenantId tenant, uint64_t bytes) {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   Tenant* found = store_.find_tenant(tenant);
   if (found == nullptr) {
     return Error(Errc::invalid_argument, "this tenant was not given a quota at creation",
@@ -67,7 +65,7 @@ Result<void> Shared::set_quota(TenantId tenant, uint64_t bytes) {
 }
 
 uint64_t Shared::tenant_bytes(TenantId tenant) {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   const Tenant* found = store_.find_tenant(tenant);
   return found == nullptr ? 0 : found->used_bytes;
 }
@@ -78,7 +76,7 @@ Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint
   Borrowed record(*this);
   Query query;
   STEMMA_TRY_VOID(find_path(scope, prompt, *record, query));
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   const ScopeTable::Root* root = store_.scopes().find(scope);
   if (root == nullptr) return uint32_t{0};
   const CellIndex root_cell = root->cell;
@@ -115,14 +113,14 @@ Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint
 }
 
 uint32_t Shared::drop_scope(const Scope& scope) {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   const ScopeTable::Root* root = store_.scopes().find(scope);
   return root == nullptr ? 0 : store_.drop_root(root->cell);
 }
 
 Result<void> Shared::reset(OnBusy on_busy) {
   poll();
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   if (!store_.live().empty() && on_busy == OnBusy::refuse) {
     return Error(Errc::busy, "leases are alive",
                  static_cast<uint32_t>(store_.live().size()));
@@ -133,7 +131,7 @@ Result<void> Shared::reset(OnBusy on_busy) {
 }
 
 uint32_t Shared::evict(uint32_t blocks) {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   return store_.evict_blocks(blocks);
 }
 
@@ -141,7 +139,7 @@ uint32_t Shared::evict(uint32_t blocks) {
 
 Stats Shared::stats() {
   Stats stats;
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   store_.expire_pins(store_.now_ns());
   store_.fill_stats(stats);
   stats.index_bytes += record_bytes_.load(std::memory_order_relaxed);
@@ -153,7 +151,7 @@ Result<std::vector<uint32_t>> Shared::branch_points(const Scope& scope, const Pr
   Query query;
   STEMMA_TRY_VOID(find_path(scope, prompt, *record, query));
   std::vector<uint32_t> depths;
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   const ScopeTable::Root* root = store_.scopes().find(scope);
   if (root == nullptr) return depths;
   const Path path = judge(root->cell, *record, query);
@@ -167,13 +165,13 @@ Result<std::vector<uint32_t>> Shared::branch_points(const Scope& scope, const Pr
 }
 
 uint64_t Shared::events(uint64_t from, uint32_t limit, std::vector<Event>& out) {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   return store_.events().copy(from, limit, out);
 }
 
 EventDump Shared::event_dump() {
   EventDump dump;
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   dump.next_sequence = store_.events().next_sequence();
   if (!store_.keyed()) return dump;
   const tree::PrefixTree& tree = store_.tree();
@@ -206,7 +204,7 @@ EventDump Shared::event_dump() {
 }
 
 void Shared::check_invariants() {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   store_.check_invariants();
 }
 

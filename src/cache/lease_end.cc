@@ -7,8 +7,6 @@
 
 namespace stemma::cache {
 
-using base::MutexLock;
-
 // ---- Anchors -----------------------------------------------------------------------------------
 
 Result<BlockId> Shared::draft_checkpoint(LeaseRecord& lease, GroupIndex g) {
@@ -20,7 +18,7 @@ Result<BlockId> Shared::draft_checkpoint(LeaseRecord& lease, GroupIndex g) {
   }
   Need need;
   need.blocks[g] = 1;
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   if (Result<void> room = store_.make_room(need, lease.tenant_index); !room) {
     return refuse(room.error());
   }
@@ -63,7 +61,7 @@ Result<void> Shared::commit_checkpoint(LeaseRecord& lease, GroupIndex g, uint32_
   if (lease.checkpoint[g] == kPageMask) {
     return Error(Errc::wrong_state, "no checkpoint of this group is drafted", g);
   }
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   STEMMA_TRY(const CellIndex cell, anchor_at(lease, depth));
   store_.attach_checkpoint(g, cell, lease.checkpoint[g], lease.tenant_index);
   lease.checkpoint[g] = kPageMask;
@@ -76,7 +74,7 @@ Result<void> Shared::attach_logits(LeaseRecord& lease, uint32_t depth,
     return Error(Errc::unsupported, "Options::logits_bytes is 0: no logits are kept");
   }
   if (logits.empty()) return Error(Errc::invalid_argument, "no logits given");
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   if (!store_.logits_fit(logits.size())) {
     return Error(Errc::out_of_memory, "larger than Options::logits_bytes");
   }
@@ -149,13 +147,13 @@ Result<void> Shared::release(LeaseRecord* lease, const ReleaseOptions& options, 
   }
   if (options.fence != nullptr && !options.fence->signalled()) {
     lease->fence = options.fence;
-    MutexLock lock(mutex_);
+    const Section lock(*this);
     fenced_.push_back(lease);
     fenced_count_.fetch_add(1, std::memory_order_relaxed);
     return {};
   }
   {
-    MutexLock lock(mutex_);
+    const Section lock(*this);
     settle(*lease);
   }
   recycle(lease);

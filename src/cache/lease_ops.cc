@@ -10,8 +10,6 @@
 
 namespace stemma::cache {
 
-using base::MutexLock;
-
 // ---- Copies ------------------------------------------------------------------------------------
 
 void Shared::release_source(LeaseRecord& lease, const CopySource& source) {
@@ -32,14 +30,14 @@ void Shared::release_sources(LeaseRecord& lease) {
 
 Result<void> Shared::copies_done(LeaseRecord& lease) {
   if (lease.copies.empty()) return Error(Errc::wrong_state, "no copies are pending");
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   release_sources(lease);
   return {};
 }
 
 Result<void> Shared::copies_failed(LeaseRecord& lease) {
   if (lease.copies.empty()) return Error(Errc::wrong_state, "no copies are pending");
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   const Path path = own_path(lease);
   const bool state_lost = std::any_of(lease.copies.begin(), lease.copies.end(),
                                       [](const BlockCopy& c) { return c.target == kNoBlock; });
@@ -105,7 +103,7 @@ Result<uint32_t> Shared::shrink_to(LeaseRecord& lease, uint32_t n) {
                  lease.committed);
   }
   if (n == lease.reused) return n;
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   n = key::floor_to_unit(lease.spans, n);
   if (!shorten_copies(lease, n)) {
     const Path path = own_path(lease);
@@ -205,7 +203,7 @@ Result<void> Shared::grow(LeaseRecord& lease, uint32_t positions) {
   const Need need = growth(lease, positions);
   for (uint32_t tries = 0;; ++tries) {
     {
-      MutexLock lock(mutex_);
+      const Section lock(*this);
       const Result<void> room = store_.make_room(need, lease.tenant_index);
       if (room) {
         draft_up_to(lease, positions);
@@ -279,7 +277,7 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
   const uint32_t fresh = whole > first ? whole - first : 0;
   if (fresh != 0 && view_.keyed()) chain_keys(lease, first, fresh);
 
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   tree::PrefixTree& tree = store_.tree();
   CellIndex tip = lease.tip;
   // The cells up to kHintDistance levels above the next one, by level.
@@ -364,7 +362,7 @@ void Shared::advance_windows(LeaseRecord& lease) {
 }
 
 uint32_t Shared::adopt_canonical(LeaseRecord& lease) {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   const Path path = own_path(lease);
   uint32_t given_up = 0;
   if (store_.numbered()) {
@@ -405,7 +403,7 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
   const uint32_t cells = (n + tokens - 1) / tokens;
   for (uint32_t tries = 0;; ++tries) {
     {
-      MutexLock lock(mutex_);
+      const Section lock(*this);
       const Path path = own_path(lease);
       // What is not findable is copied from the parent's own blocks.
       Need need;
@@ -547,7 +545,7 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
     return Error(Errc::out_of_range, "inside a media item", n);
   }
   const uint32_t tokens = view_.cell_tokens();
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   bool recurrent = false;
   for (const tree::GroupReach& reach : store_.reaches()) {
     recurrent = recurrent || reach.kind == tree::Reach::recurrent;

@@ -12,12 +12,15 @@ namespace stemma::cache {
 using base::MutexLock;
 
 Shared::Shared(const Options& options)
-    : options_(options), store_(options), view_(store_) {}
+    : options_(options),
+      clock_(options.clock != nullptr ? options.clock : &Clock::monotonic()),
+      store_(options),
+      view_(store_) {}
 
 Shared::~Shared() = default;
 
 bool Shared::create() {
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   return store_.create(options_);
 }
 
@@ -197,7 +200,7 @@ Result<Report> Shared::lookup(const Scope& scope, const Prompt& prompt,
   STEMMA_TRY_VOID(read_prompt(prompt, *record, query));
   const bool read = options.read && options_.enabled;
   if (read && !prompt.media.empty()) {
-    MutexLock lock(mutex_);
+    const Section lock(*this);
     const ScopeTable::Root* root = store_.scopes().find(scope);
     number_media(root == nullptr ? kNoCell : root->cell, *record);
   }
@@ -210,7 +213,7 @@ Result<Report> Shared::lookup(const Scope& scope, const Prompt& prompt,
     report.to_compute_tokens = report.prompt_tokens;
     return report;
   }
-  MutexLock lock(mutex_);
+  const Section lock(*this);
   const ScopeTable::Root* root = store_.scopes().find(scope);
   if (root == nullptr) {
     Path nothing;
@@ -244,7 +247,7 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
 
   if (!prompt.media.empty()) {
     // Its items must have numbers before its words can be compared.
-    MutexLock lock(mutex_);
+    const Section lock(*this);
     STEMMA_TRY_VOID(enter(scope, *record));
     Result<void> interned = intern_media(record->root, *record);
     if (!interned) {
@@ -253,13 +256,13 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
     }
   }
   if (Result<void> walked = walk(scope, prompt, read, *record, query); !walked) {
-    MutexLock lock(mutex_);
+    const Section lock(*this);
     if (record->root != kNoCell) leave(*record);
     return walked.error();
   }
   for (uint32_t tries = 0;; ++tries) {
     {
-      MutexLock lock(mutex_);
+      const Section lock(*this);
       if (record->root == kNoCell) STEMMA_TRY_VOID(enter(scope, *record));
       const bool last_try = give_up(tries);
       Result<void> outcome = begin(*record, query, options, read, last_try);
@@ -352,7 +355,7 @@ uint32_t Shared::poll() {
   if (fenced_count_.load(std::memory_order_relaxed) == 0) return 0;
   std::vector<LeaseRecord*> waiting;
   {
-    MutexLock lock(mutex_);
+    const Section lock(*this);
     waiting.swap(fenced_);
   }
   // Fences are the engine's code: asked without the lock.
@@ -360,7 +363,7 @@ uint32_t Shared::poll() {
                                    [](LeaseRecord* lease) { return !lease->fence->signalled(); });
   const auto settled = static_cast<uint32_t>(waiting.end() - done);
   {
-    MutexLock lock(mutex_);
+    const Section lock(*this);
     for (auto it = done; it != waiting.end(); ++it) settle(**it);
     fenced_.insert(fenced_.end(), waiting.begin(), done);
     fenced_count_.fetch_sub(settled, std::memory_order_relaxed);

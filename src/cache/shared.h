@@ -74,6 +74,22 @@ class Shared {
                             std::span<int64_t> out, int64_t pad) const;
 
  private:
+  // The lock, with the time read before it was taken: one reading serves the whole section.
+  class STEMMA_SCOPED_CAPABILITY Section {
+   public:
+    explicit Section(Shared& shared) noexcept STEMMA_ACQUIRE(shared.mutex_) : shared_(shared) {
+      const uint64_t now_ns = shared.clock_->now_ns();
+      shared_.mutex_.lock();
+      shared_.store_.set_now(now_ns);
+    }
+    ~Section() STEMMA_RELEASE() { shared_.mutex_.unlock(); }
+    Section(const Section&) = delete;
+    Section& operator=(const Section&) = delete;
+
+   private:
+    Shared& shared_;
+  };
+
   // A prompt made ready to be looked for.
   struct Query {
     std::span<const uint32_t> words;
@@ -167,6 +183,7 @@ class Shared {
   void recycle(LeaseRecord* record);
 
   Options options_;
+  const Clock* clock_;
   base::Mutex mutex_;
   Store store_ STEMMA_GUARDED_BY(mutex_);
   const Store& view_;  // For what may be read without the lock.

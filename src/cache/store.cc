@@ -9,7 +9,6 @@ namespace stemma::cache {
 
 Store::Store(const Options& options)
     : options_(options),
-      clock_(options.clock != nullptr ? options.clock : &Clock::monotonic()),
       counters_(options.stats_window_ns, options.groups.front().capacity_blocks),
       events_(options.event_capacity) {}
 

@@ -13,6 +13,7 @@
 //             the running lower bound of what is evictable has run out.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <list>
@@ -72,7 +73,9 @@ class Store {
   const Group& group(GroupIndex g) const noexcept { return *groups_[g]; }
   std::span<const tree::GroupReach> reaches() const noexcept { return reaches_; }
   bool has_loose_groups() const noexcept { return has_loose_groups_; }
-  uint64_t now_ns() const noexcept { return clock_->now_ns(); }
+  // The time of the current section. Time does not run backwards, whatever order threads come in.
+  uint64_t now_ns() const noexcept { return now_; }
+  void set_now(uint64_t now_ns) noexcept { now_ = std::max(now_, now_ns); }
   key::MediaTable& media() noexcept { return media_; }
   EventLog& events() noexcept { return events_; }
   Counters& counters() noexcept { return counters_; }
@@ -269,7 +272,6 @@ class Store {
   void remember_session(const LeaseRecord& who, CellIndex cell);
 
   Options options_;
-  const Clock* clock_;
   uint32_t cell_tokens_ = 16;
   bool numbered_ = true;
   bool keyed_ = false;

@@ -34,11 +34,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/check.h"
 #include "base/relaxed.h"
 #include "base/slab.h"
 #include "stemma/key.h"
 #include "tree/cell.h"
 #include "tree/walk.h"
+#include "tree/words.h"
 
 namespace stemma::tree {
 
@@ -212,5 +214,52 @@ class PrefixTree {
   std::atomic<uint32_t> births_{0};
   std::unordered_map<CellIndex, Ref> inner_;
 };
+
+// Called per block: inline.
+
+inline void PrefixTree::write_cell(CellIndex cell, CellIndex parent, uint32_t flags,
+                                   std::span<const uint32_t> words, bool media) {
+  STEMMA_DCHECK(!is_live(cell));
+  Hot& hot = hot_[cell];
+  base::store_relaxed(hot.child, kNoRef);
+  base::store_relaxed(hot.hint, sentinel_);
+  store_words(words_.data() + static_cast<uint64_t>(cell) * tokens_, words.data(),
+              static_cast<uint32_t>(words.size()), tokens_);
+  sibling_[cell].flags = media ? kHasMedia : 0;
+  const uint32_t birth = births_.load(std::memory_order_relaxed) + 1;
+  base::store_relaxed(hot.birth, birth);
+  if (words.size() < tokens_) flags |= kShort;
+  __atomic_store_n(&hot.link, parent | kLive | flags, __ATOMIC_RELEASE);
+}
+
+inline void PrefixTree::publish(CellIndex cell, CellIndex parent, CellIndex up,
+                         std::span<const uint32_t> words, bool media, const ContentKey* key) {
+  // A cell below an orphan is as unreachable as its parent.
+  write_cell(cell, parent, hot_[parent].link & kOrphan, words, media);
+  sibling_[cell].up = up;
+  if (keys_ && key != nullptr) keys_[cell] = *key;
+  if (hot_[parent].child == kNoRef) {
+    __atomic_store_n(&hot_[parent].child, cell_ref(cell), __ATOMIC_RELEASE);
+  } else {
+    trie_insert(&hot_[parent].child, cell);
+  }
+  // The first continuation to come by keeps the hint; lookups repair it when another is used.
+  if (up != sentinel_ && hot_[up].hint == sentinel_) base::store_relaxed(hot_[up].hint, cell);
+  count_birth();
+}
+
+inline void PrefixTree::remove(CellIndex cell) {
+  STEMMA_CHECK(is_live(cell) && !has_child(cell));
+  Hot& hot = hot_[cell];
+  const CellIndex above = parent(cell);
+  // The top of an orphaned subtree is in nobody's trie; below it everything is linked as before.
+  const bool cut = is_orphan(cell) && is_cut(cell);
+  if (hot_[above].child == cell_ref(cell)) {
+    base::store_relaxed(hot_[above].child, kNoRef);  // The only child: no trie to mend.
+  } else if (above != sentinel_ && !cut) {
+    trie_remove(&hot_[above].child, cell);
+  }
+  base::store_relaxed(hot.link, sentinel_);
+}
 
 }  // namespace stemma::tree
