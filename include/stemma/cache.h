@@ -122,7 +122,8 @@ class PagedCache {
   // The whole index, self-describing and checksummed (docs/formats/index-dump.md). No KV bytes.
   std::vector<uint8_t> dump() const;
   // Loads a dump into this cache, which must be empty and equally configured: the same prompts get
-  // the same answers, with the same block ids. Error: corrupt, invalid_argument (other
+  // the same answers, with the same block ids (where larger blocks of another group end inside one,
+  // any of several equal part-blocks may be named as the source of a copy). Error: corrupt, invalid_argument (other
   // configuration), wrong_state (not empty); nothing changed.
   Result<void> load(std::span<const uint8_t> bytes);
 

@@ -80,6 +80,7 @@ struct Touch {
 struct Victim {
   CellIndex cell = kNoCell;  // kNoCell: nothing left to choose from.
   TenantId tenant = kNoTenant;
+  CellIndex next = kNoCell;  // Probably the one after it; a hint for loading ahead.
 };
 
 // A RetentionPolicy orders the cells that could be evicted. It chooses and never moves.

@@ -315,7 +315,6 @@ class ScopeReader {
       ContentKey key;
       if (store_.keyed()) key = key_of(parent, above * store_.cell_tokens());
       store_.publish_cell(cell, parent, up, words_, store_.keyed() ? &key : nullptr, tenant_index_);
-      store_.touch_loaded(cell);
       places_.push_back({cell, level});
       all.push_back(cell);
       if (!read_pages(cell, level, false) || !read_logits(cell)) return false;
@@ -455,6 +454,7 @@ Result<void> Shared::load(std::span<const uint8_t> bytes) {
   }
   store_.relist();
   for (CellIndex cell : order) store_.touch_loaded(cell);
+  for (CellIndex cell : all) store_.touch_if_forgotten(cell);
   store_.events().seal();
   return {};
 }

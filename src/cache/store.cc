@@ -214,7 +214,9 @@ void Store::make_touch(Touch& touch, const LeaseRecord& who, Priority priority, 
   touch.expected_return_ns = retain.expected_return_ns;
   touch.reused_tokens = who.report.reused_tokens;
   touch.deadline_ns = at(ttl_ns);
-  touch.expired_priority = ttl_ns == kNever ? priority : kDefaultPriority;
+  // Who comes back goes last until a time to live of its own is over, whatever its session does.
+  const Priority lasting = retain.will_return ? kMaxPriority + 1 : priority;
+  touch.expired_priority = ttl_ns == kNever ? lasting : kDefaultPriority;
   touch.expired_phase = retain.phase;
   if (retain.phase == SessionPhase::active && retain.session_ttl_ns != kNever) {
     touch.deadline_ns = std::min(touch.deadline_ns, at(retain.session_ttl_ns));

@@ -189,6 +189,10 @@ class Store {
   // A cell where cells have their own supply, if one is free: nothing is evicted for it.
   CellIndex draft_free_cell();
   void touch_loaded(CellIndex cell);
+  // A leaf that the order did not name, if it could be evicted.
+  void touch_if_forgotten(CellIndex cell) {
+    if (bare(cell) && !policy_->holds(cell)) touch_loaded(cell);
+  }
   void relist();
   Logits peek_logits(CellIndex cell) const;
   RetentionPolicy& policy() noexcept { return *policy_; }

@@ -312,6 +312,10 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant) {
     policy_->remove(victim.cell);
     ++tally.markers;
   }
+  if (victim.next != kNoCell) {
+    tree_.prefetch_cell(victim.next);
+    books(victim.next).prefetch(place(victim.next));
+  }
   const uint32_t tenant_index = victim.tenant == kNoTenant ? 0 : tenant_index_of(victim.tenant);
   // Freeing a leaf makes its parent a leaf, which is mostly the next to go: run up the path.
   CellIndex cell = victim.cell;

@@ -104,8 +104,8 @@ void LruPolicy::renumber() {
   for (uint32_t q = 0; q < queues_.size(); ++q) {
     for_each(q, [&](CellIndex cell) { order.push_back(cell); });
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](CellIndex a, CellIndex b) { return stamps_[a] < stamps_[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](CellIndex a, CellIndex b) { return stamps_[a] < stamps_[b]; });  // No two are equal.
   stamp_ = 0;
   for (CellIndex cell : order) stamps_[cell] = stamp_++;
 }
@@ -158,8 +158,9 @@ Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
     const CellIndex cell = lists_.front(0);
     if (cell == base::IndexLists::kNone) return {};
     const uint32_t following = lists_.after(cell);
-    if (following != base::IndexLists::kNone) lists_.prefetch(following);
-    return {cell, queues_[0].tenant};
+    if (following == base::IndexLists::kNone) return {cell, queues_[0].tenant};
+    lists_.prefetch(following);
+    return {cell, queues_[0].tenant, following};
   }
   uint32_t best = kMaxQueues;
   uint32_t best_rank = 0;
@@ -184,16 +185,18 @@ void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
   struct Entry {
     uint16_t rank;
     uint32_t stamp;
+    size_t place;  // In its queue; with one class there are no stamps.
     CellIndex cell;
   };
   std::vector<Entry> entries;
   for (uint32_t q = 0; q < queues_.size(); ++q) {
     for_each(q, [&](CellIndex cell) {
-      entries.push_back({rank_at(queues_[q], cell, now_ns), stamps_ ? stamps_[cell] : 0, cell});
+      entries.push_back({rank_at(queues_[q], cell, now_ns), stamps_ ? stamps_[cell] : 0,
+                         entries.size(), cell});
     });
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::tuple(a.rank, a.stamp) < std::tuple(b.rank, b.stamp);
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::tuple(a.rank, a.stamp, a.place) < std::tuple(b.rank, b.stamp, b.place);
   });
   for (const Entry& entry : entries) out.push_back(entry.cell);
 }

@@ -92,6 +92,8 @@ PrefixTree::Partial PrefixTree::best_child(CellIndex parent,
   const auto limit = static_cast<uint32_t>(std::min<size_t>(query.size(), tokens_));
   const uint32_t common = common_words(words(found), query.data(), limit);
   if (common == 0) return {};
+  // Of several that share as much, the choice must not depend on what the query says further on.
+  if (common < limit) return {trie_find(hot_[parent].child, query.first(common)), common};
   return {found, common};
 }
 

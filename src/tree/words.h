@@ -31,7 +31,7 @@ inline void store_words(uint32_t* cell, const uint32_t* words, uint32_t count, u
     std::memcpy(cell, words, 64);
     return;
   }
-  std::memcpy(cell, words, count * sizeof(uint32_t));
+  if (count != 0) std::memcpy(cell, words, count * sizeof(uint32_t));
 #endif
   for (uint32_t i = count; i < tokens; ++i) store_word(cell + i, key::kPadWord);
 }
