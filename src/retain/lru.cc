@@ -35,12 +35,13 @@ LruPolicy::Queue LruPolicy::class_of(const Touch& touch) noexcept {
   return {touch.tenant, rank(touch.will_return ? kMaxPriority + 1U : touch.priority, touch.phase),
           rank(touch.expired_priority, touch.expired_phase),
           touch.deadline_ns == kNever ? kNever
-                                      : touch.deadline_ns - std::min(touch.now_ns, touch.deadline_ns)};
+                                      : touch.deadline_ns - std::min(touch.now_ns, touch.deadline_ns),
+          false};
 }
 
 bool LruPolicy::matches(uint32_t queue, const Queue& wanted) const noexcept {
   const Queue& q = queues_[queue];
-  return q.tenant == wanted.tenant && q.rank == wanted.rank &&
+  return q.tenant == wanted.tenant && q.rank == wanted.rank && q.risen == wanted.risen &&
          q.ttl_ns == wanted.ttl_ns &&
          (q.ttl_ns == kNever || q.expired_rank == wanted.expired_rank);
 }
@@ -48,10 +49,29 @@ bool LruPolicy::matches(uint32_t queue, const Queue& wanted) const noexcept {
 uint32_t LruPolicy::queue_for(const Touch& touch) {
   const Queue wanted = class_of(touch);
   if (last_queue_ < queues_.size() && matches(last_queue_, wanted)) return last_queue_;
+  return last_queue_ = find_queue(wanted);
+}
+
+uint32_t LruPolicy::find_queue(const Queue& wanted) {
   for (uint32_t q = 0; q < queues_.size(); ++q) {
-    if (matches(q, wanted)) return last_queue_ = q;
+    if (matches(q, wanted)) return q;
   }
-  return last_queue_ = add_queue(wanted);
+  return add_queue(wanted);
+}
+
+void LruPolicy::let_rise(uint32_t queue, uint64_t now_ns) {
+  // Where the end of its time makes a cell worth more, it must not hide those behind it that still
+  // wait for theirs: it moves to a queue of its own kind, in the same order.
+  while (!lists_.empty(queue) && now_ns >= deadlines_[lists_.front(queue)]) {
+    Queue risen = queues_[queue];
+    risen.risen = true;
+    const uint32_t to = find_queue(risen);
+    if (to == queue) return;
+    const CellIndex cell = lists_.front(queue);
+    lists_.unlink(cell);
+    lists_.push_back(to, cell);
+    queue_of_[cell] = static_cast<uint8_t>(to);
+  }
 }
 
 uint32_t LruPolicy::add_queue(const Queue& wanted) {
@@ -154,13 +174,17 @@ void LruPolicy::remove(CellIndex cell) {
 
 Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
   now_ns_ = now_ns;
-  if (queues_.size() == 1 && !only_tenant) {
+  if (queues_.size() == 1 && !only_tenant && queues_[0].ttl_ns == kNever) {
     const CellIndex cell = lists_.front(0);
     if (cell == base::IndexLists::kNone) return {};
     const uint32_t following = lists_.after(cell);
     if (following == base::IndexLists::kNone) return {cell, queues_[0].tenant};
     lists_.prefetch(following);
     return {cell, queues_[0].tenant, following};
+  }
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    const Queue& queue = queues_[q];
+    if (queue.ttl_ns != kNever && !queue.risen && queue.expired_rank > queue.rank) let_rise(q, now_ns);
   }
   uint32_t best = kMaxQueues;
   uint32_t best_rank = 0;

@@ -58,6 +58,7 @@ class LruPolicy final : public RetentionPolicy {
     uint16_t rank = 0;          // Priority and phase in one number; lower goes first.
     uint16_t expired_rank = 0;  // What counts after the deadline.
     uint64_t ttl_ns = kNever;   // With a time to live, each cell has its own deadline.
+    bool risen = false;         // Of cells whose time is over, where that is worth more than before.
   };
 
   template <class Visit>
@@ -66,10 +67,13 @@ class LruPolicy final : public RetentionPolicy {
   }
   void ensure(CellIndex cell);
   uint16_t rank_at(const Queue& queue, CellIndex cell, uint64_t now_ns) const noexcept {
-    return queue.ttl_ns != kNever && now_ns >= deadlines_[cell] ? queue.expired_rank : queue.rank;
+    const bool over = queue.risen || (queue.ttl_ns != kNever && now_ns >= deadlines_[cell]);
+    return over ? queue.expired_rank : queue.rank;
   }
   uint32_t queue_for(const Touch& touch);
+  uint32_t find_queue(const Queue& wanted);
   uint32_t add_queue(const Queue& wanted);
+  void let_rise(uint32_t queue, uint64_t now_ns);
   bool matches(uint32_t queue, const Queue& wanted) const noexcept;
   void start_stamps();
   void renumber();

@@ -154,6 +154,17 @@ TEST_F(Retention, PriorityWithADeadlineFallsBackWhenItPasses) {
   }
 }
 
+TEST_F(Retention, LowPriorityWithADeadlineRisesWhenItPasses) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 20});
+  const std::vector<Text> texts = {tokens(16, 1), tokens(16, 2), tokens(16, 3)};
+  fill(cache, texts[0], {.priority = 10, .ttl_ns = 2 * kSecond});
+  clock.advance_ns(kSecond);
+  fill(cache, texts[1], {.priority = 10, .ttl_ns = 2 * kSecond});
+  fill(cache, texts[2]);
+  clock.advance_ns(kSecond + kSecond / 2);  // The first is at the default by now.
+  EXPECT_EQ(eviction_order(cache, texts), (std::vector<uint32_t>{1, 0, 2}));
+}
+
 TEST_F(Retention, RangesHaveDeadlinesOfTheirOwn) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 20});
   const PriorityRange ranges[] = {{.begin = 0, .end = 16, .priority = 80},
@@ -268,6 +279,17 @@ TEST_F(Retention, PreemptedRequestsBlocksGoLast) {
   fill(cache, tokens(96, 20));
   Lease resumed = take(cache, text);
   EXPECT_EQ(resumed.reused(), 32U) << "it is told exactly what is still there";
+}
+
+TEST_F(Retention, PreemptedRequestsBlocksGoLastThoughItsSessionIsIdle) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 20});
+  const std::vector<Text> texts = {tokens(16, 1), tokens(16, 2)};
+  Retain preempted = session(1, kSecond);
+  preempted.will_return = true;
+  fill(cache, texts[0], preempted);
+  fill(cache, texts[1], priority(kMaxPriority));
+  clock.advance_ns(2 * kSecond);
+  EXPECT_EQ(eviction_order(cache, texts), (std::vector<uint32_t>{1, 0}));
 }
 
 TEST_F(Retention, EvictionsAreCountedWithTheirAge) {
