@@ -38,6 +38,8 @@ class Slab {
     void* memory = mmap(nullptr, reserved_bytes_, PROT_NONE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return false;
+    // Large pages where they fit: scattered cells then share few of them.
+    madvise(memory, reserved_bytes_, MADV_HUGEPAGE);
     data_ = static_cast<T*>(memory);
     return true;
   }
@@ -89,7 +91,7 @@ class Growth {
   size_t committed() const noexcept { return committed_; }
   size_t next(size_t index) const noexcept {
     const size_t used = committed_ - begin_;
-    const size_t step = std::clamp<size_t>(used, 64, 1U << 14U);
+    const size_t step = std::clamp<size_t>(used, 64, 1U << 17U);
     return std::min(end_, std::max(index + 1, committed_ + step));
   }
   void advance(size_t committed) noexcept { committed_ = committed; }

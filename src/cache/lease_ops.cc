@@ -135,9 +135,10 @@ bool Shared::shorten_copies(LeaseRecord& lease, uint32_t n) {
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
     const Group& group = store_.group(g);
     if (group.recurrent()) return false;
-    if (!group.window() || n <= group.options().window_tokens) continue;
-    const uint32_t low = (n - group.options().window_tokens) / group.options().block_tokens;
-    for (size_t j = low; j < lease.pages[g].size(); ++j) {
+    if (!group.window()) continue;
+    const GroupOptions& options = group.options();
+    const uint32_t reach = n - std::min(n, options.window_tokens);
+    for (size_t j = reach / options.block_tokens; j < lease.pages[g].size(); ++j) {
       if (lease.pages[g][j] == kPageMask) return false;
     }
   }
