@@ -112,6 +112,10 @@ double time_ns(Call&& call) {
   return static_cast<double>(now_ns() - begin);
 }
 
+// How long this thread has been ready to run without getting a core. Waiting for a lock does not
+// count. 0 where the kernel does not tell.
+double waited_seconds();
+
 // Measurements of one thing.
 class Samples {
  public:

@@ -51,6 +51,14 @@ double clock_cost_ns() {
 
 }  // namespace
 
+double waited_seconds() {
+  std::ifstream file("/proc/thread-self/schedstat");
+  uint64_t ran_ns = 0;
+  uint64_t waited_ns = 0;
+  file >> ran_ns >> waited_ns;
+  return static_cast<double>(waited_ns) * 1e-9;
+}
+
 std::string describe_machine() {
   std::string out =
       "machine: " + cpu_model() + ", " + std::to_string(sysconf(_SC_NPROCESSORS_ONLN)) + " cores";

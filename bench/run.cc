@@ -143,7 +143,7 @@ std::vector<Row> run(const Benchmark& benchmark, const Settings& settings) {
 }
 
 // The last line; returns whether every limit holds.
-bool summarise(std::span<const Row> rows, double seconds, std::FILE* to) {
+bool summarise(std::span<const Row> rows, double seconds, double waited, std::FILE* to) {
   size_t limits = 0;
   std::string missed;
   for (const Row& row : rows) {
@@ -155,6 +155,12 @@ bool summarise(std::span<const Row> rows, double seconds, std::FILE* to) {
   std::fprintf(to, "%zu rows in %.1f s; %zu of %zu limits hold", rows.size(), seconds,
                limits - misses, limits);
   std::fprintf(to, missed.empty() ? "\n" : "; missed: %s\n", missed.c_str());
+  if (waited > 0.05 * seconds) {
+    std::fprintf(
+        to,
+        "The machine was busy: for %.0f %% of that time no core was free. Times are too high.\n",
+        100 * waited / seconds);
+  }
   return missed.empty();
 }
 
@@ -186,6 +192,7 @@ int run_bench(std::span<const std::string_view> words) {
   std::fprintf(arguments.json ? stderr : stdout, "%s\n", describe_machine().c_str());
   std::fflush(stdout);
   const uint64_t begin = now_ns();
+  const double waited_before = waited_seconds();
   std::vector<Row> rows;
   for (const Benchmark& benchmark : benchmarks) {
     if (!chosen.has_any(benchmark)) continue;
@@ -203,7 +210,8 @@ int run_bench(std::span<const std::string_view> words) {
     print_table(rows);
     std::printf("\n");
   }
-  const bool all_hold = summarise(rows, seconds, arguments.json ? stderr : stdout);
+  const double waited = waited_seconds() - waited_before;
+  const bool all_hold = summarise(rows, seconds, waited, arguments.json ? stderr : stdout);
   const bool any_wrong =
       std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.wrong; });
   return any_wrong || (arguments.strict && !all_hold) ? 1 : 0;

@@ -113,7 +113,8 @@ void run(Input& in) {
     if (!lease) continue;
     const std::vector<uint32_t> first = units_of(text);
     const uint32_t n = lease->reused();
-    FUZZ_EXPECT(n == report->reused_tokens || n == in_place);
+    // With more groups, which of several equal part-blocks serves depends on the items' numbers.
+    if (options.groups.size() == 1) FUZZ_EXPECT(n <= report->reused_tokens && n >= in_place);
     FUZZ_EXPECT(n == 0 || (n < first.size() && first[n] == n));
     for (uint32_t item : lease->media_to_process()) {
       FUZZ_EXPECT(text.media[item].offset + text.media[item].length > n);
@@ -136,10 +137,12 @@ void run(Input& in) {
   PagedCache twin = *PagedCache::create(options);
   FUZZ_EXPECT(twin.load(dump).has_value());
   twin.check_invariants();
-  // A larger block is entered anew at every cell it covers, also where eviction had left a hole.
+  // Words are found alike. With more groups, which of several equal part-blocks serves may change.
   for (const Text& text : seen) {
-    FUZZ_EXPECT(twin.lookup(scope, text.view())->reused_tokens >=
-                cache.lookup(scope, text.view())->reused_tokens);
+    const Report here = *cache.lookup(scope, text.view());
+    const Report there = *twin.lookup(scope, text.view());
+    FUZZ_EXPECT(here.matched_tokens == there.matched_tokens);
+    if (options.groups.size() == 1) FUZZ_EXPECT(here.reused_tokens == there.reused_tokens);
   }
 }
 

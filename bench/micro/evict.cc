@@ -65,7 +65,7 @@ struct Figures {
 Figures measure(Leaves& leaves, const Settings& settings) {
   Figures figures;
   Memcmp yardstick;
-  for (uint32_t i = 0; i < settings.rounds(1000); ++i) {
+  for (uint32_t i = 0; i < settings.rounds(2000); ++i) {
     uint32_t gone = 0;
     figures.ours.add(time_ns([&] { gone = leaves.cache.evict(kEvict); }));
     require(gone == kEvict, "evict() did not evict what it was asked to");

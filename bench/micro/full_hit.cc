@@ -65,7 +65,7 @@ Figures measure(HitPool& pool, HashChain& chain, EntryScan* scan, bool rotating,
                 const Settings& settings) {
   constexpr uint32_t kBytes = HitPool::kPathTokens * sizeof(Token);
   static_assert(kBytes == Memcmp::kBytes);
-  const uint32_t turns = settings.rounds(480);
+  const uint32_t turns = settings.rounds(960);
   std::vector<BlockId> table(HitPool::kPathBlocks);
   HashChain::Request request;
   Figures figures;

@@ -71,7 +71,7 @@ void run(Sheet& sheet, bool content_keys) {
     append_random(prompt, kTokens, rng);
   };
   const uint64_t evicted = cache.stats().evicted_blocks;
-  const uint32_t calls = kWarmUps + sheet.settings().rounds(40);
+  const uint32_t calls = kWarmUps + sheet.settings().rounds(80);
   for (uint32_t phase = 0; phase < kPhases; ++phase) {
     for (uint32_t i = 0; i < calls; ++i) {
       renew_prompt();

@@ -15,7 +15,6 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -28,15 +27,6 @@ namespace {
 constexpr uint32_t kCapacityBlocks = 65'536;
 constexpr uint32_t kWriteBlocks = 64;
 constexpr uint64_t kWriteEveryNs = 50'000;
-
-// How long this thread has been ready to run without a core. 0 where the kernel does not tell.
-double waited_seconds() {
-  std::ifstream file("/proc/thread-self/schedstat");
-  uint64_t ran_ns = 0;
-  uint64_t waited_ns = 0;
-  file >> ran_ns >> waited_ns;
-  return static_cast<double>(waited_ns) * 1e-9;
-}
 
 // Gives this thread the n-th core this process may use: short windows are over before the kernel has
 // spread new threads.

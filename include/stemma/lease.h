@@ -36,8 +36,8 @@ class Shared;
 // What a commit did. `duplicates` blocks were already cached by somebody else: this lease keeps
 // its own copy until release, or gives it up at once with adopt_canonical().
 struct Commit {
-  uint32_t committed = 0;   // Positions now written, as given.
-  uint32_t published = 0;   // Blocks that became findable by this call (first group's grid).
+  uint32_t committed = 0;  // Positions now written, as given.
+  uint32_t published = 0;  // Blocks that became findable by this call (first group's grid).
   uint32_t duplicates = 0;
 };
 

@@ -48,13 +48,13 @@ struct Options {
 
   // Cells of the index where the first group's blocks do not number them (see docs); 0 = chosen.
   uint32_t index_cells = 0;
-  bool content_keys = false;   // 32 bytes more per block; needed by events.
-  uint32_t event_capacity = 0; // Events kept for slow observers; 0 = no events.
+  bool content_keys = false;    // 32 bytes more per block; needed by events.
+  uint32_t event_capacity = 0;  // Events kept for slow observers; 0 = no events.
   uint64_t stats_window_ns = 60'000'000'000;
 
   std::string policy = "lru";
-  BlockIo* block_io = nullptr;  // Must outlive the cache and its leases.
-  const Clock* clock = nullptr; // Must outlive the cache and its leases; null = monotonic.
+  BlockIo* block_io = nullptr;   // Must outlive the cache and its leases.
+  const Clock* clock = nullptr;  // Must outlive the cache and its leases; null = monotonic.
 };
 
 }  // namespace stemma

@@ -19,17 +19,17 @@ namespace stemma {
 enum class Errc : uint32_t {
   // Make room: release leases, wait, or ask for less; then call again.
   out_of_blocks = 1,  // Too few blocks of some group are free or evictable.
-  over_quota,         // The tenant's byte quota does not allow it, even after evicting its own blocks.
-  over_pin_share,     // Pins may not hold more of the pool than Options allows.
-  out_of_memory,      // The system gave no memory.
+  over_quota,      // The tenant's byte quota does not allow it, even after evicting its own blocks.
+  over_pin_share,  // Pins may not hold more of the pool than Options allows.
+  out_of_memory,   // The system gave no memory.
   // Retry later: nothing is wrong with the call.
   busy,  // Something is still in use: a lease, a copy, a fence.
   // Fix the call.
   invalid_argument,  // A value no call may have.
   out_of_range,      // A position, index or count beyond what this object has.
-  wrong_state,       // Right call, wrong moment: not committed yet, copies pending, already released.
-  stale,             // The object the caller names is gone (released, dropped, an older generation).
-  unsupported,       // This cache was not created with what the call needs.
+  wrong_state,  // Right call, wrong moment: not committed yet, copies pending, already released.
+  stale,        // The object the caller names is gone (released, dropped, an older generation).
+  unsupported,  // This cache was not created with what the call needs.
   // Recompute: the bytes cannot be had; the answer is still correct, only slower.
   copy_failed,  // Bytes could not be copied; what depended on them must be computed.
   corrupt,      // Stored bytes do not describe what they should. Nothing of them was used.
@@ -164,9 +164,9 @@ class [[nodiscard]] Result<void> {
   auto name = (expression);                             \
   if (!name) return name.error();                       \
   declaration = *std::move(name)
-#define STEMMA_TRY_VOID(expression)                                                     \
-  if (auto STEMMA_CONCAT(stemma_try_, __LINE__) = (expression);                         \
-      !STEMMA_CONCAT(stemma_try_, __LINE__))                                            \
+#define STEMMA_TRY_VOID(expression)                             \
+  if (auto STEMMA_CONCAT(stemma_try_, __LINE__) = (expression); \
+      !STEMMA_CONCAT(stemma_try_, __LINE__))                    \
   return STEMMA_CONCAT(stemma_try_, __LINE__).error()
 
 }  // namespace stemma

@@ -13,7 +13,9 @@
 
 namespace stemma {
 
-// 0 goes first, 100 goes last. Order is exact within one priority.
+// 0 goes first, 100 goes last. Order is exact within one priority (the policy `lru` tells about 200
+// combinations of priority, session phase, time to live and tenant apart at one time; beyond that, the
+// nearest ones are taken together).
 using Priority = uint8_t;
 inline constexpr Priority kDefaultPriority = 35;
 inline constexpr Priority kMaxPriority = 100;
@@ -73,8 +75,8 @@ struct Touch {
   bool will_return = false;
   FinishReason finish = FinishReason::unknown;
   uint64_t expected_return_ns = 0;
-  uint32_t depth_tokens = 0;    // Where the path ends, in positions.
-  uint32_t reused_tokens = 0;   // How much of it this use found cached.
+  uint32_t depth_tokens = 0;   // Where the path ends, in positions.
+  uint32_t reused_tokens = 0;  // How much of it this use found cached.
 };
 
 struct Victim {

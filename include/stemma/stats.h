@@ -23,17 +23,17 @@ inline constexpr uint32_t kOutcomeCount = 5;
 // hit.
 enum class MissReason : uint8_t {
   none,
-  unknown_scope,   // Nothing is cached under this scope.
-  first_use,       // The scope is known; no cached prompt continues like this one.
-  too_short,       // The prompt has no unit to spare beyond what must be evaluated.
-  at_most,         // The caller's limit.
-  media,           // Equal up to a media item whose end is not covered.
-  group_hole,      // A layer group lacks a block that the depth needs.
-  no_checkpoint,   // A recurrent group has no checkpoint at a depth that serves.
-  no_copy,         // A part-block could be reused by copying, which was not allowed.
-  read_off,        // Not looked for.
-  no_room,         // Refused.
-  gave_up,         // Found, and given up during execution.
+  unknown_scope,  // Nothing is cached under this scope.
+  first_use,      // The scope is known; no cached prompt continues like this one.
+  too_short,      // The prompt has no unit to spare beyond what must be evaluated.
+  at_most,        // The caller's limit.
+  media,          // Equal up to a media item whose end is not covered.
+  group_hole,     // A layer group lacks a block that the depth needs.
+  no_checkpoint,  // A recurrent group has no checkpoint at a depth that serves.
+  no_copy,        // A part-block could be reused by copying, which was not allowed.
+  read_off,       // Not looked for.
+  no_room,        // Refused.
+  gave_up,        // Found, and given up during execution.
 };
 inline constexpr uint32_t kMissReasonCount = 12;
 
@@ -77,9 +77,9 @@ struct Counts {
 
 struct GroupStats {
   uint32_t capacity_blocks = 0;
-  uint32_t free_blocks = 0;    // Without contents.
-  uint32_t cached_blocks = 0;  // With contents: findable, or forgotten while leased.
-  uint32_t draft_blocks = 0;   // Leased for writing, or waiting for a fence or a copy.
+  uint32_t free_blocks = 0;       // Without contents.
+  uint32_t cached_blocks = 0;     // With contents: findable, or forgotten while leased.
+  uint32_t draft_blocks = 0;      // Leased for writing, or waiting for a fence or a copy.
   uint32_t peak_used_blocks = 0;  // Most that were ever not free at once.
   uint64_t block_bytes = 0;
 };
@@ -93,26 +93,26 @@ struct Stats {
   std::array<GroupStats, kMaxGroups> groups{};
   uint64_t leases = 0;  // Alive now, waiting for fences included.
   uint64_t scopes = 0;
-  uint64_t evicted_blocks = 0;     // First group; dropped to make room.
-  uint64_t duplicate_blocks = 0;   // Committed although an equal block was already there.
+  uint64_t evicted_blocks = 0;    // First group; dropped to make room.
+  uint64_t duplicate_blocks = 0;  // Committed although an equal block was already there.
   uint64_t tails_published = 0;
   uint64_t forks = 0;
   uint64_t rewinds = 0;
   uint64_t pin_expiries = 0;
   uint64_t quota_refusals = 0;
-  uint64_t orphaned_blocks = 0;    // Invalidated while leased; they go at release.
-  uint64_t stale_walks = 0;        // Optimistic lookups that met a concurrent change.
+  uint64_t orphaned_blocks = 0;  // Invalidated while leased; they go at release.
+  uint64_t stale_walks = 0;      // Optimistic lookups that met a concurrent change.
   uint64_t hint_repairs = 0;
-  uint64_t markers_dropped = 0;    // Inner cells the policy held that turned out not to be leaves.
-  uint64_t exact_counts = 0;       // Times the pool had to be counted because most of it is leased.
-  uint64_t pinned_blocks = 0;      // Held by pins with deadlines, shared prefixes counted per pin.
+  uint64_t markers_dropped = 0;  // Inner cells the policy held that turned out not to be leaves.
+  uint64_t exact_counts = 0;     // Times the pool had to be counted because most of it is leased.
+  uint64_t pinned_blocks = 0;    // Held by pins with deadlines, shared prefixes counted per pin.
   uint64_t logits_bytes = 0;
   uint64_t checkpoints = 0;
-  uint64_t index_bytes = 0;        // Everything this cache holds besides the engine's KV bytes.
-  uint64_t kv_bytes_used = 0;      // Blocks not free, times their bytes.
+  uint64_t index_bytes = 0;    // Everything this cache holds besides the engine's KV bytes.
+  uint64_t kv_bytes_used = 0;  // Blocks not free, times their bytes.
   uint64_t kv_bytes_capacity = 0;
-  Histogram match_tokens{};         // Of matched_tokens, per lookup.
-  Histogram eviction_age_us{};      // Since the evicted block was committed.
+  Histogram match_tokens{};     // Of matched_tokens, per lookup.
+  Histogram eviction_age_us{};  // Since the evicted block was committed.
 };
 
 }  // namespace stemma

@@ -10,10 +10,9 @@ namespace stemma::base {
 
 }  // namespace stemma::base
 
-#define STEMMA_CHECK(condition)                                        \
-  (static_cast<bool>(condition)                                        \
-       ? static_cast<void>(0)                                          \
-       : ::stemma::base::check_failed(__FILE__, __LINE__, #condition))
+#define STEMMA_CHECK(condition)                        \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
+                                : ::stemma::base::check_failed(__FILE__, __LINE__, #condition))
 
 #ifdef NDEBUG
 #define STEMMA_DCHECK(condition) static_cast<void>(0)

@@ -23,7 +23,8 @@ class IndexLists {
     growth_ = Growth(0, items);
     const size_t end = static_cast<size_t>(items) + lists;
     if (!links_.reserve(end) || !links_.commit(items, end)) return false;
-    for (uint32_t list = 0; list < lists; ++list) links_[head(list)] = {head(list) + 1, head(list) + 1};
+    for (uint32_t list = 0; list < lists; ++list)
+      links_[head(list)] = {head(list) + 1, head(list) + 1};
     return true;
   }
   // Takes memory for an item about to be linked. False when there is none.

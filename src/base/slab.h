@@ -50,8 +50,8 @@ class Slab {
     const size_t first = begin * sizeof(T) / page() * page();
     const size_t last = round_up(end * sizeof(T));
     if (last <= first) return true;
-    if (mprotect(reinterpret_cast<uint8_t*>(data_) + first, last - first,
-                 PROT_READ | PROT_WRITE) != 0) {
+    if (mprotect(reinterpret_cast<uint8_t*>(data_) + first, last - first, PROT_READ | PROT_WRITE) !=
+        0) {
       return false;
     }
     committed_bytes_ += last - first;

@@ -33,13 +33,12 @@ Bytes kv_bytes(const Options& options) {
 // books, policy (with stamps and deadlines), and the pages that slabs are rounded up to.
 Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   const GroupOptions& front = options.groups.front();
-  const bool numbered =
-      front.attention == Attention::full && front.block_tokens == cell_tokens;
+  const bool numbered = front.attention == Attention::full && front.block_tokens == cell_tokens;
   uint64_t widest = 0;
   for (const GroupOptions& group : options.groups) {
     widest = std::max(widest, cells_of(group, cell_tokens));
   }
-  const uint64_t cells = numbered                    ? front.capacity_blocks
+  const uint64_t cells = numbered                   ? front.capacity_blocks
                          : options.index_cells != 0 ? options.index_cells
                                                     : widest * 2;
   uint64_t per_cell = 4 * uint64_t{cell_tokens} + 32 + 8 + 12 + 4 + 1;
@@ -67,7 +66,8 @@ Result<void> check_group(const GroupOptions& group, uint32_t index) {
     return Error(Errc::invalid_argument, "a window group needs window_tokens of at least 1", index);
   }
   if (!window && (group.window_tokens != 0 || group.sink_tokens != 0)) {
-    return Error(Errc::invalid_argument, "window_tokens and sink_tokens are for window groups", index);
+    return Error(Errc::invalid_argument, "window_tokens and sink_tokens are for window groups",
+                 index);
   }
   if (group.sink_tokens > key::kMaxPromptPositions) {
     return Error(Errc::invalid_argument, "sink_tokens is too large", index);
@@ -90,7 +90,8 @@ Result<Options> check_options(const Options& given) {
     GroupOptions& group = options.groups[g];
     STEMMA_TRY_VOID(check_group(group, g));
     if (group.attention != Attention::recurrent) {
-      cell_tokens = cell_tokens == 0 ? group.block_tokens : std::min(cell_tokens, group.block_tokens);
+      cell_tokens =
+          cell_tokens == 0 ? group.block_tokens : std::min(cell_tokens, group.block_tokens);
     }
     if (group.capacity_blocks == 0) {
       if (options.budget_bytes == 0 || open != nullptr || group.block_bytes == 0) {
@@ -134,9 +135,10 @@ Result<Options> check_options(const Options& given) {
   }
   for (uint32_t g = 0; g < options.groups.size(); ++g) {
     const GroupOptions& group = options.groups[g];
-    const uint64_t cells = group.attention == Attention::recurrent
-                               ? group.capacity_blocks
-                               : uint64_t{group.capacity_blocks} * (group.block_tokens / cell_tokens);
+    const uint64_t cells =
+        group.attention == Attention::recurrent
+            ? group.capacity_blocks
+            : uint64_t{group.capacity_blocks} * (group.block_tokens / cell_tokens);
     if (cells > kMaxCells) {
       return Error(Errc::invalid_argument, "capacity_blocks is beyond what an index can number",
                    group.capacity_blocks);
@@ -196,7 +198,8 @@ Result<void> check_retain(const Retain& retain) {
     }
     if (range.begin >= range.end) return Error(Errc::invalid_argument, "this range is empty", i);
     if (i != 0 && range.begin < last) {
-      return Error(Errc::invalid_argument, "this range overlaps the one before, or is out of order", i);
+      return Error(Errc::invalid_argument, "this range overlaps the one before, or is out of order",
+                   i);
     }
     last = range.end;
   }

@@ -14,8 +14,8 @@ const char* to_string(Outcome outcome) noexcept {
 
 const char* to_string(MissReason reason) noexcept {
   constexpr const char* kNames[kMissReasonCount] = {
-      "none",  "unknown_scope", "first_use", "too_short", "at_most", "media", "group_hole",
-      "no_checkpoint", "no_copy", "read_off", "no_room", "gave_up"};
+      "none",       "unknown_scope", "first_use", "too_short", "at_most", "media",
+      "group_hole", "no_checkpoint", "no_copy",   "read_off",  "no_room", "gave_up"};
   const auto i = static_cast<uint32_t>(reason);
   return i < kMissReasonCount ? kNames[i] : "unknown";
 }

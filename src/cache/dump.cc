@@ -271,8 +271,8 @@ class ScopeReader {
       Group& group = store_.group(g);
       if (group.numbers_cells() || (recurrent_only && !group.recurrent())) continue;
       const uint32_t entry = in_.u32();
-      const bool block_end = group.paged() && level % group.ratio() == 0 &&
-                             words_.size() == store_.cell_tokens();
+      const bool block_end =
+          group.paged() && level % group.ratio() == 0 && words_.size() == store_.cell_tokens();
       if (entry == 0) {
         if (group.full() && block_end) return false;  // A cell has all its full groups' blocks.
         continue;
@@ -328,8 +328,7 @@ class ScopeReader {
       const uint32_t parent_index = in_.u32();
       if (!in_.ok() || parent_index >= places_.size() || !read_words(true)) return false;
       const CellIndex parent = places_[parent_index].cell;
-      if (store_.tree().is_short(parent) ||
-          store_.inner_cell(parent, words_, false) != kNoCell) {
+      if (store_.tree().is_short(parent) || store_.inner_cell(parent, words_, false) != kNoCell) {
         return false;
       }
       const CellIndex cell = store_.inner_cell(parent, words_, true);
@@ -402,9 +401,8 @@ std::vector<uint8_t> Shared::dump() {
     }
   }
   // The same index gives the same bytes whatever order its scopes came in.
-  std::sort(roots.begin(), roots.end(), [](const auto& a, const auto& b) {
-    return a.scope.digest() < b.scope.digest();
-  });
+  std::sort(roots.begin(), roots.end(),
+            [](const auto& a, const auto& b) { return a.scope.digest() < b.scope.digest(); });
   out.u32(static_cast<uint32_t>(roots.size()));
   std::unordered_map<CellIndex, uint32_t> numbers;
   for (const ScopeTable::Root& root : roots) ScopeWriter(out, store_).write(root, numbers);

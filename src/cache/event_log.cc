@@ -19,7 +19,8 @@ Event& EventLog::begin(EventKind kind) {
 void EventLog::stored(const ContentKey& parent, const ContentKey& key,
                       std::span<const uint32_t> words, uint32_t block_tokens) {
   if (!on()) return;
-  const bool follows = open_ && newest().kind == EventKind::stored && newest().keys.back() == parent;
+  const bool follows =
+      open_ && newest().kind == EventKind::stored && newest().keys.back() == parent;
   Event& event = follows ? newest() : begin(EventKind::stored);
   if (!follows) {
     event.parent = parent;
@@ -31,7 +32,8 @@ void EventLog::stored(const ContentKey& parent, const ContentKey& key,
 
 void EventLog::removed(const ContentKey& key) {
   if (!on()) return;
-  Event& event = open_ && newest().kind == EventKind::removed ? newest() : begin(EventKind::removed);
+  Event& event =
+      open_ && newest().kind == EventKind::removed ? newest() : begin(EventKind::removed);
   event.keys.push_back(key);
 }
 

@@ -15,7 +15,8 @@ namespace stemma::cache {
 class EventLog {
  public:
   explicit EventLog(uint32_t capacity) : ring_(capacity) {}
-  bool on() const noexcept { return !ring_.empty(); }
+  bool on() const noexcept { return !ring_.empty() && !muted_; }
+  void mute(bool muted) noexcept { muted_ = muted; }
 
   // One stored event grows while blocks follow each other; anything else ends it.
   void stored(const ContentKey& parent, const ContentKey& key, std::span<const uint32_t> words,
@@ -36,6 +37,7 @@ class EventLog {
   std::vector<Event> ring_;
   uint64_t next_ = 0;
   bool open_ = false;
+  bool muted_ = false;
 };
 
 }  // namespace stemma::cache

@@ -15,7 +15,7 @@ Result<void> Shared::find_path(const Scope& scope, const Prompt& prompt, LeaseRe
   if (!prompt.media.empty()) {
     const Section lock(*this);
     const ScopeTable::Root* root = store_.scopes().find(scope);
-    number_media(root == nullptr ? kNoCell : root->cell, record);
+    (void)number_media(root == nullptr ? kNoCell : root->cell, record);
   }
   return walk(scope, prompt, true, record, query);
 }
@@ -31,7 +31,7 @@ Result<PinResult> Shared::pin(const Scope& scope, const Prompt& prompt, uint64_t
   PinResult result;
   const ScopeTable::Root* root = store_.scopes().find(scope);
   if (root == nullptr) return result;
-  const Path path = judge(root->cell, *record, query);
+  const Path path = judge_again(root->cell, *record, query);
   const uint32_t tokens = store_.cell_tokens();
   const uint32_t whole = key::floor_to_unit(record->spans, path.whole * tokens) / tokens;
   if (whole == 0) return result;
@@ -81,7 +81,7 @@ Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint
   if (root == nullptr) return uint32_t{0};
   const CellIndex root_cell = root->cell;
   const uint32_t tenant_index = root->tenant_index;
-  const Path path = judge(root_cell, *record, query);
+  const Path path = judge_again(root_cell, *record, query);
   const uint32_t tokens = store_.cell_tokens();
   const uint32_t boundary = keep / tokens;
   if (boundary > path.whole || uint64_t{boundary} * tokens >= query.words.size()) {
@@ -122,10 +122,11 @@ Result<void> Shared::reset(OnBusy on_busy) {
   poll();
   const Section lock(*this);
   if (!store_.live().empty() && on_busy == OnBusy::refuse) {
-    return Error(Errc::busy, "leases are alive",
-                 static_cast<uint32_t>(store_.live().size()));
+    return Error(Errc::busy, "leases are alive", static_cast<uint32_t>(store_.live().size()));
   }
+  store_.events().mute(true);  // One event says it all.
   store_.drop_all();
+  store_.events().mute(false);
   store_.events().cleared();
   return {};
 }
@@ -154,7 +155,7 @@ Result<std::vector<uint32_t>> Shared::branch_points(const Scope& scope, const Pr
   const Section lock(*this);
   const ScopeTable::Root* root = store_.scopes().find(scope);
   if (root == nullptr) return depths;
-  const Path path = judge(root->cell, *record, query);
+  const Path path = judge_again(root->cell, *record, query);
   const uint32_t tokens = store_.cell_tokens();
   for (uint32_t i = 0; i <= path.whole; ++i) {
     std::span<const uint32_t> rest = query.words.subspan(uint64_t{i} * tokens);

@@ -96,8 +96,8 @@ uint32_t Group::next_to_go() const noexcept {
 }
 
 uint64_t Group::bytes() const noexcept {
-  return pool_.bytes() + entries_.bytes() + homes_.bytes() + lists_.bytes() +
-         slots_.size() * 32 + slots_.bucket_count() * sizeof(void*);
+  return pool_.bytes() + entries_.bytes() + homes_.bytes() + lists_.bytes() + slots_.size() * 32 +
+         slots_.bucket_count() * sizeof(void*);
 }
 
 void Group::check_invariants() const {

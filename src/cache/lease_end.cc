@@ -50,7 +50,8 @@ Result<CellIndex> Shared::anchor_at(LeaseRecord& lease, uint32_t depth) {
       begin >= lease.words_begin ? lease.words_of(begin, depth)
                                  : std::span<const uint32_t>(tree.words(beyond), depth - begin);
   const CellIndex cell = store_.inner_cell(above, words, true);
-  if (cell == kNoCell) return Error(Errc::out_of_blocks, "no cell is free for an anchor here", depth);
+  if (cell == kNoCell)
+    return Error(Errc::out_of_blocks, "no cell is free for an anchor here", depth);
   return cell;
 }
 
@@ -123,8 +124,10 @@ Result<void> Shared::slot_mapping(const LeaseRecord& lease, GroupIndex g, uint32
   for (size_t i = 0; i < out.size(); ++i) {
     const uint64_t position = uint64_t{begin} + i;
     const uint64_t block = position / tokens;
-    const uint32_t page = block < blocks ? page_at(lease, g, static_cast<uint32_t>(block)) : kPageMask;
-    out[i] = page == kPageMask ? pad : int64_t{page} * tokens + static_cast<int64_t>(position % tokens);
+    const uint32_t page =
+        block < blocks ? page_at(lease, g, static_cast<uint32_t>(block)) : kPageMask;
+    out[i] =
+        page == kPageMask ? pad : int64_t{page} * tokens + static_cast<int64_t>(position % tokens);
   }
   return {};
 }
@@ -141,9 +144,9 @@ Result<void> Shared::release(LeaseRecord* lease, const ReleaseOptions& options, 
     // Hashed here, without the lock; the tip is held, so its key stays.
     const uint32_t begin = lease->published * view_.cell_tokens();
     std::vector<key::MediaRun> room(words);
-    lease->keys.assign(1, key::block_key(view_.tree().key(lease->tip),
-                                         lease->words_of(begin, begin + words),
-                                         key::media_runs(lease->spans, begin, words, room)));
+    lease->keys.assign(
+        1, key::block_key(view_.tree().key(lease->tip), lease->words_of(begin, begin + words),
+                          key::media_runs(lease->spans, begin, words, room)));
   }
   if (options.fence != nullptr && !options.fence->signalled()) {
     lease->fence = options.fence;
@@ -195,8 +198,8 @@ void Shared::publish_tail(LeaseRecord& lease, uint32_t count) {
       const CellIndex up = lease.published < tree::kHintDistance
                                ? tree.sentinel()
                                : tree.ancestor(lease.tip, tree::kHintDistance - 1);
-      store_.publish_cell(cell, lease.tip, up, words,
-                          store_.keyed() ? lease.keys.data() : nullptr, lease.tenant_index);
+      store_.publish_cell(cell, lease.tip, up, words, store_.keyed() ? lease.keys.data() : nullptr,
+                          lease.tenant_index);
       store_.absorb_tails(cell, lease.tenant_index);
       attach(cell, lease.published + 1);
       store_.move_tip(lease, cell, lease.published + 1);

@@ -44,7 +44,8 @@ Result<void> Shared::copies_failed(LeaseRecord& lease) {
   uint32_t n = 0;
   if (!state_lost) {
     const uint32_t limit = std::min(lease.committed, lease.published * store_.cell_tokens());
-    n = tree::largest_servable(store_.reaches(), limit, false, Present(store_, path, lease.spans)).n;
+    n = tree::largest_servable(store_.reaches(), limit, false, Present(store_, path, lease.spans))
+            .n;
     // A recurrent checkpoint further back would have to be loaded, which just failed for others.
     for (const tree::GroupReach& reach : store_.reaches()) {
       if (reach.kind == tree::Reach::recurrent) n = 0;
@@ -269,11 +270,13 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
   if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
   if (n > lease.length) return Error(Errc::out_of_range, "beyond the lease's words", n);
   if (n > capacity(lease)) return Error(Errc::out_of_range, "beyond the drafted room", n);
-  if (n < lease.committed) return Error(Errc::out_of_range, "below what is committed; rewind() first", n);
+  if (n < lease.committed)
+    return Error(Errc::out_of_range, "below what is committed; rewind() first", n);
   const uint32_t tokens = view_.cell_tokens();
   Commit result;
   result.committed = n;
-  const uint32_t whole = lease.write ? key::floor_to_unit(lease.spans, n) / tokens : lease.published;
+  const uint32_t whole =
+      lease.write ? key::floor_to_unit(lease.spans, n) / tokens : lease.published;
   const uint32_t first = lease.published;
   const uint32_t fresh = whole > first ? whole - first : 0;
   if (fresh != 0 && view_.keyed()) chain_keys(lease, first, fresh);
@@ -438,8 +441,8 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
         const Group& group = store_.group(g);
         if (group.numbers_cells() || group.recurrent()) continue;
         child->pages[g].clear();
-        for (uint32_t j = 0; j < (n + group.options().block_tokens - 1) / group.options().block_tokens;
-             ++j) {
+        for (uint32_t j = 0;
+             j < (n + group.options().block_tokens - 1) / group.options().block_tokens; ++j) {
           const uint32_t entry = lease.pages[g][j];
           uint32_t shared = kPageMask;
           if (entry != kPageMask) {
@@ -578,7 +581,8 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
       const Group& group = store_.group(g);
       if (!group.window() || n >= lease.committed) continue;
       const GroupOptions& options = group.options();
-      const uint32_t low = n > options.window_tokens ? (n - options.window_tokens) / options.block_tokens : 0;
+      const uint32_t low =
+          n > options.window_tokens ? (n - options.window_tokens) / options.block_tokens : 0;
       for (uint32_t j = low; j < lease.window_low[g]; ++j) {
         if (lease.pages[g][j] == kPageMask) {
           return Error(Errc::out_of_range, "a window group can no longer serve this position", n);

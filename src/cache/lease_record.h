@@ -27,10 +27,10 @@ using Logits = std::shared_ptr<const std::vector<float>>;
 // Something a pending copy reads: held until the copy is done.
 struct CopySource {
   GroupIndex group = 0;
-  uint32_t page = kPageMask;   // Held in the group's pool; kPageMask: nothing (the cell is it).
-  CellIndex cell = kNoCell;    // Held too: the cell that is used by the copy, kNoCell: none.
-  uint32_t depth_cells = 0;    // Of `cell` in the tree; 0: not in the tree (another lease's draft).
-  uint32_t block = 0;          // Of the target, on the group's grid.
+  uint32_t page = kPageMask;  // Held in the group's pool; kPageMask: nothing (the cell is it).
+  CellIndex cell = kNoCell;   // Held too: the cell that is used by the copy, kNoCell: none.
+  uint32_t depth_cells = 0;   // Of `cell` in the tree; 0: not in the tree (another lease's draft).
+  uint32_t block = 0;         // Of the target, on the group's grid.
 };
 
 struct LeaseRecord {
@@ -38,8 +38,8 @@ struct LeaseRecord {
   CellIndex root = kNoCell;
   TenantId tenant = kNoTenant;
   uint32_t tenant_index = 0;
-  CellIndex tip = kNoCell;   // The deepest findable cell of this lease's path, held; or the root.
-  uint32_t published = 0;    // Its depth in cells.
+  CellIndex tip = kNoCell;  // The deepest findable cell of this lease's path, held; or the root.
+  uint32_t published = 0;   // Its depth in cells.
   // Per cell of the path, from 0: whose block the engine uses there. Equal to the tree's own cells
   // except for drafts and duplicates (kOwn). Only the first `cell_count` count: lookups walk into
   // the vector, so it is never shrunk.
@@ -48,8 +48,8 @@ struct LeaseRecord {
   uint32_t own_from = 0;  // No cell before this one is the lease's own.
   // Per block of each other paged group, from block 0.
   std::array<std::vector<uint32_t>, kMaxGroups> pages;
-  std::array<uint32_t, kMaxGroups> window_low{};   // First block not yet passed, window groups.
-  std::array<uint32_t, kMaxGroups> checkpoint{};   // Drafted slot, kPageMask = none.
+  std::array<uint32_t, kMaxGroups> window_low{};  // First block not yet passed, window groups.
+  std::array<uint32_t, kMaxGroups> checkpoint{};  // Drafted slot, kPageMask = none.
 
   // ---- What ----
   std::vector<uint32_t> words;  // Words of positions [words_begin, length).
@@ -71,20 +71,20 @@ struct LeaseRecord {
   bool write = true;
   bool counted = false;
   bool publish_tail = true;
-  Retain retain;                      // Its ranges are in `ranges`.
+  Retain retain;  // Its ranges are in `ranges`.
   std::vector<PriorityRange> ranges;
   Fence* fence = nullptr;
   Report report;
-  uint32_t computed = 0;              // Positions committed beyond what was reused.
+  uint32_t computed = 0;  // Positions committed beyond what was reused.
 
   // ---- Books ----
-  uint32_t live_index = 0;            // Its place among the live leases.
-  uint64_t counted_bytes = 0;         // What it adds to the cache's memory report.
-  std::vector<uint32_t> query;        // Scratch: a prompt's words, when it has media.
-  std::vector<CopySource> next_sources;                            // Scratch of take_stand().
+  uint32_t live_index = 0;               // Its place among the live leases.
+  uint64_t counted_bytes = 0;            // What it adds to the cache's memory report.
+  std::vector<uint32_t> query;           // Scratch: a prompt's words, when it has media.
+  std::vector<CopySource> next_sources;  // Scratch of take_stand().
   std::array<std::vector<uint32_t>, kMaxGroups> next_pages;
-  std::vector<CellIndex> path;        // Scratch: the tree's own cells of this lease's path.
-  std::vector<ContentKey> keys;       // Scratch of commits.
+  std::vector<CellIndex> path;   // Scratch: the tree's own cells of this lease's path.
+  std::vector<ContentKey> keys;  // Scratch of commits.
 
   // The words of positions [begin, end). Requires words_begin <= begin <= end <= length.
   std::span<const uint32_t> words_of(uint32_t begin, uint32_t end) const {

@@ -48,11 +48,13 @@ uint32_t Present::checkpoint_at_most(uint32_t g, uint32_t depth) const {
     const CellIndex cell = path_.ending(boundary);
     if (tree.is_anchored(cell)) {
       const uint32_t begin = boundary * tokens;
-      const uint32_t end = std::min({depth, begin + tokens - 1, path_.words_begin +
-                                     static_cast<uint32_t>(path_.words.size())});
+      const uint32_t end =
+          std::min({depth, begin + tokens - 1,
+                    path_.words_begin + static_cast<uint32_t>(path_.words.size())});
       if (begin < end && begin >= path_.words_begin) {
         inner.clear();
-        tree.inner_prefixes(cell, path_.words.subspan(begin - path_.words_begin, end - begin), inner);
+        tree.inner_prefixes(cell, path_.words.subspan(begin - path_.words_begin, end - begin),
+                            inner);
         uint32_t best = 0;
         for (CellIndex c : inner) {
           if (group.at(c) != kNoPage) best = std::max(best, tree.word_count(c));
@@ -135,12 +137,12 @@ Match find_match(Store& store, const Path& path, std::span<const key::MediaSpan>
 
   const uint32_t reusable = leave_units(spans, length, std::max(options.evaluate_at_least, 1U));
   const uint32_t limit = std::min({reusable, options.at_most, matched});
-  const tree::Serve serve =
-      tree::largest_servable(reaches, limit, options.allow_copy, present);
+  const tree::Serve serve = tree::largest_servable(reaches, limit, options.allow_copy, present);
   match.n = serve.n;
   report.reused_tokens = serve.n;
   if (serve.limited_by_group != tree::Serve::kNone) report.limiting_group = serve.limited_by_group;
-  if (serve.n_without_recurrent > serve.n) report.checkpoint_would_help_at = serve.n_without_recurrent;
+  if (serve.n_without_recurrent > serve.n)
+    report.checkpoint_would_help_at = serve.n_without_recurrent;
 
   // Why not more: the first thing that stood in the way, from the outside in.
   if (serve.n < reusable) {
@@ -157,9 +159,9 @@ Match find_match(Store& store, const Path& path, std::span<const key::MediaSpan>
     } else if (limit == options.at_most && options.at_most < std::min(reusable, matched)) {
       report.reason = MissReason::at_most;
     } else if (matched < found || key::floor_to_unit(spans, limit) < limit ||
-               (matched < wanted && std::any_of(spans.begin(), spans.end(), [&](const auto& span) {
-                  return span.begin == matched;
-                }))) {
+               (matched < wanted && std::any_of(
+                                        spans.begin(), spans.end(),
+                                        [&](const auto& span) { return span.begin == matched; }))) {
       report.reason = MissReason::media;
     } else {
       report.reason = MissReason::first_use;

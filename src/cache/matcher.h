@@ -67,9 +67,9 @@ CellIndex anchor_cell(const Store& store, const Path& path, uint32_t depth);
 uint32_t leave_units(std::span<const key::MediaSpan> spans, uint32_t length, uint32_t units);
 
 struct Match {
-  uint32_t n = 0;         // Positions to reuse.
-  Logits logits;          // Found at the whole prompt, and n is all of it.
-  Report report;          // All but the outcome of copies.
+  uint32_t n = 0;  // Positions to reuse.
+  Logits logits;   // Found at the whole prompt, and n is all of it.
+  Report report;   // All but the outcome of copies.
 };
 
 // Decides n for a prompt whose path was found. `length`: positions of the prompt.

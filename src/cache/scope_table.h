@@ -24,8 +24,8 @@ class ScopeTable {
   struct Root {
     Scope scope;
     CellIndex cell = kNoCell;
-    TenantId tenant = kNoTenant;      // As the caller said.
-    uint32_t tenant_index = 0;        // Into the quotas; 0 = nobody in particular.
+    TenantId tenant = kNoTenant;  // As the caller said.
+    uint32_t tenant_index = 0;    // Into the quotas; 0 = nobody in particular.
     bool hidden = false;
   };
 

@@ -67,7 +67,8 @@ void Shared::recycle(LeaseRecord* record) {
   record->computed = 0;
   const uint64_t bytes = sizeof(LeaseRecord) +
                          (record->cells.capacity() + record->words.capacity() +
-                          record->query.capacity() + record->path.capacity()) * sizeof(uint32_t) +
+                          record->query.capacity() + record->path.capacity()) *
+                             sizeof(uint32_t) +
                          record->keys.capacity() * sizeof(ContentKey);
   record_bytes_.fetch_add(bytes - record->counted_bytes, std::memory_order_relaxed);
   record->counted_bytes = bytes;
@@ -94,7 +95,8 @@ Result<void> Shared::read_prompt(const Prompt& prompt, LeaseRecord& record, Quer
   if (const Result<void> found = key::find_media_spans(prompt, record.spans); !found) {
     const Error& error = found.error();
     const bool memory = error.code() == Errc::out_of_memory;
-    return Error(memory ? Errc::out_of_memory : Errc::invalid_argument, error.message(), error.value());
+    return Error(memory ? Errc::out_of_memory : Errc::invalid_argument, error.message(),
+                 error.value());
   }
   if (!key::all_tokens_valid(prompt.tokens)) {
     if (const auto bad = key::first_bad_token(prompt.tokens, record.spans)) {
@@ -110,14 +112,27 @@ Result<void> Shared::read_prompt(const Prompt& prompt, LeaseRecord& record, Quer
   return {};
 }
 
-void Shared::number_media(CellIndex root, LeaseRecord& record) {
+bool Shared::number_media(CellIndex root, LeaseRecord& record) {
+  bool changed = false;
   for (const key::MediaSpan& span : record.spans) {
     const auto number = store_.media().find(root, span.identity);
     // The highest number is never given out, so its word is in no cell.
     const uint32_t word =
         number ? key::media_word(*number) : key::media_word(key::kMediaNumberLimit - 1);
+    changed = changed || record.query[span.begin] != word;
     std::fill(record.query.begin() + span.begin, record.query.begin() + span.end, word);
   }
+  return changed;
+}
+
+Path Shared::judge_again(CellIndex root, LeaseRecord& record, Query& query) {
+  // Nobody kept the items' numbers while the walk was on its way: an item may have gone and its number
+  // may be another's by now. Then the walk followed the wrong words.
+  if (number_media(root, record)) {
+    query.walk = {};
+    query.root_guess = kNoCell;
+  }
+  return judge(root, record, query);
 }
 
 Result<void> Shared::intern_media(CellIndex root, LeaseRecord& record) {
@@ -202,7 +217,7 @@ Result<Report> Shared::lookup(const Scope& scope, const Prompt& prompt,
   if (read && !prompt.media.empty()) {
     const Section lock(*this);
     const ScopeTable::Root* root = store_.scopes().find(scope);
-    number_media(root == nullptr ? kNoCell : root->cell, *record);
+    (void)number_media(root == nullptr ? kNoCell : root->cell, *record);
   }
   STEMMA_TRY_VOID(walk(scope, prompt, read, *record, query));
   Report report;
@@ -219,12 +234,14 @@ Result<Report> Shared::lookup(const Scope& scope, const Prompt& prompt,
     Path nothing;
     return find_match(store_, nothing, record->spans, report.prompt_tokens, options, false).report;
   }
-  const Path path = judge(root->cell, *record, query);
+  const Path path = judge_again(root->cell, *record, query);
   report = find_match(store_, path, record->spans, report.prompt_tokens, options,
-                      store_.tree().has_child(root->cell)).report;
+                      store_.tree().has_child(root->cell))
+               .report;
   for (const tree::GroupReach& reach : store_.reaches()) {
     if (reach.kind != tree::Reach::recurrent) {
-      report.copied_tokens = std::max(report.copied_tokens, report.reused_tokens % reach.block_tokens);
+      report.copied_tokens =
+          std::max(report.copied_tokens, report.reused_tokens % reach.block_tokens);
     }
   }
   return report;
@@ -303,7 +320,8 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
   Match match;
   if (read) {
     stand.path = judge(record.root, record, query);
-    match = find_match(store_, stand.path, record.spans, record.length, options.lookup, scope_known);
+    match =
+        find_match(store_, stand.path, record.spans, record.length, options.lookup, scope_known);
   } else {
     stand.path.root = record.root;
     stand.path.words = query.words;
@@ -318,7 +336,8 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
       room.error().code() != Errc::out_of_memory) {
     // The source of a part-block copy may be the very block that is missing: do without the copy.
     match.n = stand.n = tree::largest_servable(store_.reaches(), stand.n, false,
-                                               Present(store_, stand.path, record.spans)).n;
+                                               Present(store_, stand.path, record.spans))
+                            .n;
     stand.capacity = std::max(std::min(options.draft_tokens, record.length), stand.n);
     match.logits.reset();
     match.report.reused_tokens = stand.n;

@@ -128,7 +128,10 @@ class Shared {
   // The truth about a walk: drops what was not really there, goes on where it stopped.
   Path judge(CellIndex root, LeaseRecord& record, const Query& query) STEMMA_REQUIRES(mutex_);
   // Words of the prompt's media by number; unknown ones get a word nothing has.
-  void number_media(CellIndex root, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  // True when that changed them.
+  bool number_media(CellIndex root, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  // judge(), for those who only look and so hold no reference to their media.
+  Path judge_again(CellIndex root, LeaseRecord& record, Query& query) STEMMA_REQUIRES(mutex_);
   Result<void> intern_media(CellIndex root, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
 
   // Holds the scope's root for a record, and lets go of it when no lease came of it.

@@ -213,11 +213,10 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     } else {
       const uint32_t block_tokens = group.options().block_tokens;
       copy.tokens = n % block_tokens;
-      copy.source =
-          BlockId{group.numbers_cells() ? source_cell : source.page};
-      copy.target = BlockId{group.numbers_cells()
-                                ? lease.cells[n / tokens] & kPageMask
-                                : lease.pages[source.group][n / block_tokens] & kPageMask};
+      copy.source = BlockId{group.numbers_cells() ? source_cell : source.page};
+      copy.target =
+          BlockId{group.numbers_cells() ? lease.cells[n / tokens] & kPageMask
+                                        : lease.pages[source.group][n / block_tokens] & kPageMask};
     }
     lease.copies.push_back(copy);
   }

@@ -22,8 +22,8 @@ bool Store::create(const Options& options) {
   if (cell_tokens_ == 0) cell_tokens_ = 16;
   for (const GroupOptions& g : options.groups) {
     if (g.attention == Attention::recurrent) continue;
-    widest = std::max<uint64_t>(widest,
-                                uint64_t{g.capacity_blocks} * (g.block_tokens / cell_tokens_));
+    widest =
+        std::max<uint64_t>(widest, uint64_t{g.capacity_blocks} * (g.block_tokens / cell_tokens_));
     cell_bytes_ += g.block_bytes;
   }
   const GroupOptions& front = options.groups.front();
@@ -34,8 +34,9 @@ bool Store::create(const Options& options) {
   // Beyond the blocks' own cells: roots and inner anchors, and, where no group numbers the cells,
   // the cells themselves. A window needs its ancestors as cells though their blocks are gone.
   constexpr uint32_t kSpare = 4096;
-  uint64_t extra = numbered_ ? uint64_t{first_cells_} + kSpare
-                             : (options.index_cells != 0 ? options.index_cells : widest * 2) + kSpare;
+  uint64_t extra = numbered_
+                       ? uint64_t{first_cells_} + kSpare
+                       : (options.index_cells != 0 ? options.index_cells : widest * 2) + kSpare;
   extra = std::min<uint64_t>(extra, tree::kIndexMask - 2 - first_cells_);
 
   tree::PrefixTree::Shape shape;
@@ -274,8 +275,8 @@ void Store::remember_session(const LeaseRecord& who, CellIndex cell) {
   if (sessions_.size() <= 2 * (uint64_t{cells_.capacity()} + 1024)) return;
   // Forget sessions whose last use is gone; there are at most as many others as cells.
   for (auto it = sessions_.begin(); it != sessions_.end();) {
-    const bool there = tree_.is_live(it->second.cell) &&
-                       tree_.birth(it->second.cell) == it->second.birth;
+    const bool there =
+        tree_.is_live(it->second.cell) && tree_.birth(it->second.cell) == it->second.birth;
     it = there ? std::next(it) : sessions_.erase(it);
   }
 }

@@ -300,7 +300,7 @@ class Store {
   uint64_t known_evictable_ = 0;  // A lower bound, from the last exact count.
   uint32_t forked_drafts_ = 0;    // Holds by pin_draft_cell().
   std::array<uint32_t, kMaxGroups> full_pins_{};  // Pins of blocks of full groups: copy sources.
-  std::vector<uint64_t> marks_;   // One bit a cell, scratch of exact counts.
+  std::vector<uint64_t> marks_;                   // One bit a cell, scratch of exact counts.
 
   std::list<LogitsEntry> logits_;  // Least recently used first.
   std::unordered_map<CellIndex, std::list<LogitsEntry>::iterator> logits_at_;

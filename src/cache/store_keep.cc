@@ -218,8 +218,7 @@ void Store::end_timed_pin(uint32_t slot) {
 bool Store::end_pin(PinId id) {
   const auto slot = static_cast<uint32_t>(static_cast<uint64_t>(id));
   const auto generation = static_cast<uint32_t>(static_cast<uint64_t>(id) >> 32U);
-  if (slot >= pins_.size() || pins_[slot].cell == kNoCell ||
-      pins_[slot].generation != generation) {
+  if (slot >= pins_.size() || pins_[slot].cell == kNoCell || pins_[slot].generation != generation) {
     return false;
   }
   end_timed_pin(slot);

@@ -99,8 +99,8 @@ Store::Evictable Store::count_exactly(const Need& need, uint32_t tenant_index) {
     if ((marks_[home / 64] >> (home % 64) & 1U) == 0) ++held.blocks[g];
   }
   Evictable evictable;
-  const uint64_t cached = numbered_ ? cells_.cached_blocks()
-                                    : extra_.cached_blocks() - roots_ - inner_cells_;
+  const uint64_t cached =
+      numbered_ ? cells_.cached_blocks() : extra_.cached_blocks() - roots_ - inner_cells_;
   evictable.cells = cached - held.cells;
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
@@ -123,8 +123,7 @@ bool Store::enough(const Need& need, const Evictable& evictable) const noexcept 
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
     if (group.loose()) continue;  // Counted exactly by its own lists.
-    const uint64_t free =
-        group.numbers_cells() ? cells_.free_blocks() : group.pool().free_blocks();
+    const uint64_t free = group.numbers_cells() ? cells_.free_blocks() : group.pool().free_blocks();
     if (need.blocks[g] > free + evictable.blocks[g]) return false;
   }
   return true;
@@ -167,16 +166,15 @@ Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
     // First by bounds that are cheap and never too high; then exactly. (Drafts that forks still copy
     // from may have become cells held at a depth nobody knows: then only the exact count is right.)
     Evictable sure;
-    const uint64_t cached = numbered_ ? cells_.cached_blocks()
-                                      : extra_.cached_blocks() - roots_ - inner_cells_;
-    sure.cells = std::max(cached > held_depth_sum_ ? cached - held_depth_sum_ : 0, known_evictable_);
+    const uint64_t cached =
+        numbered_ ? cells_.cached_blocks() : extra_.cached_blocks() - roots_ - inner_cells_;
+    sure.cells =
+        std::max(cached > held_depth_sum_ ? cached - held_depth_sum_ : 0, known_evictable_);
     for (GroupIndex g = 0; g < groups_.size(); ++g) {
       const uint64_t blocks = groups_[g]->pool().cached_blocks();
       const uint64_t held =
           held_depth_sum_ + full_pins_[g] + (need.sources == nullptr ? 0 : need.sources->size());
-      sure.blocks[g] = groups_[g]->numbers_cells() ? sure.cells
-                       : blocks > held             ? blocks - held
-                                                   : 0;
+      sure.blocks[g] = groups_[g]->numbers_cells() ? sure.cells : blocks > held ? blocks - held : 0;
     }
     sure.tenant_bytes = tenant_quick_bytes(tenant_index);
     if (forked_drafts_ != 0 || !enough(need, sure) || sure.tenant_bytes < excess) {
@@ -373,7 +371,8 @@ void Store::free_cell_contents(CellIndex cell, uint32_t tenant_index) {
     }
   }
   if (tree_.is_anchored(cell)) drop_anchors(cell, tenant_index);
-  if (media_.size() != 0 && tree_.has_media(cell)) hold_media({tree_.words(cell), tree_.word_count(cell)}, false);
+  if (media_.size() != 0 && tree_.has_media(cell))
+    hold_media({tree_.words(cell), tree_.word_count(cell)}, false);
 }
 
 void Store::free_cell(CellIndex cell, uint32_t tenant_index) {

@@ -7,8 +7,7 @@
 
 namespace stemma::retain {
 
-LruPolicy::LruPolicy(uint32_t cells, uint32_t first_stamp)
-    : cells_(cells), stamp_(first_stamp) {
+LruPolicy::LruPolicy(uint32_t cells, uint32_t first_stamp) : cells_(cells), stamp_(first_stamp) {
   ok_ = lists_.create(cells, kMaxQueues);
   queues_.reserve(4);
 }
@@ -34,16 +33,16 @@ LruPolicy::Queue LruPolicy::class_of(const Touch& touch) noexcept {
   };
   return {touch.tenant, rank(touch.will_return ? kMaxPriority + 1U : touch.priority, touch.phase),
           rank(touch.expired_priority, touch.expired_phase),
-          touch.deadline_ns == kNever ? kNever
-                                      : touch.deadline_ns - std::min(touch.now_ns, touch.deadline_ns),
+          touch.deadline_ns == kNever
+              ? kNever
+              : touch.deadline_ns - std::min(touch.now_ns, touch.deadline_ns),
           false};
 }
 
 bool LruPolicy::matches(uint32_t queue, const Queue& wanted) const noexcept {
   const Queue& q = queues_[queue];
   return q.tenant == wanted.tenant && q.rank == wanted.rank && q.risen == wanted.risen &&
-         q.ttl_ns == wanted.ttl_ns &&
-         (q.ttl_ns == kNever || q.expired_rank == wanted.expired_rank);
+         q.ttl_ns == wanted.ttl_ns && (q.ttl_ns == kNever || q.expired_rank == wanted.expired_rank);
 }
 
 uint32_t LruPolicy::queue_for(const Touch& touch) {
@@ -96,7 +95,8 @@ uint32_t LruPolicy::add_queue(const Queue& wanted) {
   const auto distance = [&](const Queue& q) {
     const uint32_t rank = q.rank > wanted.rank ? q.rank - wanted.rank : wanted.rank - q.rank;
     const bool forever = (q.ttl_ns == kNever) != (wanted.ttl_ns == kNever);
-    return std::tuple(forever, rank, std::max(q.ttl_ns, wanted.ttl_ns) - std::min(q.ttl_ns, wanted.ttl_ns));
+    return std::tuple(forever, rank,
+                      std::max(q.ttl_ns, wanted.ttl_ns) - std::min(q.ttl_ns, wanted.ttl_ns));
   };
   uint32_t best = kMaxQueues;
   for (uint32_t q = 0; q < queues_.size(); ++q) {
@@ -124,8 +124,9 @@ void LruPolicy::renumber() {
   for (uint32_t q = 0; q < queues_.size(); ++q) {
     for_each(q, [&](CellIndex cell) { order.push_back(cell); });
   }
-  std::sort(order.begin(), order.end(),
-            [&](CellIndex a, CellIndex b) { return stamps_[a] < stamps_[b]; });  // No two are equal.
+  std::sort(order.begin(), order.end(), [&](CellIndex a, CellIndex b) {
+    return stamps_[a] < stamps_[b];
+  });  // No two are equal.
   stamp_ = 0;
   for (CellIndex cell : order) stamps_[cell] = stamp_++;
 }
@@ -141,7 +142,8 @@ void LruPolicy::touch(CellIndex cell, const Touch& touch) {
     queue_of_[cell] = static_cast<uint8_t>(q);
   }
   if (queues_[q].ttl_ns == kNever) return;
-  if (!deadlines_) STEMMA_CHECK(deadlines_.reserve(cells_) && deadlines_.commit(0, lists_.ensured()));
+  if (!deadlines_)
+    STEMMA_CHECK(deadlines_.reserve(cells_) && deadlines_.commit(0, lists_.ensured()));
   deadlines_[cell] = touch.deadline_ns;
 }
 
@@ -184,7 +186,8 @@ Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
   }
   for (uint32_t q = 0; q < queues_.size(); ++q) {
     const Queue& queue = queues_[q];
-    if (queue.ttl_ns != kNever && !queue.risen && queue.expired_rank > queue.rank) let_rise(q, now_ns);
+    if (queue.ttl_ns != kNever && !queue.risen && queue.expired_rank > queue.rank)
+      let_rise(q, now_ns);
   }
   uint32_t best = kMaxQueues;
   uint32_t best_rank = 0;
@@ -215,8 +218,8 @@ void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
   std::vector<Entry> entries;
   for (uint32_t q = 0; q < queues_.size(); ++q) {
     for_each(q, [&](CellIndex cell) {
-      entries.push_back({rank_at(queues_[q], cell, now_ns), stamps_ ? stamps_[cell] : 0,
-                         entries.size(), cell});
+      entries.push_back(
+          {rank_at(queues_[q], cell, now_ns), stamps_ ? stamps_[cell] : 0, entries.size(), cell});
     });
   }
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
@@ -226,7 +229,8 @@ void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
 }
 
 uint64_t LruPolicy::bytes() const noexcept {
-  return lists_.bytes() + stamps_.bytes() + queue_of_.bytes() + deadlines_.bytes() + queues_.capacity() * sizeof(Queue) + sizeof(*this);
+  return lists_.bytes() + stamps_.bytes() + queue_of_.bytes() + deadlines_.bytes() +
+         queues_.capacity() * sizeof(Queue) + sizeof(*this);
 }
 
 void LruPolicy::clear() {

@@ -58,12 +58,13 @@ class LruPolicy final : public RetentionPolicy {
     uint16_t rank = 0;          // Priority and phase in one number; lower goes first.
     uint16_t expired_rank = 0;  // What counts after the deadline.
     uint64_t ttl_ns = kNever;   // With a time to live, each cell has its own deadline.
-    bool risen = false;         // Of cells whose time is over, where that is worth more than before.
+    bool risen = false;  // Of cells whose time is over, where that is worth more than before.
   };
 
   template <class Visit>
   void for_each(uint32_t queue, Visit&& visit) const {
-    for (uint32_t i = lists_.front(queue); i != base::IndexLists::kNone; i = lists_.after(i)) visit(i);
+    for (uint32_t i = lists_.front(queue); i != base::IndexLists::kNone; i = lists_.after(i))
+      visit(i);
   }
   void ensure(CellIndex cell);
   uint16_t rank_at(const Queue& queue, CellIndex cell, uint64_t now_ns) const noexcept {
@@ -82,8 +83,8 @@ class LruPolicy final : public RetentionPolicy {
 
   uint32_t cells_;
   bool ok_ = false;
-  base::IndexLists lists_;       // One list per queue, oldest first.
-  base::Slab<uint32_t> stamps_;  // Not reserved while there is one class.
+  base::IndexLists lists_;          // One list per queue, oldest first.
+  base::Slab<uint32_t> stamps_;     // Not reserved while there is one class.
   base::Slab<uint8_t> queue_of_;    // With stamps_.
   base::Slab<uint64_t> deadlines_;  // Not reserved while nothing has a time to live.
   std::vector<Queue> queues_;

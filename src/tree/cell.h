@@ -31,10 +31,10 @@ inline constexpr uint32_t kOrphan = 0x8000'0000U;    // Cut off from its root wh
 inline constexpr uint32_t kHintDistance = 16;
 
 struct Hot {
-  uint32_t link;       // Parent index | flags.
-  Ref child;           // The only child, or the root of the children's trie.
-  CellIndex hint;      // The cell kHintDistance levels below, last time; believed after a check.
-  uint32_t birth;      // Number of its publication.
+  uint32_t link;   // Parent index | flags.
+  Ref child;       // The only child, or the root of the children's trie.
+  CellIndex hint;  // The cell kHintDistance levels below, last time; believed after a check.
+  uint32_t birth;  // Number of its publication.
 };
 static_assert(sizeof(Hot) == 16);
 
@@ -42,14 +42,15 @@ struct Sibling {
   Ref left, right;  // Of the embedded trie node.
   uint16_t crit;    // The bit it decides on, counted from the first word's highest.
   uint16_t flags;
-  CellIndex up;     // The ancestor kHintDistance levels above, or the sentinel. Exact, never a hint:
-                    // ancestors outlive descendants. Eviction loads ahead by it.
+  CellIndex up;  // The ancestor kHintDistance levels above, or the sentinel. Exact, never a hint:
+                 // ancestors outlive descendants. Eviction loads ahead by it.
 };
 static_assert(sizeof(Sibling) == 16);
 
 // Sibling::flags.
 inline constexpr uint16_t kHasMedia = 1;  // Some words are media words.
 inline constexpr uint16_t kInner = 4;     // Carries anchors inside a cell; not among the children.
-inline constexpr uint16_t kCut = 2;       // The top of an orphaned subtree: not among its parent's children.
+inline constexpr uint16_t kCut =
+    2;  // The top of an orphaned subtree: not among its parent's children.
 
 }  // namespace stemma::tree

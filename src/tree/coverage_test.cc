@@ -25,8 +25,8 @@ GroupReach recurrent() { return {Reach::recurrent, 16, 0, 0}; }
 // counts what it is asked and remembers whether it was asked something the contract rules out.
 struct Path {
   std::vector<GroupReach> groups;
-  std::vector<std::vector<uint32_t>> valid;         // [group][block]
-  std::vector<std::set<uint32_t>> checkpoints;      // [group]
+  std::vector<std::vector<uint32_t>> valid;          // [group][block]
+  std::vector<std::set<uint32_t>> checkpoints;       // [group]
   std::vector<std::pair<uint32_t, uint32_t>> units;  // Disjoint [begin, end).
   uint64_t looks = 0;
   bool misused = false;

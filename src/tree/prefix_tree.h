@@ -47,10 +47,10 @@ namespace stemma::tree {
 class PrefixTree {
  public:
   struct Shape {
-    uint32_t cell_tokens = 16;   // Words a cell holds.
-    uint32_t first_cells = 0;    // Cells [0, first_cells): usually numbered by a pool of blocks.
-    uint32_t extra_cells = 0;    // Cells [first_cells + 1, ...): roots, short anchors.
-    bool keys = false;           // Keep a content key per cell.
+    uint32_t cell_tokens = 16;  // Words a cell holds.
+    uint32_t first_cells = 0;   // Cells [0, first_cells): usually numbered by a pool of blocks.
+    uint32_t extra_cells = 0;   // Cells [first_cells + 1, ...): roots, short anchors.
+    bool keys = false;          // Keep a content key per cell.
   };
   // False when the system gives no address space.
   [[nodiscard]] bool create(const Shape& shape);
@@ -233,7 +233,8 @@ inline void PrefixTree::write_cell(CellIndex cell, CellIndex parent, uint32_t fl
 }
 
 inline void PrefixTree::publish(CellIndex cell, CellIndex parent, CellIndex up,
-                         std::span<const uint32_t> words, bool media, const ContentKey* key) {
+                                std::span<const uint32_t> words, bool media,
+                                const ContentKey* key) {
   // A cell below an orphan is as unreachable as its parent.
   write_cell(cell, parent, hot_[parent].link & kOrphan, words, media);
   sibling_[cell].up = up;

@@ -38,10 +38,10 @@ TEST_F(Retention, PartialUseRefreshesWhatItUsedAndNoMore) {
   fill(cache, a);
   fill(cache, b);
   take(cache, a.first(16) + tokens(1, 3));
-  EXPECT_EQ(cache.evict(9), 9U);
+  EXPECT_EQ(cache.evict(12), 12U);
   EXPECT_EQ(kept(cache, a), 16U);
-  EXPECT_EQ(kept(cache, b), 160U);
-  EXPECT_EQ(cache.evict(10), 10U);
+  EXPECT_EQ(kept(cache, b), 112U);
+  EXPECT_EQ(cache.evict(7), 7U);
   EXPECT_EQ(kept(cache, a), 16U);
   EXPECT_EQ(kept(cache, b), 0U);
   EXPECT_EQ(cache.evict(1), 1U);

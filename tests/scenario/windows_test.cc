@@ -217,6 +217,20 @@ TEST_F(Windows, RewindWithinTheWindowIsAllowed) {
   engine.run(lease, story_of(other), 12);
 }
 
+TEST_F(Windows, ForkThatShrinksIntoItsFirstWindowHasEveryBlockItWillWrite) {
+  PagedCache& cache = cache_with(grouped({full(20), window(16, 20)}));
+  LeaseOptions private_options;
+  private_options.lookup.write = false;  // Nothing is published: a fork copies all that is left.
+  Lease parent = take(cache, tokens(80), private_options);
+  compute(parent);
+  Lease twin = ok(parent.fork());
+  ok(twin.copies_done());
+  EXPECT_LE(ok(twin.shrink_to(8)), 8U);
+  if (!twin.copies().empty()) ok(twin.copies_done());
+  const std::vector<BlockId> blocks = blocks_of(twin, 1);
+  for (size_t i = 0; i < blocks.size(); ++i) EXPECT_NE(blocks[i], kNoBlock) << "block " << i;
+}
+
 TEST_F(Windows, SinksAreAlwaysNeeded) {
   const Options options = grouped({full(40), window(32, 8, 16, 4)});
   PagedCache& cache = cache_with(options);

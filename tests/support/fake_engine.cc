@@ -25,8 +25,9 @@ uint64_t identity_of(std::span<const MediaItem> parts, uint32_t begin) {
     uint64_t low, high;
     std::memcpy(&low, part.digest.data(), 8);
     std::memcpy(&high, part.digest.data() + 8, 8);
-    for (const uint64_t field : {low, high, uint64_t{part.offset - begin}, uint64_t{part.length},
-                                 uint64_t{static_cast<uint8_t>(part.kind)}, uint64_t{part.causal}}) {
+    for (const uint64_t field :
+         {low, high, uint64_t{part.offset - begin}, uint64_t{part.length},
+          uint64_t{static_cast<uint8_t>(part.kind)}, uint64_t{part.causal}}) {
       hash = combine(hash, field);
     }
   }
@@ -121,9 +122,7 @@ std::atomic<uint64_t>& FakeEngine::at(GroupIndex group, uint64_t slot) const {
   return g.stamps[slot];
 }
 
-uint64_t FakeEngine::garbage() {
-  return mix(~garbage_.fetch_add(1, std::memory_order_relaxed));
-}
+uint64_t FakeEngine::garbage() { return mix(~garbage_.fetch_add(1, std::memory_order_relaxed)); }
 
 std::vector<int64_t> FakeEngine::slots(const Lease& lease, GroupIndex group, uint32_t begin,
                                        uint32_t end) const {
@@ -173,7 +172,8 @@ void FakeEngine::write(const Lease& lease, GroupIndex group, uint32_t begin, uin
   const std::vector<int64_t> places = slots(lease, group, begin, end);
   for (uint32_t p = begin; p < end; ++p) {
     const int64_t slot = places[p - begin];
-    if (slot < 0) continue;  // Already out of a window's reach: verify() knows whether that is right.
+    if (slot < 0)
+      continue;  // Already out of a window's reach: verify() knows whether that is right.
     at(group, static_cast<uint64_t>(slot)).store(stamp(story, group, p), std::memory_order_relaxed);
   }
 }
@@ -219,7 +219,8 @@ std::string FakeEngine::verify(const Lease& lease, const Story& story, uint32_t 
     for (uint32_t p = 0; p < n; ++p) {
       if (p < reach && p >= options.sink_tokens) continue;
       if (places[p] < 0) return "no block for " + place(g, p) + " of " + std::to_string(n);
-      const uint64_t found = at(g, static_cast<uint64_t>(places[p])).load(std::memory_order_relaxed);
+      const uint64_t found =
+          at(g, static_cast<uint64_t>(places[p])).load(std::memory_order_relaxed);
       if (found != stamp(story, g, p)) {
         return "wrong contents at " + place(g, p) + " of " + std::to_string(n) + ", slot " +
                std::to_string(places[p]);
@@ -232,7 +233,8 @@ std::string FakeEngine::verify(const Lease& lease, const Story& story, uint32_t 
 // ---- BlockIo --------------------------------------------------------------------------------------
 
 void FakeEngine::finish(bool ok, Done done, void* user) {
-  done(user, ok ? Result<void>() : Result<void>(Error(Errc::copy_failed, "the engine was told to")));
+  done(user,
+       ok ? Result<void>() : Result<void>(Error(Errc::copy_failed, "the engine was told to")));
 }
 
 void FakeEngine::copy(std::span<const BlockCopy> copies, Done done, void* user) {
@@ -276,7 +278,8 @@ void FakeEngine::write(GroupIndex group, std::span<const BlockId> blocks,
     for (size_t p = 0; p < g.stride && (p + 1) * 8 <= each; ++p) {
       uint64_t value;
       std::memcpy(&value, bytes.data() + i * each + p * 8, 8);
-      at(group, to_index(blocks[i]) * uint64_t{g.stride} + p).store(value, std::memory_order_relaxed);
+      at(group, to_index(blocks[i]) * uint64_t{g.stride} + p)
+          .store(value, std::memory_order_relaxed);
     }
   }
   finish(mode_.load() != Mode::failing, done, user);

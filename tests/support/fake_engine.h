@@ -83,7 +83,8 @@ class FakeEngine final : public BlockIo {
   void poison_new(const Lease& lease, const Tables& before);
   // Writes the stamps of positions [begin, end) of a group, or of all paged groups, where the lease
   // says they belong.
-  void write(const Lease& lease, GroupIndex group, uint32_t begin, uint32_t end, const Story& story);
+  void write(const Lease& lease, GroupIndex group, uint32_t begin, uint32_t end,
+             const Story& story);
   void compute(const Lease& lease, uint32_t begin, uint32_t end, const Story& story);
   // Does one part-block copy. Loading a recurrent state has no target and is for load() to check.
   void copy(const BlockCopy& copy);
