@@ -270,8 +270,9 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
   if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
   if (n > lease.length) return Error(Errc::out_of_range, "beyond the lease's words", n);
   if (n > capacity(lease)) return Error(Errc::out_of_range, "beyond the drafted room", n);
-  if (n < lease.committed)
+  if (n < lease.committed) {
     return Error(Errc::out_of_range, "below what is committed; rewind() first", n);
+  }
   const uint32_t tokens = view_.cell_tokens();
   Commit result;
   result.committed = n;
