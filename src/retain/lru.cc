@@ -65,7 +65,7 @@ void LruPolicy::let_rise(uint32_t queue, uint64_t now_ns) {
     Queue risen = queues_[queue];
     risen.risen = true;
     const uint32_t to = find_queue(risen);
-    if (to == queue) return;
+    if (!matches(to, risen)) return;  // Out of queues: they wait where they are.
     const CellIndex cell = lists_.front(queue);
     lists_.unlink(cell);
     lists_.push_back(to, cell);

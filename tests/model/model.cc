@@ -132,6 +132,7 @@ uint32_t Model::forget(const std::vector<Id>& ids) {
   const std::vector<bool> in_use = held();
   for (const Id id : ids) {
     cells_[id].findable = false;
+    cells_[id].mark.reset();
     if (in_use[id]) ++orphaned;
   }
   sweep_orphans();
@@ -834,14 +835,15 @@ void Model::expire_pins() {
   }
 }
 
-// The last cell it used, if nobody used that since, is now an ended session's.
+// The last cell it used, if nobody used that since and its mark still counts, is now an ended
+// session's.
 void Model::end_session(SessionId session) {
   const auto it = last_use_.find(session);
   if (it == last_use_.end()) return;
   const Use use = it->second;
   last_use_.erase(it);
   const Cell& cell = cells_[use.cell];
-  if (!cell.live || cell.born != use.born || !cell.findable || cell.user != session) return;
+  if (!cell.live || cell.born != use.born || cell.user != session || !cell.mark) return;
   Keep ended;
   ended.retain.phase = SessionPhase::ended;
   touch(use.cell, ended);

@@ -396,7 +396,7 @@ class ModelRun {
     Result<Lease> lease = cache_.lease(scopes_[l.scope], l.text.prompt(), options);
     const std::optional<Errc> error = error_of(lease);
     if (lease) l.lease = *std::move(lease);
-    notice_settled(error, true);
+    notice_settled(error, true, !error && l.lease.report().reason == MissReason::gave_up);
     const Model::Request request{.scope = l.scope,
                                  .tenant = options.tenant,
                                  .story = l.story,
@@ -660,7 +660,7 @@ class ModelRun {
   }
 
   // A call that was short of blocks looks at the fences before it refuses.
-  void notice_settled(std::optional<Errc> error, bool made_one) {
+  void notice_settled(std::optional<Errc> error, bool made_one, bool gave_up = false) {
     const auto signalled = find_signalled();
     if (signalled == waiting_.end()) return;
     const uint64_t without = model_.leases().size() - 1 + (made_one && !error ? 1 : 0);
@@ -668,8 +668,8 @@ class ModelRun {
       model_.expire_pins();
       settle(signalled);
       ++seen_["settled when short"];
-    } else if (error == Errc::out_of_blocks || error == Errc::over_quota) {
-      expect(false, "refused without looking at a fence that has signalled");
+    } else if (error == Errc::out_of_blocks || error == Errc::over_quota || gave_up) {
+      expect(false, "refused or gave up without looking at a fence that has signalled");
     }
   }
 
