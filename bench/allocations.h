@@ -1,7 +1,8 @@
 // Counts what the program takes from the heap through operator new, while somebody asks.
 //
 // The program `stemma` replaces the global operators (allocations.cc); outside a counting window
-// they cost one relaxed load more than the usual ones. Threading: thread-safe; one window at a time.
+// they cost one relaxed load more than the usual ones.
+// Threading: thread-safe; one window at a time.
 #pragma once
 
 #include <cstdint>

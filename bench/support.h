@@ -1,5 +1,5 @@
-// The vocabulary benchmarks speak: seeded prompts, caches of one group with blocks of 16 tokens, and
-// the few things one does to a cache before measuring it.
+// The vocabulary benchmarks speak: seeded prompts, caches of one group with blocks of 16 tokens,
+// and the few things one does to a cache before measuring it.
 #pragma once
 
 #include <cstdint>

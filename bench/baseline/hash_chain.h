@@ -1,6 +1,6 @@
 // Baseline: what paged engines do. Every block is named by a 64-bit hash of its tokens and of the
-// hash before it; a table maps hashes to blocks; every block has a count of users and a place in the
-// queue of unused blocks, which is also the LRU.
+// hash before it; a table maps hashes to blocks; every block has a count of users and a place in
+// the queue of unused blocks, which is also the LRU.
 //
 // Nothing is verified: two prompts whose hashes collide share blocks. Leaves do not go before their
 // ancestors by structure, only by the order of release. All memory is taken at construction.

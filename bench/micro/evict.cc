@@ -12,8 +12,8 @@ namespace {
 constexpr uint32_t kLeaves = 100'000;
 constexpr uint32_t kEvict = 64;
 
-// A cache of one-block prompts, and these prompts in the order of their last use. Each has one token
-// more than is cached, so that lookup() can find the whole block.
+// A cache of one-block prompts, and these prompts in the order of their last use. Each has one
+// token more than is cached, so that lookup() can find the whole block.
 struct Leaves {
   explicit Leaves(Ids ids) : cache(make_cache(kLeaves)) {
     if (ids == Ids::scattered) permute_free_blocks(cache, kLeaves, rng);

@@ -70,8 +70,8 @@ void measure_lengths(Sheet& sheet, Ids ids) {
       .with_note(note);
 }
 
-// A prompt of 32k tokens among `others` one-block entries. Nine in ten stand beside its first block,
-// one in ten parts from it at a random depth.
+// A prompt of 32k tokens among `others` one-block entries. Nine in ten stand beside its first
+// block, one in ten parts from it at a random depth.
 struct Crowd {
   explicit Crowd(uint32_t others) : cache(make_cache(HitPool::kPathBlocks + others)) {
     Rng rng(100);

@@ -4,8 +4,8 @@
 //   - what the cache says (Stats::index_bytes);
 //   - what it holds from operator new, counted by the replaced operators (bench/allocations.h);
 //   - by how much the process's resident anonymous memory grew, which also sees what is mapped
-//     directly and malloc's overhead. malloc is asked to give back what it does not need before each
-//     reading; the prompts used for filling exist before the first.
+//     directly and malloc's overhead. malloc is asked to give back what it does not need before
+//     each reading; the prompts used for filling exist before the first.
 // No KV bytes exist here, and no events are kept.
 #include <malloc.h>
 
@@ -31,8 +31,8 @@ int64_t resident_anonymous_bytes() {
   return 0;
 }
 
-// Conversations of 128 blocks, the first 64 of which are one of 50 system prompts, until the pool is
-// full and a tenth of it has been evicted.
+// Conversations of 128 blocks, the first 64 of which are one of 50 system prompts, until the pool
+// is full and a tenth of it has been evicted.
 void run_index_bytes(Sheet& sheet) {
   constexpr uint32_t kSystems = 50;
   constexpr uint32_t kSystemBlocks = 64;

@@ -1,12 +1,12 @@
 // Do readers get in each other's way, or in a writer's?
 //
-// A reader finds, pins and releases one cached prompt of 32k tokens, over and over; readers share the
-// first half of their prompts. The writer inserts 64 new blocks every 50 us into a full pool, so
-// each of them evicts; when it is late it catches up, and its rate tells whether it could.
+// A reader finds, pins and releases one cached prompt of 32k tokens, over and over; readers share
+// the first half of their prompts. The writer inserts 64 new blocks every 50 us into a full pool,
+// so each of them evicts; when it is late it catches up, and its rate tells whether it could.
 // Alone and together take turns in short windows. These rows need as many cores as threads, all to
-// themselves: a window in which a thread had to wait for a core (the kernel counts how long, and does
-// not count waiting for a lock) says nothing about the cache and is left out, as long as enough
-// windows remain.
+// themselves: a window in which a thread had to wait for a core (the kernel counts how long, and
+// does not count waiting for a lock) says nothing about the cache and is left out, as long as
+// enough windows remain.
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -28,8 +28,8 @@ constexpr uint32_t kCapacityBlocks = 65'536;
 constexpr uint32_t kWriteBlocks = 64;
 constexpr uint64_t kWriteEveryNs = 50'000;
 
-// Gives this thread the n-th core this process may use: short windows are over before the kernel has
-// spread new threads.
+// Gives this thread the n-th core this process may use: short windows are over before the kernel
+// has spread new threads.
 void settle_on_core(uint32_t n) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
@@ -195,8 +195,8 @@ class Arena {
 
 constexpr double kWindowSeconds = 0.02;
 
-// Measures rounds of windows until enough were undisturbed or the time is up. Rounds are kept if all
-// their windows were undisturbed, or all rounds if too few were.
+// Measures rounds of windows until enough were undisturbed or the time is up. Rounds are kept if
+// all their windows were undisturbed, or all rounds if too few were.
 class Rounds {
  public:
   explicit Rounds(const Settings& settings)

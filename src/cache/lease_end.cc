@@ -170,26 +170,27 @@ uint32_t Shared::tail_words(const LeaseRecord& lease) const {
   return end > begin ? std::min(end - begin, view_.cell_tokens() - 1) : 0;
 }
 
+void Shared::attach_part_blocks(LeaseRecord& lease, CellIndex home, uint32_t depth_cells) {
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    const Group& group = store_.group(g);
+    if (group.numbers_cells() || group.recurrent()) continue;
+    const uint32_t block = (depth_cells - 1) / group.ratio();
+    uint32_t& entry = lease.pages[g][block];
+    if ((entry & kOwn) == 0 || group.at(home) != kNoPage) continue;
+    const uint32_t page = entry & kPageMask;
+    store_.attach_page(g, home, page, (depth_cells - 1) % group.ratio() + 1, lease.tenant_index);
+    entry = page;
+    if (group.loose()) {
+      store_.pin_page(g, page);
+      entry |= kPinned;
+    }
+  }
+}
+
 void Shared::publish_tail(LeaseRecord& lease, uint32_t count) {
   tree::PrefixTree& tree = store_.tree();
   const uint32_t tokens = store_.cell_tokens();
   const uint32_t begin = lease.published * tokens;
-  const auto attach = [&](CellIndex home, uint32_t depth_cells) {
-    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
-      const Group& group = store_.group(g);
-      if (group.numbers_cells() || group.recurrent()) continue;
-      const uint32_t block = (depth_cells - 1) / group.ratio();
-      uint32_t& entry = lease.pages[g][block];
-      if ((entry & kOwn) == 0 || group.at(home) != kNoPage) continue;
-      const uint32_t page = entry & kPageMask;
-      store_.attach_page(g, home, page, (depth_cells - 1) % group.ratio() + 1, lease.tenant_index);
-      entry = page;
-      if (group.loose()) {
-        store_.pin_page(g, page);
-        entry |= kPinned;
-      }
-    }
-  };
   if (count != 0) {
     const std::span<const uint32_t> words = lease.words_of(begin, begin + count);
     if (tree.best_child(lease.tip, words).words != count) {
@@ -201,14 +202,14 @@ void Shared::publish_tail(LeaseRecord& lease, uint32_t count) {
       store_.publish_cell(cell, lease.tip, up, words, store_.keyed() ? lease.keys.data() : nullptr,
                           lease.tenant_index);
       store_.absorb_tails(cell, lease.tenant_index);
-      attach(cell, lease.published + 1);
+      attach_part_blocks(lease, cell, lease.published + 1);
       store_.move_tip(lease, cell, lease.published + 1);
       if (!tree.is_orphan(cell)) ++store_.tally.tails;
       return;
     }
   }
   // No tail of its own; larger blocks of other groups may still end in the middle.
-  if (lease.published != 0) attach(lease.tip, lease.published);
+  if (lease.published != 0) attach_part_blocks(lease, lease.tip, lease.published);
 }
 
 void Shared::settle(LeaseRecord& lease) {

@@ -175,6 +175,9 @@ class Shared {
   // How many words a tail would have now; 0: none is to be published.
   uint32_t tail_words(const LeaseRecord& lease) const;
   void publish_tail(LeaseRecord& lease, uint32_t words) STEMMA_REQUIRES(mutex_);
+  // Enters the lease's own blocks that end in the middle, as copy sources, at `home`.
+  void attach_part_blocks(LeaseRecord& lease, CellIndex home, uint32_t depth_cells)
+      STEMMA_REQUIRES(mutex_);
   void settle(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
   void count(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
   void find_media_to_process(LeaseRecord& lease);
