@@ -34,10 +34,9 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   sources.clear();
   for (auto& list : pages) list.clear();
   Need need;
-  const Store& store = store_;  // The lock is held; lambdas do not know it.
   const auto will_pin = [&](GroupIndex g, uint32_t page) {
     STEMMA_CHECK(page != kNoPage);  // Coverage said that it is there.
-    if (store.group(g).loose() && store.group(g).waiting(page)) ++need.reserved[g];
+    if (view_.group(g).loose() && view_.group(g).waiting(page)) ++need.reserved[g];
   };
   bool source_cell_held = false;
   store_.hold(tip, keep, lease.tenant_index);
@@ -97,10 +96,10 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
 
   // What the lease owns already can be used again, but for drafts that a fork still copies from.
   const auto reusable_cell = [&](uint32_t entry) {
-    return (entry & kOwn) != 0 && store.holds(entry & kPageMask) == 0;
+    return (entry & kOwn) != 0 && view_.holds(entry & kPageMask) == 0;
   };
   const auto reusable_page = [&](GroupIndex g, uint32_t entry) {
-    return (entry & kOwn) != 0 && store.group(g).pool().pins(entry & kPageMask) == 0;
+    return (entry & kOwn) != 0 && view_.group(g).pool().pins(entry & kPageMask) == 0;
   };
   uint32_t own_cells = 0;
   for (uint32_t i = lease.own_from; i < lease.cell_count; ++i) {
