@@ -1,8 +1,7 @@
 #include "cache/shared.h"
 
 #include <algorithm>
-#include <functional>
-#include <thread>
+#include <atomic>
 
 #include "base/check.h"
 #include "key/content_key.h"
@@ -10,6 +9,18 @@
 namespace stemma::cache {
 
 using base::MutexLock;
+
+namespace {
+
+// Threads in the order they first came by: neighbours use different slots. (Thread ids are addresses,
+// alike in their low bits.)
+uint32_t thread_number() noexcept {
+  static std::atomic<uint32_t> next{0};
+  thread_local const uint32_t number = next.fetch_add(1, std::memory_order_relaxed);
+  return number;
+}
+
+}  // namespace
 
 Shared::Shared(const Options& options)
     : options_(options),
@@ -27,7 +38,7 @@ bool Shared::create() {
 // ---- Records -----------------------------------------------------------------------------------
 
 LeaseRecord* Shared::acquire() {
-  const size_t slot = std::hash<std::thread::id>()(std::this_thread::get_id()) % kSlots;
+  const uint32_t slot = thread_number() % kSlots;
   if (LeaseRecord* record = slots_[slot].record.exchange(nullptr, std::memory_order_acq_rel)) {
     return record;
   }
@@ -72,7 +83,7 @@ void Shared::recycle(LeaseRecord* record) {
                          record->keys.capacity() * sizeof(ContentKey);
   record_bytes_.fetch_add(bytes - record->counted_bytes, std::memory_order_relaxed);
   record->counted_bytes = bytes;
-  const size_t slot = std::hash<std::thread::id>()(std::this_thread::get_id()) % kSlots;
+  const uint32_t slot = thread_number() % kSlots;
   LeaseRecord* expected = nullptr;
   if (slots_[slot].record.compare_exchange_strong(expected, record, std::memory_order_acq_rel)) {
     return;
