@@ -121,7 +121,7 @@ RunLength RunLength::from_environment() {
     length.only_one = true;
   }
   length.seconds =
-      static_cast<double>(test::from_environment("STEMMA_MODEL_SECONDS", kSanitized ? 14 : 40));
+      static_cast<double>(test::from_environment("STEMMA_MODEL_SECONDS", kSanitized ? 14 : 60));
   length.operations = test::from_environment("STEMMA_MODEL_OPERATIONS", 0);
   return length;
 }
