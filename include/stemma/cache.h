@@ -10,13 +10,13 @@
 //             than what every layer group can serve, and never ends inside a unit.
 // Threading:  thread-safe. Lookups walk without a lock; changes take a short one. No callback, copy
 //             or fence is called under it.
-// Ownership:  leases keep the innards alive; destroying the cache while leases live is fine.
+// Ownership:  leases keep the innards alive; destroying the cache while leases live is fine. After
+//             a move the old object answers wrong_state, or nothing.
 // Cost:       a full hit costs a few times the memcmp of the prompt and allocates nothing in steady
 //             state; evicting one block costs one block's work, amortised.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -131,8 +131,8 @@ class PagedCache {
   void check_invariants() const;
 
  private:
-  explicit PagedCache(std::shared_ptr<cache::Shared> shared) noexcept;
-  std::shared_ptr<cache::Shared> shared_;
+  explicit PagedCache(cache::Shared* shared) noexcept : shared_(shared) {}
+  cache::Shared* shared_;
 };
 
 }  // namespace stemma

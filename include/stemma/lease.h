@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "stemma/block_io.h"
@@ -158,8 +157,9 @@ class Lease {
  private:
   friend class PagedCache;
   friend class cache::Shared;
-  Lease(std::shared_ptr<cache::Shared> shared, cache::LeaseRecord* record) noexcept;
-  std::shared_ptr<cache::Shared> shared_;
+  Lease(cache::Shared* shared, cache::LeaseRecord* record) noexcept
+      : shared_(shared), record_(record) {}
+  cache::Shared* shared_ = nullptr;  // Lives as long as its PagedCache or any lease.
   cache::LeaseRecord* record_ = nullptr;
 };
 

@@ -60,13 +60,13 @@ inline constexpr uint32_t kHistogramBuckets = 33;
 using Histogram = std::array<uint64_t, kHistogramBuckets>;
 
 struct Counts {
-  std::array<uint64_t, kOutcomeCount> outcomes{};
-  std::array<uint64_t, kMissReasonCount> reasons{};
   uint64_t lookups = 0;
   uint64_t queried_tokens = 0;
   uint64_t reused_tokens = 0;
   uint64_t copied_tokens = 0;
   uint64_t computed_tokens = 0;  // Positions that leases committed beyond what they reused.
+  std::array<uint64_t, kOutcomeCount> outcomes{};
+  std::array<uint64_t, kMissReasonCount> reasons{};
 
   double hit_ratio() const noexcept {
     return queried_tokens == 0

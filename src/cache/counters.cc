@@ -41,36 +41,56 @@ uint32_t histogram_bucket(uint64_t value) noexcept {
   return std::min<uint32_t>(static_cast<uint32_t>(std::bit_width(value)), kHistogramBuckets - 1);
 }
 
-Counters::Slice& Counters::slice(uint64_t now_ns) noexcept {
+Counts& Counters::counts(Shard& shard, uint64_t now_ns) noexcept {
   const uint64_t number = now_ns / slice_ns_;
-  Slice& s = slices_[number % kSlices];
-  if (s.number != number) s = {number, {}};
-  return s;
+  Slice& s = shard.slices[number % kSlices];
+  if (s.number != number) {
+    add(shard.past, s.counts);
+    s = {number, {}};
+  }
+  return s.counts;
 }
 
 void Counters::count(const Report& report, uint64_t now_ns) noexcept {
-  Counts one;
-  one.lookups = 1;
-  one.outcomes[static_cast<uint32_t>(report.outcome)] = 1;
-  one.reasons[static_cast<uint32_t>(report.reason)] = 1;
-  one.queried_tokens = report.prompt_tokens;
-  one.reused_tokens = report.reused_tokens;
-  one.copied_tokens = report.copied_tokens;
-  add(total_, one);
-  add(slice(now_ns).counts, one);
-  ++match_tokens_[histogram_bucket(report.matched_tokens)];
+  Shard& mine = shard();
+  Counts& counted = counts(mine, now_ns);
+  ++counted.lookups;
+  counted.queried_tokens += report.prompt_tokens;
+  counted.reused_tokens += report.reused_tokens;
+  counted.copied_tokens += report.copied_tokens;
+  ++counted.outcomes[static_cast<uint32_t>(report.outcome)];
+  ++counted.reasons[static_cast<uint32_t>(report.reason)];
+  ++mine.match_tokens[histogram_bucket(report.matched_tokens)];
 }
 
 void Counters::add_computed(uint64_t tokens, uint64_t now_ns) noexcept {
-  total_.computed_tokens += tokens;
-  slice(now_ns).counts.computed_tokens += tokens;
+  counts(shard(), now_ns).computed_tokens += tokens;
+}
+
+Counts Counters::total() const noexcept {
+  Counts sum;
+  for (const Shard& shard : shards_) {
+    add(sum, shard.past);
+    for (const Slice& s : shard.slices) add(sum, s.counts);
+  }
+  return sum;
 }
 
 Counts Counters::window(uint64_t now_ns) const noexcept {
   const uint64_t newest = now_ns / slice_ns_;
   Counts sum;
-  for (const Slice& s : slices_) {
-    if (s.number <= newest && newest - s.number < kSlices) add(sum, s.counts);
+  for (const Shard& shard : shards_) {
+    for (const Slice& s : shard.slices) {
+      if (s.number <= newest && newest - s.number < kSlices) add(sum, s.counts);
+    }
+  }
+  return sum;
+}
+
+Histogram Counters::match_tokens() const noexcept {
+  Histogram sum{};
+  for (const Shard& shard : shards_) {
+    for (uint32_t i = 0; i < kHistogramBuckets; ++i) sum[i] += shard.match_tokens[i];
   }
   return sum;
 }

@@ -219,6 +219,7 @@ class ScopeReader {
     const bool good = read_media(items) && read_cells(all) && read_inner();
     for (uint32_t number : numbers_) store_.media().drop_reference(number);
     store_.undo_hold(root_, 0, tenant_index_);
+    store_.close_root(root_);
     // A scope with nothing in it is never written.
     return good && store_.scopes().find(scope) != nullptr;
   }

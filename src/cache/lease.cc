@@ -11,16 +11,13 @@ Error released() { return {Errc::wrong_state, "this lease is released, moved fro
 
 }  // namespace
 
-Lease::Lease(std::shared_ptr<cache::Shared> shared, cache::LeaseRecord* record) noexcept
-    : shared_(std::move(shared)), record_(record) {}
-
 Lease::Lease(Lease&& other) noexcept
-    : shared_(std::move(other.shared_)), record_(std::exchange(other.record_, nullptr)) {}
+    : shared_(other.shared_), record_(std::exchange(other.record_, nullptr)) {}
 
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this != &other) {
     if (active()) (void)release();
-    shared_ = std::move(other.shared_);
+    shared_ = other.shared_;
     record_ = std::exchange(other.record_, nullptr);
   }
   return *this;
@@ -105,7 +102,6 @@ Result<void> Lease::release(const ReleaseOptions& options) {
   if (!active()) return released();
   STEMMA_TRY_VOID(shared_->release(record_, options, true));
   record_ = nullptr;
-  shared_.reset();
   return {};
 }
 
@@ -113,7 +109,6 @@ Result<void> Lease::abandon(Fence* fence) {
   if (!active()) return released();
   STEMMA_TRY_VOID(shared_->release(record_, {.retain = nullptr, .fence = fence}, false));
   record_ = nullptr;
-  shared_.reset();
   return {};
 }
 

@@ -148,18 +148,21 @@ Result<void> Shared::release(LeaseRecord* lease, const ReleaseOptions& options, 
         1, key::block_key(view_.tree().key(lease->tip), lease->words_of(begin, begin + words),
                           key::media_runs(lease->spans, begin, words, room)));
   }
-  if (options.fence != nullptr && !options.fence->signalled()) {
-    lease->fence = options.fence;
-    const Section lock(*this);
-    fenced_.push_back(lease);
-    fenced_count_.fetch_add(1, std::memory_order_relaxed);
-    return {};
-  }
+  const bool waits = options.fence != nullptr && !options.fence->signalled();
+  bool last;
   {
     const Section lock(*this);
-    settle(*lease);
+    if (waits) {
+      lease->fence = options.fence;
+      fenced_.push_back(lease);
+      fenced_count_.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      settle(*lease);
+      recycle(lease);
+    }
+    last = unused();
   }
-  recycle(lease);
+  if (last) delete this;
   return {};
 }
 

@@ -4,23 +4,12 @@
 #include <atomic>
 
 #include "base/check.h"
+#include "base/thread_number.h"
 #include "key/content_key.h"
 
 namespace stemma::cache {
 
 using base::MutexLock;
-
-namespace {
-
-// Threads in the order they first came by: neighbours use different slots. (Thread ids are addresses,
-// alike in their low bits.)
-uint32_t thread_number() noexcept {
-  static std::atomic<uint32_t> next{0};
-  thread_local const uint32_t number = next.fetch_add(1, std::memory_order_relaxed);
-  return number;
-}
-
-}  // namespace
 
 Shared::Shared(const Options& options)
     : options_(options),
@@ -28,17 +17,25 @@ Shared::Shared(const Options& options)
       store_(options),
       view_(store_) {}
 
-Shared::~Shared() = default;
-
 bool Shared::create() {
   const Section lock(*this);
   return store_.create(options_);
 }
 
+void Shared::disown() {
+  bool last;
+  {
+    const Section lock(*this);
+    owned_ = false;
+    last = unused();
+  }
+  if (last) delete this;
+}
+
 // ---- Records -----------------------------------------------------------------------------------
 
-LeaseRecord* Shared::acquire() {
-  const uint32_t slot = thread_number() % kSlots;
+LeaseRecord* Shared::take_record() {
+  const uint32_t slot = base::thread_number() % kSlots;
   if (LeaseRecord* record = slots_[slot].record.exchange(nullptr, std::memory_order_acq_rel)) {
     return record;
   }
@@ -53,8 +50,9 @@ LeaseRecord* Shared::acquire() {
   return records_.back().get();
 }
 
-void Shared::recycle(LeaseRecord* record) {
-  // Only what a later user would mistake for its own; vectors keep their memory.
+LeaseRecord* Shared::acquire() {
+  LeaseRecord* record = take_record();
+  // Only what its user would mistake for its own; vectors keep their memory.
   record->root = record->tip = kNoCell;
   record->tenant = kNoTenant;
   record->tenant_index = record->published = record->cell_count = record->own_from = 0;
@@ -64,7 +62,6 @@ void Shared::recycle(LeaseRecord* record) {
   record->media_numbers.clear();
   record->media_begin_end.clear();
   record->media_to_process.clear();
-  record->logits.reset();
   record->copies.clear();
   record->sources.clear();
   for (auto& pages : record->pages) pages.clear();
@@ -76,14 +73,21 @@ void Shared::recycle(LeaseRecord* record) {
   record->fence = nullptr;
   record->report = {};
   record->computed = 0;
+  return record;
+}
+
+void Shared::recycle(LeaseRecord* record) {
+  record->logits.reset();
   const uint64_t bytes = sizeof(LeaseRecord) +
                          (record->cells.capacity() + record->words.capacity() +
                           record->query.capacity() + record->path.capacity()) *
                              sizeof(uint32_t) +
                          record->keys.capacity() * sizeof(ContentKey);
-  record_bytes_.fetch_add(bytes - record->counted_bytes, std::memory_order_relaxed);
-  record->counted_bytes = bytes;
-  const uint32_t slot = thread_number() % kSlots;
+  if (bytes != record->counted_bytes) {
+    record_bytes_.fetch_add(bytes - record->counted_bytes, std::memory_order_relaxed);
+    record->counted_bytes = bytes;
+  }
+  const uint32_t slot = base::thread_number() % kSlots;
   LeaseRecord* expected = nullptr;
   if (slots_[slot].record.compare_exchange_strong(expected, record, std::memory_order_acq_rel)) {
     return;
@@ -276,7 +280,8 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
   if (!prompt.media.empty()) {
     // Its items must have numbers before its words can be compared.
     const Section lock(*this);
-    STEMMA_TRY_VOID(enter(scope, *record));
+    STEMMA_TRY_VOID(open(scope, *record));
+    hold_root(*record);
     Result<void> interned = intern_media(record->root, *record);
     if (!interned) {
       leave(*record);
@@ -291,7 +296,7 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
   for (uint32_t tries = 0;; ++tries) {
     {
       const Section lock(*this);
-      if (record->root == kNoCell) STEMMA_TRY_VOID(enter(scope, *record));
+      if (record->root == kNoCell) STEMMA_TRY_VOID(open(scope, *record));
       const bool last_try = give_up(tries);
       Result<void> outcome = begin(*record, query, options, read, last_try);
       if (outcome) return record.keep();
@@ -304,24 +309,30 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
         store_.counters().count(report, store_.now_ns());
         return refuse(outcome.error());
       }
+      if (record->tip == kNoCell) hold_root(*record);
     }
     poll();
   }
 }
 
-Result<void> Shared::enter(const Scope& scope, LeaseRecord& record) {
+Result<void> Shared::open(const Scope& scope, LeaseRecord& record) {
   STEMMA_TRY(const ScopeTable::Root* root, store_.open_root(scope, record.tenant));
-  record.root = record.tip = root->cell;
+  record.root = root->cell;
   record.tenant_index = root->tenant_index;
-  store_.hold(record.root, 0, record.tenant_index);
   return {};
+}
+
+void Shared::hold_root(LeaseRecord& record) {
+  record.tip = record.root;
+  store_.hold(record.root, 0, record.tenant_index);
 }
 
 void Shared::leave(LeaseRecord& record) {
   for (uint32_t number : record.media_numbers) store_.media().drop_reference(number);
   record.media_numbers.clear();
-  store_.undo_hold(record.root, 0, record.tenant_index);
-  record.root = kNoCell;
+  if (record.tip != kNoCell) store_.undo_hold(record.root, 0, record.tenant_index);
+  store_.close_root(record.root);
+  record.root = record.tip = kNoCell;
 }
 
 Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseOptions& options,
@@ -394,11 +405,13 @@ uint32_t Shared::poll() {
   const auto settled = static_cast<uint32_t>(waiting.end() - done);
   {
     const Section lock(*this);
-    for (auto it = done; it != waiting.end(); ++it) settle(**it);
+    for (auto it = done; it != waiting.end(); ++it) {
+      settle(**it);
+      recycle(*it);
+    }
     fenced_.insert(fenced_.end(), waiting.begin(), done);
     fenced_count_.fetch_sub(settled, std::memory_order_relaxed);
   }
-  for (auto it = done; it != waiting.end(); ++it) recycle(*it);
   return settled;
 }
 

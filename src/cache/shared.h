@@ -5,6 +5,9 @@
 // section under it is short. The lock of the record pool is taken last (docs/concurrency.md).
 //
 // Threading:  thread-safe; a LeaseRecord is used by one thread at a time.
+// Ownership:  lives as long as its PagedCache or any Lease: whichever goes last, known under the
+//             lock, deletes it. (A reference count of its own would be one more line that all
+//             threads write.)
 #pragma once
 
 #include <array>
@@ -24,8 +27,10 @@ namespace stemma::cache {
 class Shared {
  public:
   explicit Shared(const Options& options);
-  ~Shared();
   [[nodiscard]] bool create();
+  // The PagedCache is gone: nothing but leases will call from now on. Deletes this, now or with the
+  // last lease.
+  void disown();
 
   const Options& options() const noexcept { return options_; }
 
@@ -134,10 +139,12 @@ class Shared {
   Path judge_again(CellIndex root, LeaseRecord& record, Query& query) STEMMA_REQUIRES(mutex_);
   Result<void> intern_media(CellIndex root, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
 
-  // Holds the scope's root for a record, and lets go of it when no lease came of it.
-  Result<void> enter(const Scope& scope, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  // Finds or makes the scope's root for a record; holds it, when the lock is to be left before the
+  // record has a tip; and undoes that when no lease came of it.
+  Result<void> open(const Scope& scope, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  void hold_root(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
   void leave(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
-  // Makes a record that entered a lease. Error: out_of_blocks, over_quota, out_of_memory.
+  // Makes a record that has a root a lease. Error: out_of_blocks, over_quota, out_of_memory.
   // On the last try it gives up a part-block copy for which there is no room.
   Result<void> begin(LeaseRecord& record, const Query& query, const LeaseOptions& options,
                      bool read, bool last_try) STEMMA_REQUIRES(mutex_);
@@ -185,12 +192,20 @@ class Shared {
   void chain_keys(LeaseRecord& lease, uint32_t first_cell, uint32_t cells);
   uint32_t page_at(const LeaseRecord& lease, GroupIndex group, uint32_t block) const noexcept;
 
+  // A clean record, and what is done with a used one. A record is cleaned when it is taken, so
+  // that giving it back is short enough to be done under the lock.
   LeaseRecord* acquire();
   void recycle(LeaseRecord* record);
+  LeaseRecord* take_record();
+  // Whether neither the PagedCache nor a Lease is left. Leases that wait for a fence do not count.
+  bool unused() const noexcept STEMMA_REQUIRES(mutex_) {
+    return !owned_ && store_.live().size() == fenced_count_.load(std::memory_order_relaxed);
+  }
 
   Options options_;
   const Clock* clock_;
-  base::Mutex mutex_;
+  alignas(64) base::Mutex mutex_;
+  bool owned_ STEMMA_GUARDED_BY(mutex_) = true;
   Store store_ STEMMA_GUARDED_BY(mutex_);
   const Store& view_;  // For what may be read without the lock.
   std::vector<LeaseRecord*> fenced_ STEMMA_GUARDED_BY(mutex_);

@@ -162,7 +162,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     }
     lease.pages[g].swap(pages[g]);
   }
-  store_.let_go(lease.tip, lease.published, lease);
+  if (lease.tip != kNoCell) store_.let_go(lease.tip, lease.published, lease);
   lease.tip = tip;
   lease.published = keep;
 

@@ -129,23 +129,19 @@ void Store::close_root(CellIndex root) {
 void Store::hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index) {
   books(cell).pin(place(cell));
   held_depth_sum_ += depth_cells;
-  tenants_[tenant_index].held_cells += depth_cells;
+  if (tenant_index != 0) tenants_[tenant_index].held_cells += depth_cells;
   known_evictable_ -= std::min<uint64_t>(known_evictable_, depth_cells);
 }
 
 void Store::unhold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index) {
   books(cell).unpin(place(cell));
   held_depth_sum_ -= depth_cells;
-  tenants_[tenant_index].held_cells -= depth_cells;
+  if (tenant_index != 0) tenants_[tenant_index].held_cells -= depth_cells;
 }
 
 void Store::undo_hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index) {
   unhold(cell, depth_cells, tenant_index);
-  if (tree_.is_root(cell)) {
-    close_root(cell);
-  } else if (tree_.is_orphan(cell)) {
-    free_orphans(cell, tenant_index);
-  }
+  if (tree_.is_orphan(cell) && !tree_.is_root(cell)) free_orphans(cell, tenant_index);
 }
 
 void Store::let_go(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who) {
@@ -196,7 +192,9 @@ void Store::move_tip(LeaseRecord& record, CellIndex tip, uint32_t depth_cells) {
   books(tip).pin(place(tip));
   books(record.tip).unpin(place(record.tip));
   held_depth_sum_ += depth_cells - record.published;
-  tenants_[record.tenant_index].held_cells += depth_cells - record.published;
+  if (record.tenant_index != 0) {
+    tenants_[record.tenant_index].held_cells += depth_cells - record.published;
+  }
   record.tip = tip;
   record.published = depth_cells;
 }

@@ -92,7 +92,8 @@ class Store {
   void hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
   // Lets go, and touches the cell for the policy; frees orphans nobody holds.
   void let_go(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
-  // Lets go of what was held a moment ago and not evicted around; nothing is touched.
+  // Lets go of what was held a moment ago and not evicted around; nothing is touched, and a root
+  // stays even if nobody else holds it: close_root() is the caller's affair.
   void undo_hold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
   uint32_t holds(CellIndex cell) const noexcept { return books(cell).pins(place(cell)); }
   // Holds a draft that another lease's copy reads; not in the tree, so no path is held.
@@ -295,10 +296,13 @@ class Store {
   Counters counters_;
   EventLog events_;
 
-  std::vector<LeaseRecord*> live_;
+  // What every lease and release writes, together.
+  alignas(64) uint64_t now_ = 0;
   uint64_t held_depth_sum_ = 0;   // Over all holds, in cells: an upper bound of what is held.
   uint64_t known_evictable_ = 0;  // A lower bound, from the last exact count.
-  uint32_t forked_drafts_ = 0;    // Holds by pin_draft_cell().
+  std::vector<LeaseRecord*> live_;
+
+  alignas(64) uint32_t forked_drafts_ = 0;        // Holds by pin_draft_cell().
   std::array<uint32_t, kMaxGroups> full_pins_{};  // Pins of blocks of full groups: copy sources.
   std::vector<uint64_t> marks_;                   // One bit a cell, scratch of exact counts.
 
@@ -318,7 +322,6 @@ class Store {
   std::unordered_map<uint64_t, LastUse> sessions_;
   std::unordered_map<CellIndex, uint64_t> session_at_;  // Whose use of a cell was the last.
   std::vector<CellIndex> scratch_;
-  uint64_t now_ = 0;
   uint32_t roots_ = 0;
   uint32_t inner_cells_ = 0;
   uint64_t cell_bytes_ = 0;  // KV bytes a cell can stand for, at most.

@@ -1,10 +1,12 @@
 // Leases: growing, speculating, rewinding, forking, ending; and resetting under them.
+#include <atomic>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "support/cache_fixture.h"
 #include "support/engine.h"
+#include "support/fake_engine.h"
 
 namespace stemma::test {
 namespace {
@@ -295,6 +297,29 @@ TEST_F(Leases, LeaseOutlivesItsCache) {
   ok(lease.commit(40));
   std::thread elsewhere([moved = std::move(lease)]() mutable { ok(moved.release()); });
   elsewhere.join();
+}
+
+TEST_F(Leases, CacheAndLeasesMayEndOnDifferentThreadsInAnyOrder) {
+  // Whoever goes last frees what they share; a sanitizer sees when it is nobody, or somebody early.
+  for (uint32_t round = 0; round < 200; ++round) {
+    std::optional<PagedCache> cache = ok(PagedCache::create(grouped({full(16)})));
+    std::vector<Lease> leases;
+    for (uint32_t i = 0; i < 3; ++i) leases.push_back(take(*cache, tokens(40, i + 1)));
+    ManualFence never;
+    ok(leases[1].release({.fence = &never}));  // Waits for ever, and keeps nothing alive.
+    std::atomic<uint32_t> ready{0};
+    const auto together = [&](auto&& body) {
+      ++ready;
+      while (ready < 3) {
+      }
+      body();
+    };
+    std::thread first([&] { together([&] { leases[0] = Lease(); }); });
+    std::thread second([&] { together([&] { leases[2] = Lease(); }); });
+    together([&] { cache.reset(); });
+    first.join();
+    second.join();
+  }
 }
 
 TEST_F(Leases, AssigningOverALeaseReleasesIt) {

@@ -73,6 +73,32 @@ TEST_F(Misuse, DeadLeasesAnswerEveryCallWithAnError) {
   EXPECT_EQ(books(cache) + position(target), before);
 }
 
+TEST_F(Misuse, MovedFromCacheAnswersEveryCallWithAnErrorOrNothing) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 8});
+  PagedCache taken = std::move(cache);
+  const Text prompt = tokens(40);
+  EXPECT_EQ(code(cache.lookup(scope, prompt)), Errc::wrong_state);
+  EXPECT_EQ(code(cache.lease(scope, prompt)), Errc::wrong_state);
+  EXPECT_EQ(code(cache.pin(scope, prompt, 1)), Errc::wrong_state);
+  EXPECT_EQ(code(cache.unpin(PinId{1})), Errc::wrong_state);
+  EXPECT_EQ(code(cache.set_quota(TenantId{1}, 1)), Errc::wrong_state);
+  EXPECT_EQ(code(cache.truncate(scope, prompt, 0)), Errc::wrong_state);
+  EXPECT_EQ(code(cache.reset()), Errc::wrong_state);
+  EXPECT_EQ(code(cache.branch_points(scope, prompt)), Errc::wrong_state);
+  EXPECT_EQ(code(cache.load({})), Errc::wrong_state);
+  cache.end_session(SessionId{1});
+  cache.check_invariants();
+  std::vector<Event> events;
+  EXPECT_EQ(cache.tenant_bytes(TenantId{1}) + cache.drop_scope(scope) + cache.evict(1) +
+                cache.poll() + cache.stats().group_count + cache.events(0, 9, events),
+            0U);
+  EXPECT_TRUE(cache.dump().empty());
+  EXPECT_TRUE(cache.event_dump().events.empty());
+  EXPECT_EQ(kept(taken, prompt), 0U) << "the cache itself goes on";
+  cache = std::move(taken);
+  EXPECT_EQ(cache.stats().group_count, 1U);
+}
+
 TEST_F(Misuse, StaleLeaseDoesNotTouchItsSuccessor) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 4});
   Lease old = take(cache, tokens(64));
