@@ -1,0 +1,227 @@
+// Leaving the line: a lease's fork, and its way back.
+#include <algorithm>
+
+#include "base/check.h"
+#include "cache/shared.h"
+
+namespace stemma::cache {
+
+Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
+  if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
+  LeaseRecord* child = acquire();
+  const uint32_t n = lease.committed;
+  const uint32_t tokens = view_.cell_tokens();
+  const uint32_t cells = (n + tokens - 1) / tokens;
+  for (uint32_t tries = 0;; ++tries) {
+    {
+      const Section lock(*this);
+      const Path path = own_path(lease);
+      // What is not findable is copied from the parent's own blocks.
+      Need need;
+      if (!store_.numbered()) need.cells = cells - lease.published;
+      struct Source {
+        GroupIndex group;
+        uint32_t block;
+      };
+      std::vector<Source> copies;
+      for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+        const Group& group = store_.group(g);
+        if (group.recurrent()) continue;
+        if (group.numbers_cells()) {
+          for (uint32_t i = lease.published; i < cells; ++i) copies.push_back({g, i});
+          need.blocks[g] = cells - lease.published;
+          continue;
+        }
+        const uint32_t block_tokens = group.options().block_tokens;
+        for (uint32_t j = 0; j < (n + block_tokens - 1) / block_tokens; ++j) {
+          const uint32_t entry = lease.pages[g][j];
+          if (entry == kPageMask || (entry & kOwn) == 0) continue;
+          const bool whole = (j + 1) * group.ratio() <= lease.published;
+          if (whole && group.at(path.cells[(j + 1) * group.ratio() - 1]) != kNoPage) continue;
+          copies.push_back({g, j});
+          ++need.blocks[g];
+        }
+      }
+      // The canonical blocks that the child will share must not be taken by making room.
+      store_.hold(lease.tip, lease.published, lease.tenant_index);
+      for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+        const Group& group = store_.group(g);
+        if (group.numbers_cells() || group.recurrent()) continue;
+        child->pages[g].clear();
+        for (uint32_t j = 0;
+             j < (n + group.options().block_tokens - 1) / group.options().block_tokens; ++j) {
+          const uint32_t entry = lease.pages[g][j];
+          uint32_t shared = kPageMask;
+          if (entry != kPageMask) {
+            const bool whole = (j + 1) * group.ratio() <= lease.published;
+            const uint32_t canonical =
+                whole ? group.at(path.cells[(j + 1) * group.ratio() - 1]) : kNoPage;
+            if ((entry & kOwn) == 0) {
+              shared = entry & kPageMask;
+            } else if (canonical != kNoPage) {
+              shared = canonical;
+            }
+          }
+          if (shared != kPageMask && group.loose()) {
+            if (group.waiting(shared)) ++need.reserved[g];
+            shared |= kPinned;
+          }
+          child->pages[g].push_back(shared);
+        }
+      }
+      const Result<void> room = store_.check_room(need, lease.tenant_index);
+      if (room) {
+        for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+          for (uint32_t entry : child->pages[g]) {
+            if (entry != kPageMask && (entry & kPinned) != 0) store_.pin_page(g, entry & kPageMask);
+          }
+        }
+        store_.evict_for(need, lease.tenant_index);
+        child->root = lease.root;
+        child->tip = lease.tip;
+        child->published = lease.published;
+        child->tenant = lease.tenant;
+        child->tenant_index = lease.tenant_index;
+        child->write = lease.write;
+        child->length = child->committed = n;
+        child->reused = std::min(lease.reused, n);
+        child->words_begin = lease.words_begin;
+        child->words.assign(lease.words.begin(), lease.words.begin() + (n - lease.words_begin));
+        child->spans = lease.spans;
+        while (!child->spans.empty() && child->spans.back().end > n) child->spans.pop_back();
+        child->media_numbers = lease.media_numbers;
+        for (uint32_t number : child->media_numbers) store_.media().add_reference(number);
+        child->media_begin_end = lease.media_begin_end;
+        child->window_low = lease.window_low;
+        child->checkpoint.fill(kPageMask);
+        set_retain(*child, lease.retain);
+        child->ranges = lease.ranges;
+        child->report.prompt_tokens = child->report.matched_tokens = n;
+        child->report.reused_tokens = n;
+        child->report.outcome = Outcome::full_hit;
+        child->counted = true;  // A fork is no lookup.
+        child->reused = n;
+        if (child->cells.size() < cells) child->cells.resize(cells);
+        std::copy(path.cells, path.cells + lease.published, child->cells.begin());
+        for (uint32_t i = lease.published; i < cells; ++i) {
+          child->cells[i] = store_.draft_cell(lease.tenant_index) | kOwn;
+        }
+        child->cell_count = cells;
+        child->own_from = lease.published;
+        for (const Source& copy : copies) {
+          const Group& group = store_.group(copy.group);
+          const uint32_t block_tokens = group.options().block_tokens;
+          BlockCopy block;
+          block.group = copy.group;
+          block.tokens = std::min(block_tokens, n - copy.block * block_tokens);
+          CopySource source;
+          source.group = copy.group;
+          source.block = copy.block;
+          if (group.numbers_cells()) {
+            source.cell = lease.cells[copy.block] & kPageMask;
+            store_.pin_draft_cell(source.cell);
+            block.source = BlockId{source.cell};
+            block.target = BlockId{child->cells[copy.block] & kPageMask};
+          } else {
+            source.page = lease.pages[copy.group][copy.block] & kPageMask;
+            store_.pin_page(copy.group, source.page);
+            block.source = BlockId{source.page};
+            child->pages[copy.group][copy.block] =
+                store_.draft(copy.group, lease.tenant_index) | kOwn;
+            block.target = BlockId{child->pages[copy.group][copy.block] & kPageMask};
+          }
+          child->sources.push_back(source);
+          child->copies.push_back(block);
+          child->report.copied_tokens = std::max(child->report.copied_tokens, block.tokens);
+        }
+        ++store_.tally.forks;
+        store_.add_live(child);
+        find_media_to_process(*child);
+        return child;
+      }
+      store_.undo_hold(lease.tip, lease.published, lease.tenant_index);
+      if (give_up(tries)) {
+        recycle(child);
+        return refuse(room.error());
+      }
+    }
+    poll();
+  }
+}
+
+Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
+  if (n > lease.length) return Error(Errc::out_of_range, "beyond the lease's words", n);
+  if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
+  if (key::floor_to_unit(lease.spans, n) != n) {
+    return Error(Errc::out_of_range, "inside a media item", n);
+  }
+  const uint32_t tokens = view_.cell_tokens();
+  const Section lock(*this);
+  bool recurrent = false;
+  for (const tree::GroupReach& reach : store_.reaches()) {
+    recurrent = recurrent || reach.kind == tree::Reach::recurrent;
+  }
+  if (n < lease.published * tokens || (recurrent && n < lease.committed)) {
+    if (n > lease.published * tokens) {
+      return Error(Errc::out_of_range, "no checkpoint at this position", n);
+    }
+    if (Result<void> room = step_back(lease, n, n, n); !room) return refuse(room.error());
+  } else {
+    // Inside the lease's own blocks: those emptied by it go back. What a fork still copies from
+    // must not be written over.
+    for (uint32_t i = n / tokens; n < lease.committed && i < lease.cell_count; ++i) {
+      if (store_.numbered() && store_.holds(lease.cells[i] & kPageMask) != 0) {
+        return Error(Errc::busy, "a fork still copies from the block at this position", n);
+      }
+    }
+    for (GroupIndex g = 0; n < lease.committed && g < store_.group_count(); ++g) {
+      const Group& group = store_.group(g);
+      if (group.numbers_cells() || group.recurrent()) continue;
+      for (size_t j = n / group.options().block_tokens; j < lease.pages[g].size(); ++j) {
+        const uint32_t entry = lease.pages[g][j];
+        if ((entry & kOwn) != 0 && group.pool().pins(entry & kPageMask) != 0) {
+          return Error(Errc::busy, "a fork still copies from the block at this position", n);
+        }
+      }
+    }
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      const Group& group = store_.group(g);
+      if (!group.window() || n >= lease.committed) continue;
+      const GroupOptions& options = group.options();
+      const uint32_t low =
+          n > options.window_tokens ? (n - options.window_tokens) / options.block_tokens : 0;
+      for (uint32_t j = low; j < lease.window_low[g]; ++j) {
+        if (lease.pages[g][j] == kPageMask) {
+          return Error(Errc::out_of_range, "a window group can no longer serve this position", n);
+        }
+      }
+    }
+    const uint32_t cells = (n + tokens - 1) / tokens;
+    while (lease.cell_count > cells) {
+      store_.discard_cell(lease.cells[--lease.cell_count] & kPageMask, lease.tenant_index);
+    }
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      const Group& group = store_.group(g);
+      if (group.numbers_cells() || group.recurrent()) continue;
+      const uint32_t block_tokens = group.options().block_tokens;
+      while (lease.pages[g].size() > (n + block_tokens - 1) / block_tokens) {
+        const uint32_t entry = lease.pages[g].back();
+        if ((entry & kOwn) != 0 && entry != kPageMask) {
+          store_.discard(g, entry & kPageMask, lease.tenant_index);
+        } else if (entry != kPageMask && (entry & kPinned) != 0) {
+          store_.unpin_page(g, entry & kPageMask, Group::kRecent);
+        }
+        lease.pages[g].pop_back();
+      }
+    }
+    lease.words.resize(n - lease.words_begin);
+    lease.length = n;
+  }
+  lease.committed = std::min(lease.committed, n);
+  lease.reused = std::min(lease.reused, n);
+  while (!lease.spans.empty() && lease.spans.back().end > n) lease.spans.pop_back();
+  ++store_.tally.rewinds;
+  return {};
+}
+
+}  // namespace stemma::cache
