@@ -27,7 +27,6 @@ Result<PinResult> Shared::pin(const Scope& scope, const Prompt& prompt, uint64_t
   STEMMA_TRY_VOID(find_path(scope, prompt, *record, query));
   const Section lock(*this);
   const uint64_t now = store_.now_ns();
-  store_.expire_pins(now);
   PinResult result;
   const ScopeTable::Root* root = store_.scopes().find(scope);
   if (root == nullptr) return result;
@@ -43,7 +42,6 @@ Result<PinResult> Shared::pin(const Scope& scope, const Prompt& prompt, uint64_t
 
 Result<void> Shared::unpin(PinId id) {
   const Section lock(*this);
-  store_.expire_pins(store_.now_ns());
   if (!store_.end_pin(id)) return Error(Errc::stale, "no such pin: it has expired or was ended");
   return {};
 }
@@ -141,7 +139,6 @@ uint32_t Shared::evict(uint32_t blocks) {
 Stats Shared::stats() {
   Stats stats;
   const Section lock(*this);
-  store_.expire_pins(store_.now_ns());
   store_.fill_stats(stats);
   stats.index_bytes += record_bytes_.load(std::memory_order_relaxed);
   return stats;

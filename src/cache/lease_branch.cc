@@ -190,7 +190,9 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
       const GroupOptions& options = group.options();
       const uint32_t low =
           n > options.window_tokens ? (n - options.window_tokens) / options.block_tokens : 0;
-      for (uint32_t j = low; j < lease.window_low[g]; ++j) {
+      const uint32_t end =
+          std::min(lease.window_low[g], (n + options.block_tokens - 1) / options.block_tokens);
+      for (uint32_t j = low; j < end; ++j) {
         if (lease.pages[g][j] == kPageMask) {
           return Error(Errc::out_of_range, "a window group can no longer serve this position", n);
         }
@@ -213,6 +215,12 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
         }
         lease.pages[g].pop_back();
       }
+      if (!group.window()) continue;
+      // Positions written again pass their blocks again.
+      const GroupOptions& options = group.options();
+      const uint32_t low =
+          n > options.window_tokens ? (n - options.window_tokens) / options.block_tokens : 0;
+      lease.window_low[g] = std::min(lease.window_low[g], low);
     }
     lease.words.resize(n - lease.words_begin);
     lease.length = n;

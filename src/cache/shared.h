@@ -79,13 +79,14 @@ class Shared {
                             std::span<int64_t> out, int64_t pad) const;
 
  private:
-  // The lock, with the time read before it was taken: one reading serves the whole section.
+  // The lock, with the time read before it was taken: one reading serves the whole section, and
+  // pins end at its start, so that nothing that a section has found goes away in its middle.
   class STEMMA_SCOPED_CAPABILITY Section {
    public:
     explicit Section(Shared& shared) noexcept STEMMA_ACQUIRE(shared.mutex_) : shared_(shared) {
       const uint64_t now_ns = shared.clock_->now_ns();
       shared_.mutex_.lock();
-      shared_.store_.set_now(now_ns);
+      shared_.store_.begin_section(now_ns);
     }
     ~Section() STEMMA_RELEASE() { shared_.mutex_.unlock(); }
     Section(const Section&) = delete;

@@ -117,7 +117,7 @@ Result<const ScopeTable::Root*> Store::open_root(const Scope& scope, TenantId te
 
 void Store::close_root(CellIndex root) {
   if (!bare(root)) return;
-  drop_anchors(root, 0);
+  drop_anchors(root, scopes_.find(root)->tenant_index);
   scopes_.remove(root);
   tree_.remove(root);
   extra_.release(place(root));

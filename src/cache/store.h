@@ -75,7 +75,11 @@ class Store {
   bool has_loose_groups() const noexcept { return has_loose_groups_; }
   // The time of the current section. Time does not run backwards, whatever order threads come in.
   uint64_t now_ns() const noexcept { return now_; }
-  void set_now(uint64_t now_ns) noexcept { now_ = std::max(now_, now_ns); }
+  // A new section: its time, and the end of pins whose deadline has come.
+  void begin_section(uint64_t now_ns) {
+    now_ = std::max(now_, now_ns);
+    if (!deadlines_.empty() && deadlines_.top().at_ns <= now_) expire_pins();
+  }
   key::MediaTable& media() noexcept { return media_; }
   EventLog& events() noexcept { return events_; }
   Counters& counters() noexcept { return counters_; }
@@ -166,7 +170,7 @@ class Store {
   // ---- Pins with deadlines ----
   Result<PinId> add_pin(CellIndex cell, uint32_t depth_cells, uint64_t deadline_ns);
   bool end_pin(PinId id);
-  void expire_pins(uint64_t now_ns);
+  void expire_pins();
   void end_all_pins();
 
   // ---- Sessions ----

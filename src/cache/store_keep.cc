@@ -231,8 +231,8 @@ void Store::end_all_pins() {
   }
 }
 
-void Store::expire_pins(uint64_t now_ns) {
-  while (!deadlines_.empty() && deadlines_.top().at_ns <= now_ns) {
+void Store::expire_pins() {
+  while (!deadlines_.empty() && deadlines_.top().at_ns <= now_) {
     const Deadline due = deadlines_.top();
     deadlines_.pop();
     if (pins_[due.slot].cell == kNoCell || pins_[due.slot].generation != due.generation) continue;

@@ -153,7 +153,6 @@ bool Store::take_memory(const Need& need) {
 }
 
 Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
-  expire_pins(now_);
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
     if (group.loose() && uint64_t{need.blocks[g]} + need.reserved[g] >
@@ -347,7 +346,6 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant) {
 }
 
 uint32_t Store::evict_blocks(uint32_t blocks) {
-  expire_pins(now_);
   uint32_t done = 0;
   while (done < blocks) {
     const uint32_t more = evict_some(blocks - done, false, kNoTenant);

@@ -475,7 +475,6 @@ std::string Model::lease(uint32_t id, const Request& request, const Done& done) 
     leases_.erase(id);
     return error;
   };
-  expire_pins();
   if (report.copied_tokens != 0 && done.copies.empty()) {
     // A copy's source takes room too. Right if one of the sources the library may have had in mind
     // leaves too little: then it does without the copy.
@@ -529,7 +528,6 @@ std::string Model::lease(uint32_t id, const Request& request, const Done& done) 
 std::string Model::grow(Lease& l, uint32_t positions, const Done& done) {
   const auto from = static_cast<uint32_t>(l.table.size());
   const uint32_t blocks = std::max(from, blocks_for(positions));
-  expire_pins();
   if (done.error) return refusal(blocks - from, l.tenant, done);
   if (done.table.size() != blocks) {
     return "grew to " + std::to_string(done.table.size()) + " blocks instead of " +
@@ -615,7 +613,6 @@ std::string Model::fork(uint32_t from, uint32_t id, const Done& done) {
   for (Id cell = l.tip; cell != kNone; cell = cells_[cell].parent) {
     l.table[cells_[cell].begin / size] = cell;
   }
-  expire_pins();
   if (done.error) return refusal(blocks - shared, l.tenant, done);
   if (done.table.size() != blocks) return "forked to another number of blocks";
   // What nobody can find is copied from the parent's own blocks.
@@ -642,7 +639,6 @@ std::string Model::step_back(Lease& l, uint32_t n, uint32_t capacity, const Done
   uint32_t own = 0;
   for (size_t i = 0; i < l.table.size(); ++i) own += l.own[i] && !is_copied_from(l.table[i]);
   const uint32_t missing = blocks - keep > own ? blocks - keep - own : 0;
-  expire_pins();
   if (done.error) return refusal(missing, l.tenant, done);
   if (done.table.size() != blocks) {
     return "stepped back to " + std::to_string(done.table.size()) + " blocks instead of " +
@@ -794,7 +790,6 @@ void Model::end(uint32_t id, bool with_tail) {
 
 std::optional<uint32_t> Model::pin(uint32_t scope, const Story& story, uint64_t ttl_ns,
                                    uint64_t id) {
-  expire_pins();
   const Found found = find(root_of(scope), story);
   const uint32_t size = config_.block_tokens;
   const uint32_t cells = story.floor(static_cast<uint32_t>(found.path.size()) * size) / size;
@@ -887,7 +882,6 @@ void Model::reset(uint32_t scopes) {
 }
 
 uint32_t Model::evict(uint32_t blocks) {
-  expire_pins();
   for (uint32_t done = 0; done < blocks; ++done) {
     const Id id = victim(std::nullopt);
     if (id == kNone) return done;

@@ -203,7 +203,6 @@ class ModelRun {
   // The whole visible state, after every step.
   void compare() {
     cache_.check_invariants();
-    model_.expire_pins();
     expect_nothing_wrong(model_.doubt);
     const Stats stats = cache_.stats();
     const GroupStats& group = stats.groups[0];
@@ -270,6 +269,7 @@ class ModelRun {
   void operate() {
     if (random_.chance(3)) clock_.advance_ns(random_.between(1, 60'000));
     model_.set_now(clock_.now_ns());
+    model_.expire_pins();  // Whatever the call, pins end first.
     const uint32_t dice = random_.below(1000);
     // Leases that wait for their fences may hold all there is.
     if (live_.empty() && !waiting_.empty() && dice >= 500) return signal_or_poll();
@@ -665,7 +665,6 @@ class ModelRun {
     if (signalled == waiting_.end()) return;
     const uint64_t without = model_.leases().size() - 1 + (made_one && !error ? 1 : 0);
     if (cache_.stats().leases == without) {
-      model_.expire_pins();
       settle(signalled);
       ++seen_["settled when short"];
     } else if (error == Errc::out_of_blocks || error == Errc::over_quota || gave_up) {
@@ -701,7 +700,6 @@ class ModelRun {
     if (pins_.empty()) return look();
     const size_t i = random_.below(static_cast<uint32_t>(pins_.size()));
     log_.note("unpin");
-    model_.expire_pins();
     const std::optional<Errc> error = error_of(cache_.unpin(PinId{pins_[i]}));
     expect(model_.unpin(pins_[i]) == !error, "unpin");
     pins_.erase(pins_.begin() + static_cast<ptrdiff_t>(i));

@@ -28,6 +28,21 @@ TEST_F(Pins, PinnedPrefixOutlivesPressureUntilItsDeadline) {
   EXPECT_EQ(code(cache.unpin(pin.id)), Errc::stale);
 }
 
+TEST_F(Pins, PinThatEndsTakesNothingFromTheLeaseThatEndsIt) {
+  // Only the pin keeps what was forgotten: a larger block of it serves the cells that are left.
+  Options options = grouped({full(64, 4), full(64, 16)});
+  options.pin_share = 1;
+  PagedCache& cache = cache_with(options);
+  fill(cache, tokens(17));
+  ok(cache.pin(scope, tokens(17), kSecond));
+  EXPECT_EQ(ok(cache.truncate(scope, tokens(17), 8)), 3U);
+  clock.advance_ns(2 * kSecond);
+  Lease lease = take(cache, tokens(12));
+  compute(lease);
+  ok(lease.release());
+  EXPECT_EQ(cache.stats().pin_expiries, 1U);
+}
+
 TEST_F(Pins, UnpinLetsGoAtOnce) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 4});
   fill(cache, tokens(32));
@@ -178,6 +193,19 @@ TEST_F(Quotas, QuotaMayChange) {
   EXPECT_LE(cache.tenant_bytes(kRed), 2 * kBlock);
   EXPECT_EQ(code(cache.set_quota(TenantId{77}, kBlock)), Errc::invalid_argument);
   EXPECT_EQ(cache.tenant_bytes(TenantId{77}), 0U);
+}
+
+TEST_F(Quotas, CheckpointBeforeTheFirstBlockIsNoLongerChargedWhenItsScopeGoes) {
+  Options options = grouped({full(16), recurrent(8)});
+  options.quotas = {{.tenant = kRed, .bytes = 4 * kBlock}};
+  PagedCache& cache = cache_with(options);
+  Lease lease = ok(lease_for(cache, kRed, tokens(10)));
+  ok(lease.commit(10));
+  save_checkpoint(lease, 1);
+  ok(lease.release());
+  EXPECT_NE(cache.tenant_bytes(kRed), 0U);
+  cache.drop_scope(red);
+  EXPECT_EQ(cache.tenant_bytes(kRed), 0U);
 }
 
 TEST_F(Quotas, EvictedBlocksAreNoLongerCharged) {

@@ -304,5 +304,27 @@ TEST_F(Windows, RefusalByOneGroupTakesNothingFromTheOthers) {
   EXPECT_EQ(kept(cache, tokens(32)), 32U);
 }
 
+TEST_F(Windows, LeaseIsRewoundAgainAndAgain) {
+  // Sinks stay when the window has passed them, so a lease may go back into them twice.
+  for (const bool write : {true, false}) {
+    PagedCache& cache = cache_with(grouped({full(64), window(4, 64, 16, 64)}));
+    LeaseOptions options;
+    options.lookup.write = write;
+    Lease lease = take(cache, tokens(100), options);
+    ok(lease.commit(80));
+    if (!write) {
+      ok(lease.rewind(20));
+      ok(lease.rewind(10));
+      ok(lease.extend(tokens(90, 3).tokens));
+      ok(lease.commit(100));
+      EXPECT_EQ(blocks_of(lease, 1)[0] == kNoBlock, false) << "a sink";
+      EXPECT_EQ(blocks_of(lease, 1)[4], kNoBlock) << "passed again";
+      ok(lease.rewind(64));
+    }
+    ok(lease.rewind(0));
+    EXPECT_EQ(lease.length(), 0U);
+  }
+}
+
 }  // namespace
 }  // namespace stemma::test
