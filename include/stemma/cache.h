@@ -110,7 +110,8 @@ class PagedCache {
   // Depths of the prompt's cached path at which cached prompts part; ascending.
   Result<std::vector<uint32_t>> branch_points(const Scope& scope, const Prompt& prompt) const;
   // Copies events from `from` on into `out`, at most `limit`; returns the next sequence number to
-  // ask for. When `from` is no longer kept the first event copied shows the gap by its number.
+  // ask for. When `from` is no longer kept the first event copied shows the gap by its number; when
+  // there was never such an event the answer is smaller than `from`: this is another cache.
   uint64_t events(uint64_t from, uint32_t limit, std::vector<Event>& out) const;
   EventDump event_dump() const;
   // Settles releases whose fences have signalled. lease(), extend() and reserve() do it too when

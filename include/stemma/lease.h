@@ -90,7 +90,8 @@ class Lease {
   std::span<const uint32_t> media_to_process() const noexcept;
 
   // Logits anchored at the end of the prompt, when LookupOptions::want_logits found them: nothing
-  // needs to be computed. Empty otherwise. Valid while the lease lives.
+  // needs to be computed. Empty otherwise, and after rewind(). What it pointed to stays valid while
+  // the lease lives.
   std::span<const float> logits() const noexcept;
 
   // ---- While computing ------------------------------------------------------------------------
@@ -110,12 +111,16 @@ class Lease {
   // those. Returns how many were given up.
   uint32_t adopt_canonical();
 
-  // Another lease over the same positions [0, committed): whole blocks are shared, a part-block is
-  // copied (see the new lease's copies()). Error: out_of_blocks, over_quota, wrong_state.
+  // Another lease over the same positions [0, committed), down to a whole unit: whole blocks are
+  // shared, a part-block is copied (see the new lease's copies()). Error: out_of_blocks, over_quota,
+  // wrong_state, out_of_range (committed inside a media item to whose start a window or recurrent
+  // group cannot go back).
   Result<Lease> fork();
 
   // Forgets positions from n on (rejected speculation, a retry). Blocks emptied by it go back.
-  // Below `committed` the cut block is copied, as after a fork; what was committed stays cached.
+  // Below `committed` the cut block is copied, as after a fork, and recurrent states are loaded from
+  // a checkpoint at exactly n (see copies()); what was committed stays cached. Requires: no work of
+  // the engine still touches what is given up; the same goes for shrink_to() and copies_failed().
   // Error: out_of_range (n > length, inside a media item, or a window or recurrent group can no
   // longer serve n), busy (a fork still copies from the block), wrong_state (copies pending),
   // out_of_blocks; nothing changed.

@@ -39,7 +39,9 @@ struct Options {
   std::vector<GroupOptions> groups = {};
 
   bool enabled = true;  // false: leases lend blocks, nothing is ever found or kept.
-  // Everything: KV bytes of all groups, index and logits. 0 = whatever the groups add up to.
+  // Everything but the events kept: KV bytes of all groups, index, logits, what sessions and leases
+  // that ended leave behind. (A live lease needs about 8 bytes a token more.) 0 = whatever the
+  // groups add up to.
   // A group with capacity_blocks 0 gets what the budget leaves (at most one such group).
   uint64_t budget_bytes = 0;
   uint64_t logits_bytes = 0;  // For attached logits; 0 = none are kept.

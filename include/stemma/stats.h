@@ -108,7 +108,8 @@ struct Stats {
   uint64_t pinned_blocks = 0;    // Held by pins with deadlines, shared prefixes counted per pin.
   uint64_t logits_bytes = 0;
   uint64_t checkpoints = 0;
-  uint64_t index_bytes = 0;    // Everything this cache holds besides the engine's KV bytes.
+  uint64_t index_bytes = 0;    // Everything this cache holds besides KV bytes and events.
+  uint64_t event_bytes = 0;    // The events kept for slow observers.
   uint64_t kv_bytes_used = 0;  // Blocks not free, times their bytes.
   uint64_t kv_bytes_capacity = 0;
   Histogram match_tokens{};     // Of matched_tokens, per lookup.

@@ -30,7 +30,8 @@ Bytes kv_bytes(const Options& options) {
 }
 
 // An upper bound of what a full cache holds besides its KV bytes and what live leases need: cells,
-// books, policy (with stamps and deadlines), and the pages that slabs are rounded up to.
+// books, policy (with stamps and deadlines), sessions, records of ended leases, and the pages that
+// slabs are rounded up to.
 Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   const GroupOptions& front = options.groups.front();
   const bool numbered = front.attention == Attention::full && front.block_tokens == cell_tokens;
@@ -41,9 +42,10 @@ Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   const uint64_t cells = numbered                   ? front.capacity_blocks
                          : options.index_cells != 0 ? options.index_cells
                                                     : widest * 2;
-  uint64_t per_cell = 4 * uint64_t{cell_tokens} + 32 + 8 + 12 + 4 + 1;
+  // Sessions: at most five quarters of a name, and one last user, a cell; 48 bytes each.
+  uint64_t per_cell = 4 * uint64_t{cell_tokens} + 32 + 8 + 12 + 4 + 1 + 108;
   if (options.content_keys || options.event_capacity != 0) per_cell += 32;
-  Bytes total = 224 << 10U;
+  Bytes total = (256 << 10U) + record_allowance(options);
   for (size_t g = 0; g < options.groups.size(); ++g) {
     if (g == 0 && numbered) continue;
     per_cell += 4;
@@ -51,6 +53,14 @@ Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   }
   return total + Bytes{per_cell} * cells;
 }
+
+}  // namespace
+
+uint64_t record_allowance(const Options& options) {
+  return options.budget_bytes == 0 ? ~uint64_t{0} : (16 << 10U) + options.budget_bytes / 128;
+}
+
+namespace {
 
 Result<void> check_group(const GroupOptions& group, uint32_t index) {
   const bool window = group.attention == Attention::window;
@@ -63,7 +73,8 @@ Result<void> check_group(const GroupOptions& group, uint32_t index) {
                  group.block_tokens);
   }
   if (window && (group.window_tokens == 0 || group.window_tokens > key::kMaxPromptPositions)) {
-    return Error(Errc::invalid_argument, "a window group needs window_tokens of at least 1", index);
+    return Error(Errc::invalid_argument,
+                 "window_tokens of this window group must be from 1 to 2^31 - 1", index);
   }
   if (!window && (group.window_tokens != 0 || group.sink_tokens != 0)) {
     return Error(Errc::invalid_argument, "window_tokens and sink_tokens are for window groups",

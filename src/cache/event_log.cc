@@ -26,15 +26,19 @@ void EventLog::stored(const ContentKey& parent, const ContentKey& key,
     event.parent = parent;
     event.block_tokens = block_tokens;
   }
+  const uint64_t before = bytes_of(event);
   event.keys.push_back(key);
   event.words.insert(event.words.end(), words.begin(), words.end());
+  contents_bytes_ += bytes_of(event) - before;
 }
 
 void EventLog::removed(const ContentKey& key) {
   if (!on()) return;
   Event& event =
       open_ && newest().kind == EventKind::removed ? newest() : begin(EventKind::removed);
+  const uint64_t before = bytes_of(event);
   event.keys.push_back(key);
+  contents_bytes_ += bytes_of(event) - before;
 }
 
 void EventLog::cleared() {
@@ -46,19 +50,11 @@ void EventLog::cleared() {
 uint64_t EventLog::copy(uint64_t from, uint32_t limit, std::vector<Event>& out) const {
   if (!on()) return from;
   const uint64_t oldest = next_ > ring_.size() ? next_ - ring_.size() : 0;
-  uint64_t sequence = std::max(from, oldest);
+  uint64_t sequence = std::clamp(from, oldest, next_);
   for (; sequence < next_ && limit != 0; ++sequence, --limit) {
     out.push_back(ring_[sequence % ring_.size()]);
   }
-  return std::max(from, sequence);
-}
-
-uint64_t EventLog::bytes() const noexcept {
-  uint64_t total = ring_.capacity() * sizeof(Event);
-  for (const Event& event : ring_) {
-    total += event.keys.capacity() * sizeof(ContentKey) + event.words.capacity() * sizeof(uint32_t);
-  }
-  return total;
+  return sequence;
 }
 
 }  // namespace stemma::cache

@@ -28,14 +28,18 @@ class EventLog {
 
   uint64_t next_sequence() const noexcept { return next_; }
   uint64_t copy(uint64_t from, uint32_t limit, std::vector<Event>& out) const;
-  uint64_t bytes() const noexcept;
+  uint64_t bytes() const noexcept { return ring_.capacity() * sizeof(Event) + contents_bytes_; }
 
  private:
   Event& begin(EventKind kind);
+  static uint64_t bytes_of(const Event& event) noexcept {
+    return event.keys.capacity() * sizeof(ContentKey) + event.words.capacity() * sizeof(uint32_t);
+  }
   Event& newest() noexcept { return ring_[(next_ - 1) % ring_.size()]; }
 
   std::vector<Event> ring_;
   uint64_t next_ = 0;
+  uint64_t contents_bytes_ = 0;
   bool open_ = false;
   bool muted_ = false;
 };

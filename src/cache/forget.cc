@@ -35,8 +35,18 @@ Result<PinResult> Shared::pin(const Scope& scope, const Prompt& prompt, uint64_t
   const uint32_t whole = key::floor_to_unit(record->spans, path.whole * tokens) / tokens;
   if (whole == 0) return result;
   const uint64_t deadline = ttl_ns >= kNever - now ? kNever : now + ttl_ns;
-  STEMMA_TRY(result.id, store_.add_pin(path.cells[whole - 1], whole, deadline));
-  result.pinned_tokens = whole * tokens;
+  // Blocks of window and recurrent groups go by themselves: those that serve n are held too.
+  uint32_t n = whole * tokens;
+  std::vector<Store::LooseBlock> blocks;
+  if (store_.has_loose_groups()) {
+    const Present present(store_, path, record->spans);
+    n = tree::largest_servable(store_.reaches(), n, true, present).n;
+    if (n == 0) return result;
+    loose_blocks(store_, path, n, present, blocks);
+  }
+  const uint32_t cells = (n + tokens - 1) / tokens;
+  STEMMA_TRY(result.id, store_.add_pin(path.cells[cells - 1], cells, std::move(blocks), deadline));
+  result.pinned_tokens = n;
   return result;
 }
 
@@ -100,6 +110,7 @@ Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint
       gone += store_.cut(child, tenant_index);
     }
   }
+  store_.drop_inner_anchors(end, rest, tenant_index);
   LeaseRecord nobody;
   nobody.tenant_index = tenant_index;
   if (gone == 0) {
@@ -117,6 +128,9 @@ uint32_t Shared::drop_scope(const Scope& scope) {
 }
 
 Result<void> Shared::reset(OnBusy on_busy) {
+  if (on_busy != OnBusy::refuse && on_busy != OnBusy::defer) {
+    return Error(Errc::invalid_argument, "OnBusy is refuse or defer");
+  }
   poll();
   const Section lock(*this);
   if (!store_.live().empty() && on_busy == OnBusy::refuse) {

@@ -6,10 +6,27 @@
 
 namespace stemma::cache {
 
+bool Shared::passed_window(const LeaseRecord& lease, GroupIndex g, uint32_t n) const {
+  const GroupOptions& options = view_.group(g).options();
+  const uint32_t size = options.block_tokens;
+  const uint32_t low = n > options.window_tokens ? (n - options.window_tokens) / size : 0;
+  const uint32_t end = std::min(lease.window_low[g], (n + size - 1) / size);
+  for (uint32_t j = low; j < end; ++j) {
+    if (lease.pages[g][j] == kPageMask) return true;
+  }
+  return false;
+}
+
 Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
   if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
+  const uint32_t n = key::floor_to_unit(lease.spans, lease.committed);
+  for (GroupIndex g = 0; n < lease.committed && g < view_.group_count(); ++g) {
+    if (view_.group(g).recurrent() || (view_.group(g).window() && passed_window(lease, g, n))) {
+      return Error(Errc::out_of_range, "inside a media item to whose start a group cannot go back",
+                   lease.committed);
+    }
+  }
   LeaseRecord* child = acquire();
-  const uint32_t n = lease.committed;
   const uint32_t tokens = view_.cell_tokens();
   const uint32_t cells = (n + tokens - 1) / tokens;
   for (uint32_t tries = 0;; ++tries) {
@@ -88,10 +105,10 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
         child->words_begin = lease.words_begin;
         child->words.assign(lease.words.begin(), lease.words.begin() + (n - lease.words_begin));
         child->spans = lease.spans;
-        while (!child->spans.empty() && child->spans.back().end > n) child->spans.pop_back();
         child->media_numbers = lease.media_numbers;
         for (uint32_t number : child->media_numbers) store_.media().add_reference(number);
         child->media_begin_end = lease.media_begin_end;
+        forget_media_after(*child, n);
         child->window_low = lease.window_low;
         child->checkpoint.fill(kPageMask);
         set_retain(*child, lease.retain);
@@ -149,6 +166,16 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
   }
 }
 
+void Shared::forget_media_after(LeaseRecord& lease, uint32_t n) {
+  while (!lease.spans.empty() && lease.spans.back().end > n) lease.spans.pop_back();
+  for (size_t i = 0; i + 1 < lease.media_begin_end.size(); i += 2) {
+    // Others keep their places: callers know items by their index.
+    if (lease.media_begin_end[i + 1] > n) {
+      lease.media_begin_end[i] = lease.media_begin_end[i + 1] = 0;
+    }
+  }
+}
+
 Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
   if (n > lease.length) return Error(Errc::out_of_range, "beyond the lease's words", n);
   if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
@@ -161,10 +188,19 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
   for (const tree::GroupReach& reach : store_.reaches()) {
     recurrent = recurrent || reach.kind == tree::Reach::recurrent;
   }
-  if (n < lease.published * tokens || (recurrent && n < lease.committed)) {
-    if (n > lease.published * tokens) {
-      return Error(Errc::out_of_range, "no checkpoint at this position", n);
+  // A running state cannot go back: it is loaded from where it was saved.
+  const bool load_states = recurrent && n < lease.committed;
+  CellIndex states = kNoCell;
+  if (load_states && n > lease.published * tokens) {
+    states = anchor_cell(store_, own_path(lease), n);
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      if (!store_.group(g).recurrent()) continue;
+      if (states == kNoCell || store_.group(g).at(states) == kNoPage) {
+        return Error(Errc::out_of_range, "no checkpoint at this position", n);
+      }
     }
+  }
+  if (n < lease.published * tokens || (load_states && n == lease.published * tokens)) {
     if (Result<void> room = step_back(lease, n, n, n); !room) return refuse(room.error());
   } else {
     // Inside the lease's own blocks: those emptied by it go back. What a fork still copies from
@@ -186,16 +222,8 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
     }
     for (GroupIndex g = 0; g < store_.group_count(); ++g) {
       const Group& group = store_.group(g);
-      if (!group.window() || n >= lease.committed) continue;
-      const GroupOptions& options = group.options();
-      const uint32_t low =
-          n > options.window_tokens ? (n - options.window_tokens) / options.block_tokens : 0;
-      const uint32_t end =
-          std::min(lease.window_low[g], (n + options.block_tokens - 1) / options.block_tokens);
-      for (uint32_t j = low; j < end; ++j) {
-        if (lease.pages[g][j] == kPageMask) {
-          return Error(Errc::out_of_range, "a window group can no longer serve this position", n);
-        }
+      if (group.window() && n < lease.committed && passed_window(lease, g, n)) {
+        return Error(Errc::out_of_range, "a window group can no longer serve this position", n);
       }
     }
     const uint32_t cells = (n + tokens - 1) / tokens;
@@ -224,10 +252,20 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
     }
     lease.words.resize(n - lease.words_begin);
     lease.length = n;
+    for (GroupIndex g = 0; states != kNoCell && g < store_.group_count(); ++g) {
+      if (!store_.group(g).recurrent()) continue;
+      const uint32_t slot = store_.group(g).at(states);
+      store_.pin_page(g, slot);
+      lease.sources.push_back({g, slot, kNoCell, 0, 0});
+      lease.copies.push_back(
+          {.group = g, .source = BlockId{slot}, .target = kNoBlock, .tokens = n});
+    }
   }
+  if (lease.logits != nullptr) lease.past_logits = std::move(lease.logits);
   lease.committed = std::min(lease.committed, n);
   lease.reused = std::min(lease.reused, n);
-  while (!lease.spans.empty() && lease.spans.back().end > n) lease.spans.pop_back();
+  forget_media_after(lease, n);
+  find_media_to_process(lease);
   ++store_.tally.rewinds;
   return {};
 }

@@ -16,14 +16,21 @@ Result<BlockId> Shared::draft_checkpoint(LeaseRecord& lease, GroupIndex g) {
   if (lease.checkpoint[g] != kPageMask) {
     return Error(Errc::wrong_state, "a checkpoint of this group is drafted already", g);
   }
+  if (!lease.write) return Error(Errc::wrong_state, "this lease does not write");
   Need need;
   need.blocks[g] = 1;
-  const Section lock(*this);
-  if (Result<void> room = store_.make_room(need, lease.tenant_index); !room) {
-    return refuse(room.error());
+  for (uint32_t tries = 0;; ++tries) {
+    {
+      const Section lock(*this);
+      const Result<void> room = store_.make_room(need, lease.tenant_index);
+      if (room) {
+        lease.checkpoint[g] = store_.draft(g, lease.tenant_index);
+        return BlockId{lease.checkpoint[g]};
+      }
+      if (give_up(tries)) return refuse(room.error());
+    }
+    poll();
   }
-  lease.checkpoint[g] = store_.draft(g, lease.tenant_index);
-  return BlockId{lease.checkpoint[g]};
 }
 
 Result<CellIndex> Shared::anchor_at(LeaseRecord& lease, uint32_t depth) {
@@ -170,7 +177,7 @@ uint32_t Shared::tail_words(const LeaseRecord& lease) const {
   if (!lease.write || !lease.publish_tail || !lease.copies.empty()) return 0;
   const uint32_t begin = lease.published * view_.cell_tokens();
   const uint32_t end = key::floor_to_unit(lease.spans, lease.committed);
-  return end > begin ? std::min(end - begin, view_.cell_tokens() - 1) : 0;
+  return end > begin ? end - begin : 0;
 }
 
 void Shared::attach_part_blocks(LeaseRecord& lease, CellIndex home, uint32_t depth_cells) {

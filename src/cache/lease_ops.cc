@@ -340,7 +340,7 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
   if (computed != 0) store_.counters().add_computed(computed, now);
   lease.committed = n;
   advance_windows(lease);
-  count(lease);
+  if (n > lease.reused) count(lease);
   return result;
 }
 

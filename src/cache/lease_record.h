@@ -62,6 +62,7 @@ struct LeaseRecord {
   std::vector<uint32_t> media_begin_end;  // The prompt's items as given: begin, end, begin, end...
   std::vector<uint32_t> media_to_process;
   Logits logits;
+  Logits past_logits;  // Of before a rewind: the caller may still look at them.
 
   // ---- Pending ----
   std::vector<BlockCopy> copies;
@@ -80,6 +81,7 @@ struct LeaseRecord {
   // ---- Books ----
   uint32_t live_index = 0;               // Its place among the live leases.
   uint64_t counted_bytes = 0;            // What it adds to the cache's memory report.
+  uint32_t record_index = 0;             // Its place among all records.
   std::vector<uint32_t> query;           // Scratch: a prompt's words, when it has media.
   std::vector<CopySource> next_sources;  // Scratch of take_stand().
   std::array<std::vector<uint32_t>, kMaxGroups> next_pages;

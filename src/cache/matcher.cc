@@ -77,6 +77,26 @@ CellIndex anchor_cell(const Store& store, const Path& path, uint32_t depth) {
       cell, path.words.subspan(boundary * tokens - path.words_begin, depth % tokens));
 }
 
+void loose_blocks(const Store& store, const Path& path, uint32_t n, const Present& present,
+                  std::vector<Store::LooseBlock>& out) {
+  for (GroupIndex g = 0; g < store.group_count(); ++g) {
+    const Group& group = store.group(g);
+    if (group.recurrent()) {
+      out.push_back({g, group.at(anchor_cell(store, path, n))});
+    } else if (group.window()) {
+      const GroupOptions& options = group.options();
+      const uint32_t size = options.block_tokens;
+      const uint32_t low = n > options.window_tokens ? (n - options.window_tokens) / size : 0;
+      const uint32_t sinks = (options.sink_tokens + size - 1) / size;
+      for (uint32_t j = 0; j < n / size; ++j) {
+        if (j < low && j >= sinks) j = low;
+        if (j < n / size) out.push_back({g, group.at(path.cells[(j + 1) * group.ratio() - 1])});
+      }
+      if (n % size != 0) out.push_back({g, present.part_block(g, n)});
+    }
+  }
+}
+
 uint32_t leave_units(std::span<const key::MediaSpan> spans, uint32_t length, uint32_t units) {
   uint32_t at = length;
   size_t next = spans.size();

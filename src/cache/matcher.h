@@ -63,6 +63,11 @@ class Present {
 // Where anchors at exactly `depth` of the path hang, kNoCell if nowhere.
 CellIndex anchor_cell(const Store& store, const Path& path, uint32_t depth);
 
+// The blocks of window and recurrent groups without which [0, n) of the path cannot be served.
+// Requires n servable.
+void loose_blocks(const Store& store, const Path& path, uint32_t n, const Present& present,
+                  std::vector<Store::LooseBlock>& out);
+
 // The largest unit border that leaves `units` units of a prompt of `length` positions.
 uint32_t leave_units(std::span<const key::MediaSpan> spans, uint32_t length, uint32_t units);
 

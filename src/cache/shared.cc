@@ -14,6 +14,7 @@ using base::MutexLock;
 Shared::Shared(const Options& options)
     : options_(options),
       clock_(options.clock != nullptr ? options.clock : &Clock::monotonic()),
+      record_allowance_(record_allowance(options)),
       store_(options),
       view_(store_) {}
 
@@ -47,6 +48,7 @@ LeaseRecord* Shared::take_record() {
   }
   records_.push_back(std::make_unique<LeaseRecord>());
   free_records_.reserve(records_.size());
+  records_.back()->record_index = static_cast<uint32_t>(records_.size() - 1);
   return records_.back().get();
 }
 
@@ -78,14 +80,27 @@ LeaseRecord* Shared::acquire() {
 
 void Shared::recycle(LeaseRecord* record) {
   record->logits.reset();
-  const uint64_t bytes = sizeof(LeaseRecord) +
-                         (record->cells.capacity() + record->words.capacity() +
-                          record->query.capacity() + record->path.capacity()) *
-                             sizeof(uint32_t) +
-                         record->keys.capacity() * sizeof(ContentKey);
+  record->past_logits.reset();
+  uint64_t words = record->cells.capacity() + record->words.capacity() + record->query.capacity() +
+                   record->path.capacity();
+  for (GroupIndex g = 0; g < view_.group_count(); ++g) {
+    words += record->pages[g].capacity() + record->next_pages[g].capacity();
+  }
+  const uint64_t bytes = sizeof(LeaseRecord) + words * sizeof(uint32_t) +
+                         record->keys.capacity() * sizeof(ContentKey) +
+                         record->spans.capacity() * sizeof(key::MediaSpan);
   if (bytes != record->counted_bytes) {
     record_bytes_.fetch_add(bytes - record->counted_bytes, std::memory_order_relaxed);
     record->counted_bytes = bytes;
+  }
+  if (record_bytes_.load(std::memory_order_relaxed) > record_allowance_) {
+    MutexLock lock(records_mutex_);
+    record_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    std::unique_ptr<LeaseRecord>& place = records_[record->record_index];
+    records_.back()->record_index = record->record_index;
+    std::swap(place, records_.back());
+    records_.pop_back();
+    return;
   }
   const uint32_t slot = base::thread_number() % kSlots;
   LeaseRecord* expected = nullptr;

@@ -179,6 +179,8 @@ class Shared {
     if (error.code() == Errc::over_quota) ++store_.tally.quota_refusals;
     return error;
   }
+  // Whether the lease let go of blocks that a window group needs to serve n.
+  bool passed_window(const LeaseRecord& lease, GroupIndex g, uint32_t n) const;
   void advance_windows(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
   // How many words a tail would have now; 0: none is to be published.
   uint32_t tail_words(const LeaseRecord& lease) const;
@@ -189,6 +191,8 @@ class Shared {
   void settle(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
   void count(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
   void find_media_to_process(LeaseRecord& lease);
+  // Items that do not end within n positions are no longer the lease's.
+  void forget_media_after(LeaseRecord& lease, uint32_t n);
   Result<CellIndex> anchor_at(LeaseRecord& lease, uint32_t depth) STEMMA_REQUIRES(mutex_);
   void chain_keys(LeaseRecord& lease, uint32_t first_cell, uint32_t cells);
   uint32_t page_at(const LeaseRecord& lease, GroupIndex group, uint32_t block) const noexcept;
@@ -205,6 +209,7 @@ class Shared {
 
   Options options_;
   const Clock* clock_;
+  const uint64_t record_allowance_;
   alignas(64) base::Mutex mutex_;
   bool owned_ STEMMA_GUARDED_BY(mutex_) = true;
   Store store_ STEMMA_GUARDED_BY(mutex_);
@@ -224,6 +229,8 @@ class Shared {
   std::vector<std::unique_ptr<LeaseRecord>> records_ STEMMA_GUARDED_BY(records_mutex_);
 };
 
+// What records of ended leases may keep: with a budget, its part of it.
+uint64_t record_allowance(const Options& options);
 // Checks what a caller says about retention. Error: invalid_argument.
 Result<void> check_retain(const Retain& retain);
 void set_retain(LeaseRecord& lease, const Retain& retain);

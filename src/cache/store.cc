@@ -270,13 +270,16 @@ void Store::remember_session(const LeaseRecord& who, CellIndex cell) {
   const auto session = static_cast<uint64_t>(who.retain.session);
   session_at_[cell] = session;
   sessions_[session] = {cell, tree_.birth(cell)};
-  if (sessions_.size() <= 2 * (uint64_t{cells_.capacity()} + 1024)) return;
-  // Forget sessions whose last use is gone; there are at most as many others as cells.
-  for (auto it = sessions_.begin(); it != sessions_.end();) {
-    const bool there =
-        tree_.is_live(it->second.cell) && tree_.birth(it->second.cell) == it->second.birth;
-    it = there ? std::next(it) : sessions_.erase(it);
-  }
+  const uint64_t cells = numbered_ ? first_cells_ : extra_.capacity();
+  if (sessions_.size() <= cells + cells / 4 + kSpareSessions) return;
+  // Forget sessions whose last use is gone, or another's by now: at most as many stay as there are
+  // cells, so the next time is far off.
+  std::erase_if(sessions_, [&](const auto& entry) {
+    const LastUse& use = entry.second;
+    if (!tree_.is_live(use.cell) || tree_.birth(use.cell) != use.birth) return true;
+    const auto last = session_at_.find(use.cell);
+    return last == session_at_.end() || last->second != entry.first;
+  });
 }
 
 void Store::end_session(SessionId session) {

@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <queue>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -78,7 +77,7 @@ class Store {
   // A new section: its time, and the end of pins whose deadline has come.
   void begin_section(uint64_t now_ns) {
     now_ = std::max(now_, now_ns);
-    if (!deadlines_.empty() && deadlines_.top().at_ns <= now_) expire_pins();
+    if (!deadlines_.empty() && deadlines_.front().at_ns <= now_) expire_pins();
   }
   key::MediaTable& media() noexcept { return media_; }
   EventLog& events() noexcept { return events_; }
@@ -160,6 +159,8 @@ class Store {
   }
   Logits find_logits(CellIndex cell);
   void drop_anchors(CellIndex cell, uint32_t tenant_index);
+  // Drops what hangs inside the cells below `parent` that begin like `words`, or as they do.
+  void drop_inner_anchors(CellIndex parent, std::span<const uint32_t> words, uint32_t tenant_index);
   void drop_inner_if_bare(CellIndex cell);
 
   // ---- Forgetting ----
@@ -168,7 +169,14 @@ class Store {
   void drop_all();
 
   // ---- Pins with deadlines ----
-  Result<PinId> add_pin(CellIndex cell, uint32_t depth_cells, uint64_t deadline_ns);
+  // Holds the path to a cell and, besides, blocks of loose groups. Error: over_pin_share.
+  struct LooseBlock {
+    GroupIndex group;
+    uint32_t page;
+    auto operator<=>(const LooseBlock&) const = default;
+  };
+  Result<PinId> add_pin(CellIndex cell, uint32_t depth_cells, std::vector<LooseBlock> blocks,
+                        uint64_t deadline_ns);
   bool end_pin(PinId id);
   void expire_pins();
   void end_all_pins();
@@ -222,6 +230,7 @@ class Store {
     uint32_t depth_cells = 0;
     uint32_t generation = 0;
     uint64_t deadline_ns = 0;
+    std::vector<LooseBlock> blocks;
   };
   struct Deadline {
     uint64_t at_ns;
@@ -258,6 +267,7 @@ class Store {
   void draft_became_cached_of(Tenant& tenant, GroupIndex g) noexcept;
   void refund_to(Tenant& tenant, GroupIndex g, bool draft) noexcept;
   void unhold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
+  void drop_anchors_at(CellIndex cell, uint32_t tenant_index);
   bool bare(CellIndex cell) const noexcept { return !tree_.has_child(cell) && holds(cell) == 0; }
   void mark_path(CellIndex cell, uint32_t tenant_index, Evictable& held);
   uint64_t tenant_quick_bytes(uint32_t tenant_index) const noexcept;
@@ -277,7 +287,10 @@ class Store {
   bool enough(const Need& need, const Evictable& evictable) const noexcept;
   void make_touch(Touch& touch, const LeaseRecord& who, Priority priority, uint64_t ttl_ns,
                   uint64_t now) const;
-  void end_timed_pin(uint32_t slot);
+  bool pins_within_share(CellIndex cell, uint32_t depth_cells, std::span<const LooseBlock> blocks);
+  // Unless it was forgotten, what was pinned counts as used now.
+  void end_timed_pin(uint32_t slot, bool forgotten = false);
+  void end_pins_of_orphans();
   void remember_session(const LeaseRecord& who, CellIndex cell);
 
   Options options_;
@@ -316,13 +329,15 @@ class Store {
 
   std::vector<TimedPin> pins_;
   std::vector<uint32_t> free_pins_;
-  std::priority_queue<Deadline, std::vector<Deadline>, std::greater<>> deadlines_;
+  std::vector<Deadline>
+      deadlines_;  // A heap, the earliest on top; those of ended pins stay a while.
   uint64_t pinned_cells_ = 0;
 
   struct LastUse {
     CellIndex cell;
     uint32_t birth;
   };
+  static constexpr uint64_t kSpareSessions = 64;
   std::unordered_map<uint64_t, LastUse> sessions_;
   std::unordered_map<CellIndex, uint64_t> session_at_;  // Whose use of a cell was the last.
   std::vector<CellIndex> scratch_;

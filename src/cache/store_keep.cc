@@ -92,21 +92,38 @@ Logits Store::peek_logits(CellIndex cell) const {
   return it == logits_at_.end() ? nullptr : it->second->logits;
 }
 
+void Store::drop_anchors_at(CellIndex cell, uint32_t tenant_index) {
+  if (const auto it = logits_at_.find(cell); it != logits_at_.end()) {
+    logits_bytes_ -= it->second->bytes;
+    logits_.erase(it->second);
+    logits_at_.erase(it);
+  }
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g]->recurrent()) continue;
+    const uint32_t slot = groups_[g]->at(cell);
+    if (slot != kNoPage) detach_page(g, slot, tenant_index);
+  }
+}
+
 void Store::drop_anchors(CellIndex cell, uint32_t tenant_index) {
-  std::vector<CellIndex> cells{cell};
-  tree_.inner_children(cell, cells);
-  for (CellIndex c : cells) {
-    if (const auto it = logits_at_.find(c); it != logits_at_.end()) {
-      logits_bytes_ -= it->second->bytes;
-      logits_.erase(it->second);
-      logits_at_.erase(it);
-    }
-    for (GroupIndex g = 0; g < groups_.size(); ++g) {
-      if (!groups_[g]->recurrent()) continue;
-      const uint32_t slot = groups_[g]->at(c);
-      if (slot != kNoPage) detach_page(g, slot, tenant_index);
-    }
-    if (c != cell) drop_inner_if_bare(c);
+  std::vector<CellIndex> inner;
+  tree_.inner_children(cell, inner);
+  drop_anchors_at(cell, tenant_index);
+  for (CellIndex c : inner) {
+    drop_anchors_at(c, tenant_index);
+    drop_inner_if_bare(c);
+  }
+}
+
+void Store::drop_inner_anchors(CellIndex parent, std::span<const uint32_t> words,
+                               uint32_t tenant_index) {
+  std::vector<CellIndex> inner;
+  tree_.inner_children(parent, inner);
+  for (CellIndex cell : inner) {
+    const auto shared = std::min(tree_.word_count(cell), static_cast<uint32_t>(words.size()));
+    if (tree::common_words(tree_.words(cell), words.data(), shared) != shared) continue;
+    drop_anchors_at(cell, tenant_index);
+    drop_inner_if_bare(cell);
   }
 }
 
@@ -123,6 +140,7 @@ uint32_t Store::cut(CellIndex top, uint32_t tenant_index) {
     if (keyed_) events_.removed(tree_.key(cell));
   }
   books(parent).pin(place(parent));  // The cut-off top holds its parent until it goes.
+  end_pins_of_orphans();
   uint32_t left = 0;
   for (auto it = cells.rbegin(); it != cells.rend(); ++it) {
     if (!tree_.is_live(*it)) continue;
@@ -147,6 +165,7 @@ uint32_t Store::drop_root(CellIndex root) {
     policy_->remove(cell);
     if (keyed_) events_.removed(tree_.key(cell));
   }
+  end_pins_of_orphans();
   for (auto it = cells.rbegin(); it != cells.rend(); ++it) {
     if (tree_.is_live(*it) && bare(*it)) free_orphans(*it, tenant_index);
   }
@@ -169,26 +188,46 @@ void Store::drop_all() {
 
 // ---- Pins with deadlines -----------------------------------------------------------------------
 
-Result<PinId> Store::add_pin(CellIndex cell, uint32_t depth_cells, uint64_t deadline_ns) {
-  const uint32_t supply = numbered_ ? cells_.capacity() : extra_.capacity();
-  const auto share = static_cast<uint64_t>(options_.pin_share * supply);
-  if (pinned_cells_ + depth_cells > share) {
-    // Shared prefixes were counted once per pin; count them once.
+bool Store::pins_within_share(CellIndex cell, uint32_t depth_cells,
+                              std::span<const LooseBlock> blocks) {
+  // Added up first; only when that is too much is what several pins share counted once.
+  const auto share_of = [&](uint32_t supply) {
+    return static_cast<uint64_t>(options_.pin_share * supply);
+  };
+  const uint64_t cells_share = share_of(numbered_ ? cells_.capacity() : extra_.capacity());
+  if (pinned_cells_ + depth_cells > cells_share) {
     marks_.assign(tree_.total_cells() / 64 + 1, 0);
     Evictable held;
     mark_path(cell, 0, held);
     for (const TimedPin& pin : pins_) {
       if (pin.cell != kNoCell) mark_path(pin.cell, 0, held);
     }
-    if (held.cells > share) {
-      return Error(Errc::over_pin_share, "pins may not hold this much of the pool",
-                   static_cast<uint32_t>(std::min<uint64_t>(held.cells, 0xFFFF'FFFEU)));
-    }
+    if (held.cells > cells_share) return false;
   }
+  if (blocks.empty()) return true;
+  std::vector<LooseBlock> all(blocks.begin(), blocks.end());
+  for (const TimedPin& pin : pins_) all.insert(all.end(), pin.blocks.begin(), pin.blocks.end());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  std::array<uint64_t, kMaxGroups> held{};
+  for (const LooseBlock& block : all) ++held[block.group];
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    if (held[g] > share_of(groups_[g]->options().capacity_blocks)) return false;
+  }
+  return true;
+}
+
+Result<PinId> Store::add_pin(CellIndex cell, uint32_t depth_cells, std::vector<LooseBlock> blocks,
+                             uint64_t deadline_ns) {
+  if (!pins_within_share(cell, depth_cells, blocks)) {
+    return Error(Errc::over_pin_share, "pins may not hold this much of the pool", depth_cells);
+  }
+  deadlines_.reserve(deadlines_.size() + 1);
   uint32_t slot;
   if (free_pins_.empty()) {
     slot = static_cast<uint32_t>(pins_.size());
     pins_.emplace_back();
+    free_pins_.reserve(pins_.size());
   } else {
     slot = free_pins_.back();
     free_pins_.pop_back();
@@ -197,22 +236,44 @@ Result<PinId> Store::add_pin(CellIndex cell, uint32_t depth_cells, uint64_t dead
   pin.cell = cell;
   pin.depth_cells = depth_cells;
   pin.deadline_ns = deadline_ns;
+  pin.blocks = std::move(blocks);
   ++pin.generation;
   hold(cell, depth_cells, tenant_of(cell));
+  for (const LooseBlock& block : pin.blocks) pin_page(block.group, block.page);
   pinned_cells_ += depth_cells;
-  if (deadline_ns != kNever) deadlines_.push({deadline_ns, slot, pin.generation});
+  if (deadline_ns != kNever) {
+    deadlines_.push_back({deadline_ns, slot, pin.generation});
+    std::push_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
+  }
   return PinId{uint64_t{pin.generation} << 32U | slot};
 }
 
-void Store::end_timed_pin(uint32_t slot) {
+void Store::end_timed_pin(uint32_t slot, bool forgotten) {
   TimedPin& pin = pins_[slot];
   const CellIndex cell = pin.cell;
   pinned_cells_ -= pin.depth_cells;
   pin.cell = kNoCell;
   free_pins_.push_back(slot);
+  for (const LooseBlock& block : pin.blocks) unpin_page(block.group, block.page, Group::kRecent);
+  pin.blocks.clear();
   LeaseRecord nobody;
   nobody.tenant_index = tenant_of(cell);
-  let_go(cell, pin.depth_cells, nobody);
+  if (forgotten) {
+    undo_hold(cell, pin.depth_cells, nobody.tenant_index);
+  } else {
+    let_go(cell, pin.depth_cells, nobody);
+  }
+  if (deadlines_.size() <= 2 * (pins_.size() - free_pins_.size()) + 64) return;
+  std::erase_if(deadlines_, [&](const Deadline& due) {
+    return pins_[due.slot].cell == kNoCell || pins_[due.slot].generation != due.generation;
+  });
+  std::make_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
+}
+
+void Store::end_pins_of_orphans() {
+  for (uint32_t slot = 0; slot < pins_.size(); ++slot) {
+    if (pins_[slot].cell != kNoCell && tree_.is_orphan(pins_[slot].cell)) end_timed_pin(slot, true);
+  }
 }
 
 bool Store::end_pin(PinId id) {
@@ -232,9 +293,10 @@ void Store::end_all_pins() {
 }
 
 void Store::expire_pins() {
-  while (!deadlines_.empty() && deadlines_.top().at_ns <= now_) {
-    const Deadline due = deadlines_.top();
-    deadlines_.pop();
+  while (!deadlines_.empty() && deadlines_.front().at_ns <= now_) {
+    const Deadline due = deadlines_.front();
+    std::pop_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
+    deadlines_.pop_back();
     if (pins_[due.slot].cell == kNoCell || pins_[due.slot].generation != due.generation) continue;
     ++tally.pin_expiries;
     end_timed_pin(due.slot);
@@ -247,8 +309,9 @@ uint64_t Store::bytes() const noexcept {
   uint64_t total = sizeof(*this) + tree_.bytes() + cells_.bytes() + extra_.bytes() +
                    scopes_.bytes() + media_.bytes() + policy_->bytes() + logits_bytes_ +
                    live_.capacity() * sizeof(void*) + marks_.capacity() * sizeof(uint64_t) +
-                   pins_.capacity() * sizeof(TimedPin) +
-                   (sessions_.size() + session_at_.size()) * 40;
+                   pins_.capacity() * sizeof(TimedPin) + deadlines_.capacity() * sizeof(Deadline) +
+                   (sessions_.size() + session_at_.size()) * 32 +
+                   (sessions_.bucket_count() + session_at_.bucket_count()) * sizeof(void*);
   for (const auto& group : groups_) total += group->bytes();
   return total;
 }
@@ -286,6 +349,7 @@ void Store::fill_stats(Stats& stats) const {
   stats.pinned_blocks = pinned_cells_;
   stats.logits_bytes = logits_bytes_;
   stats.index_bytes = bytes();
+  stats.event_bytes = events_.bytes();
   const uint64_t now = now_ns();
   stats.total = counters_.total();
   stats.window = counters_.window(now);

@@ -129,12 +129,13 @@ void Model::remove(Id id) { cells_[id] = Cell(); }
 
 // Cells that are no longer to be found: what nobody holds goes, the rest is orphaned.
 uint32_t Model::forget(const std::vector<Id>& ids) {
-  const std::vector<bool> in_use = held();
   for (const Id id : ids) {
     cells_[id].findable = false;
     cells_[id].mark.reset();
-    if (in_use[id]) ++orphaned;
   }
+  std::erase_if(pins_, [&](const auto& pin) { return !cells_[pin.second.cell].findable; });
+  const std::vector<bool> in_use = held();
+  for (const Id id : ids) orphaned += in_use[id] ? 1 : 0;
   sweep_orphans();
   return static_cast<uint32_t>(ids.size());
 }
@@ -560,7 +561,7 @@ uint32_t Model::published_cells(const Lease& lease) const {
 
 Commit Model::commit(uint32_t id, uint32_t n) {
   Lease& l = leases_.at(id);
-  count(l);
+  if (n > l.reused) count(l);
   Commit result{.committed = n};
   counts.computed_tokens += n - l.committed;
   const uint32_t size = config_.block_tokens;
@@ -598,13 +599,13 @@ uint32_t Model::adopt_canonical(uint32_t id) {
 
 std::string Model::fork(uint32_t from, uint32_t id, const Done& done) {
   const Lease& parent = leases_.at(from);
-  const uint32_t n = parent.committed;
+  const uint32_t n = parent.story.floor(parent.committed);
   const uint32_t size = config_.block_tokens;
   const uint32_t shared = published_cells(parent);
   const uint32_t blocks = blocks_for(n);
   Lease l = parent;
   l.story.cut(n);
-  l.reused = n;
+  l.reused = l.committed = n;
   l.counted = true;  // A fork is no lookup.
   l.report = {.prompt_tokens = n, .matched_tokens = n, .reused_tokens = n};
   l.report.outcome = Outcome::full_hit;
@@ -769,8 +770,7 @@ void Model::end(uint32_t id, bool with_tail) {
   Lease& l = leases_.at(id);
   count(l);
   const uint32_t begin = published_cells(l) * config_.block_tokens;
-  // A fork that was cut inside a media item may have whole cells that it never committed itself.
-  const uint32_t end = std::min(l.story.floor(l.committed), begin + config_.block_tokens - 1);
+  const uint32_t end = l.story.floor(l.committed);
   const bool tail = with_tail && l.write && l.copies.empty() && end > begin;
   drop_copies(l);
   if (tail && std::ranges::none_of(children(l.root, l.tip), [&](Id sibling) {

@@ -28,19 +28,68 @@ TEST_F(Pins, PinnedPrefixOutlivesPressureUntilItsDeadline) {
   EXPECT_EQ(code(cache.unpin(pin.id)), Errc::stale);
 }
 
-TEST_F(Pins, PinThatEndsTakesNothingFromTheLeaseThatEndsIt) {
-  // Only the pin keeps what was forgotten: a larger block of it serves the cells that are left.
-  Options options = grouped({full(64, 4), full(64, 16)});
+TEST_F(Pins, ForgettingEndsThePinsOnWhatIsForgotten) {
+  Options options = grouped({full(8)});
   options.pin_share = 1;
   PagedCache& cache = cache_with(options);
-  fill(cache, tokens(17));
-  ok(cache.pin(scope, tokens(17), kSecond));
-  EXPECT_EQ(ok(cache.truncate(scope, tokens(17), 8)), 3U);
-  clock.advance_ns(2 * kSecond);
-  Lease lease = take(cache, tokens(12));
+  fill(cache, tokens(64));
+  const PinResult cut = ok(cache.pin(scope, tokens(64), kNever));
+  const PinResult kept_pin = ok(cache.pin(scope, tokens(16), kNever));
+  EXPECT_EQ(ok(cache.truncate(scope, tokens(64), 16)), 3U);
+  EXPECT_EQ(code(cache.unpin(cut.id)), Errc::stale);
+  EXPECT_EQ(free_blocks(cache), 7U) << "nothing holds what was forgotten";
+  Lease lease = take(cache, tokens(24));
+  EXPECT_EQ(lease.reused(), 16U);
   compute(lease);
   ok(lease.release());
-  EXPECT_EQ(cache.stats().pin_expiries, 1U);
+  cache.drop_scope(scope);
+  EXPECT_EQ(code(cache.unpin(kept_pin.id)), Errc::stale);
+  EXPECT_EQ(free_blocks(cache), 8U);
+  EXPECT_EQ(cache.stats().pinned_blocks, 0U);
+}
+
+TEST_F(Pins, WindowsAndCheckpointsOfAPinnedPrefixStay) {
+  Options options = grouped({full(16), window(32, 16, 16, 16), recurrent(4)});
+  options.pin_share = 0.5;
+  PagedCache& cache = cache_with(options);
+  Lease lease = take(cache, tokens(80));
+  ok(lease.commit(64));
+  save_checkpoint(lease, 2);
+  ok(lease.commit(80));
+  ok(lease.release());
+  const PinResult pin = ok(cache.pin(scope, tokens(80), kSecond));
+  EXPECT_EQ(pin.pinned_tokens, 64U) << "where there is a checkpoint";
+  for (uint32_t i = 0; i < 8; ++i) {
+    Lease other = take(cache, tokens(128, 10 + i));
+    ok(other.commit(128));
+    save_checkpoint(other, 2);
+    ok(other.release());
+  }
+  EXPECT_EQ(kept(cache, tokens(64)), 64U);
+  clock.advance_ns(2 * kSecond);
+  for (uint32_t i = 0; i < 8; ++i) fill(cache, tokens(128, 30 + i));
+  EXPECT_EQ(kept(cache, tokens(64)), 0U);
+}
+
+TEST_F(Pins, NeverHoldMoreThanTheirShareOfAWindowGroup) {
+  Options options = grouped({full(64), window(64, 8)});
+  options.pin_share = 0.5;
+  PagedCache& cache = cache_with(options);
+  fill(cache, tokens(64, 1));
+  fill(cache, tokens(64, 2));
+  ok(cache.pin(scope, tokens(64, 1), kNever));
+  EXPECT_EQ(ok(cache.pin(scope, tokens(64, 1), kNever)).pinned_tokens, 64U) << "the same blocks";
+  EXPECT_EQ(code(cache.pin(scope, tokens(64, 2), kNever)), Errc::over_pin_share);
+}
+
+TEST_F(Pins, EndedPinsLeaveNothingBehind) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 8});
+  fill(cache, tokens(32));
+  const uint64_t before = cache.stats().index_bytes;
+  for (uint32_t i = 0; i < 10'000; ++i) {
+    ok(cache.unpin(ok(cache.pin(scope, tokens(32), 3600 * kSecond)).id));
+  }
+  EXPECT_LE(cache.stats().index_bytes, before + 4096);
 }
 
 TEST_F(Pins, UnpinLetsGoAtOnce) {
@@ -245,6 +294,27 @@ TEST_F(Budget, CountsBlocksIndexAndLogits) {
   }
 }
 
+TEST_F(Budget, HoldsWhateverSessionsClassesAndLeasesLeaveBehind) {
+  Options options = grouped({full(0)});
+  options.budget_bytes = 4 << 20;
+  PagedCache& cache = cache_with(options);
+  const uint32_t blocks = cache.stats().groups[0].capacity_blocks;
+  for (uint32_t i = 0; i < 4 * blocks; ++i) {
+    LeaseOptions named;
+    named.retain.session = SessionId{i + 1};
+    named.retain.priority = static_cast<Priority>(i % 90);
+    named.retain.ttl_ns = 1000 + i % 50;
+    Lease lease = take(cache, tokens(16, i), named);
+    compute(lease);
+  }
+  std::vector<Lease> many;
+  for (uint32_t i = 0; i < blocks / 2; ++i) many.push_back(take(cache, tokens(16, blocks * 5 + i)));
+  many.clear();
+  const Stats stats = cache.stats();
+  EXPECT_LE(stats.kv_bytes_capacity + stats.index_bytes, options.budget_bytes);
+  EXPECT_GT(stats.kv_bytes_capacity, options.budget_bytes / 2);
+}
+
 TEST_F(Budget, HoldsForEveryShapeOfGroups) {
   const std::vector<std::vector<GroupOptions>> shapes = {
       {full(0, 1)},
@@ -261,7 +331,8 @@ TEST_F(Budget, HoldsForEveryShapeOfGroups) {
     for (uint32_t seed = 0; seed < 400; ++seed) fill(cache, tokens(250, seed));
     const Stats stats = cache.stats();
     EXPECT_LE(stats.kv_bytes_capacity + stats.index_bytes, options.budget_bytes) << "shape " << i;
-    EXPECT_GT(stats.kv_bytes_capacity, options.budget_bytes / 3) << "shape " << i;
+    // Blocks of one token and 64 bytes are smaller than what the index may need for them.
+    EXPECT_GT(stats.kv_bytes_capacity, options.budget_bytes / (i == 0 ? 5 : 3)) << "shape " << i;
   }
 }
 

@@ -291,5 +291,57 @@ TEST_F(Logits, StayReadableWhileLeased) {
   EXPECT_EQ(std::ranges::count(lease.logits(), 7.0F), 100);
 }
 
+TEST_F(Checkpoints, LeaseGoesBackToItsOwnCheckpointInsideItsLastBlock) {
+  PagedCache& cache = cache_with(grouped({full(16), recurrent(4)}));
+  Lease lease = take(cache, tokens(24));
+  ok(lease.commit(20));
+  const BlockId slot = save_checkpoint(lease, 1);
+  ok(lease.commit(24));
+  EXPECT_EQ(code(lease.rewind(21)), Errc::out_of_range) << "no state was saved there";
+  ok(lease.rewind(20));
+  EXPECT_EQ(lease.committed(), 20U);
+  ASSERT_EQ(lease.copies().size(), 1U);
+  EXPECT_EQ(lease.copies()[0].group, 1U);
+  EXPECT_EQ(lease.copies()[0].source, slot);
+  EXPECT_EQ(lease.copies()[0].target, kNoBlock);
+  EXPECT_EQ(lease.copies()[0].tokens, 20U);
+  EXPECT_EQ(code(lease.extend(tokens(2, 5).tokens)), kOk);
+  EXPECT_EQ(code(lease.commit(22)), Errc::wrong_state) << "the state is still to be loaded";
+  ok(lease.copies_done());
+  ok(lease.commit(22));
+  ok(lease.release());
+}
+
+TEST_F(Checkpoints, LeaseThatDoesNotWriteDraftsNone) {
+  PagedCache& cache = cache_with(grouped({full(16), recurrent(4)}));
+  LeaseOptions options;
+  options.lookup.write = false;
+  Lease lease = take(cache, tokens(24), options);
+  ok(lease.commit(24));
+  EXPECT_EQ(code(lease.draft_checkpoint(1)), Errc::wrong_state);
+}
+
+TEST_F(Checkpoints, TruncateForgetsWhatHangsInsideTheBlockItCuts) {
+  Options options = grouped({full(16), recurrent(4)});
+  options.logits_bytes = 4096;
+  PagedCache& cache = cache_with(options);
+  const std::vector<float> old{1, 2, 3};
+  Lease lease = take(cache, tokens(30));
+  ok(lease.commit(20));
+  save_checkpoint(lease, 1);
+  ok(lease.attach_logits(20, old));
+  ok(lease.commit(30));
+  ok(lease.release());
+  EXPECT_EQ(kept(cache, tokens(20)), 20U);
+  ok(cache.truncate(scope, tokens(30), 16));
+  EXPECT_EQ(cache.stats().checkpoints, 0U);
+  EXPECT_EQ(cache.stats().logits_bytes, 0U);
+  fill(cache, tokens(30));  // Computed again, without a checkpoint.
+  EXPECT_EQ(kept(cache, tokens(30)), 0U) << "the old state is of what was invalidated";
+  LeaseOptions want;
+  want.lookup.want_logits = true;
+  EXPECT_TRUE(take(cache, tokens(20), want).logits().empty());
+}
+
 }  // namespace
 }  // namespace stemma::test

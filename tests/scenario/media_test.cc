@@ -219,5 +219,30 @@ TEST_F(Media, ForgottenItemsNumberIsNotMistakenForANewItem) {
   }
 }
 
+TEST_F(Media, ForkInsideAnItemBeginsBeforeIt) {
+  Options options = grouped({full(40, 4)});
+  options.content_keys = true;
+  PagedCache& cache = cache_with(options);
+  const Text text = tokens(24).with(image(1, 6, 10)).with(image(2, 18, 3));
+  Lease lease = take(cache, text);
+  ok(lease.commit(9));  // A chunk may end anywhere.
+  Lease fork = ok(lease.fork());
+  EXPECT_EQ(fork.committed(), 6U);
+  EXPECT_EQ(fork.length(), 6U);
+  EXPECT_TRUE(to_process(fork).empty()) << "the items are not in it";
+  ok(fork.copies_done());
+  ok(fork.extend(tokens(20, 7).tokens));
+  ok(fork.commit(26));
+  ok(fork.rewind(5));
+  ok(fork.copies_done());
+  ok(fork.release());
+  ok(lease.commit(24));
+  ok(lease.rewind(17));
+  EXPECT_TRUE(to_process(lease).size() == 1 && to_process(lease)[0] == 0) << "the second is gone";
+  if (!lease.copies().empty()) ok(lease.copies_done());
+  ok(lease.release());
+  EXPECT_EQ(kept(cache, text.first(16)), 16U);
+}
+
 }  // namespace
 }  // namespace stemma::test
