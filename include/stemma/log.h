@@ -9,7 +9,9 @@ namespace stemma {
 
 enum class LogLevel : uint8_t { debug, info, warning, error };
 
-// Called without any lock held, from whichever thread has something to say.
+// Called without any lock held, from whichever thread has something to say: what was created
+// (info), what failed and is made good (warning), what was refused as broken (error). Lines are
+// rare: none is written per request that goes well.
 using LogHandler = void (*)(LogLevel level, std::string_view line, void* user);
 
 // nullptr (the default) drops every line.

@@ -36,12 +36,14 @@ Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   const GroupOptions& front = options.groups.front();
   const bool numbered = front.attention == Attention::full && front.block_tokens == cell_tokens;
   uint64_t widest = 0;
+  uint64_t slots = 0;
   for (const GroupOptions& group : options.groups) {
     widest = std::max(widest, cells_of(group, cell_tokens));
+    slots = std::max<uint64_t>(slots, group.capacity_blocks);
   }
   const uint64_t cells = numbered                   ? front.capacity_blocks
                          : options.index_cells != 0 ? options.index_cells
-                                                    : widest * 2;
+                                                    : default_cells(widest, slots);
   // Sessions: at most five quarters of a name, and one last user, a cell; 48 bytes each.
   uint64_t per_cell = 4 * uint64_t{cell_tokens} + 32 + 8 + 12 + 4 + 1 + 108;
   if (options.content_keys || options.event_capacity != 0) per_cell += 32;

@@ -61,6 +61,16 @@ class Group {
   void stop_waiting(uint32_t page);
   bool waiting(uint32_t page) const noexcept { return lists_.linked(page); }
   uint32_t waiting_blocks() const noexcept { return waiting_; }
+  // Those that wait, the next to go first, until `visit` returns false.
+  template <class Visit>
+  void for_each_waiting(Visit&& visit) const {
+    for (const List list : {kPassed, kRecent}) {
+      for (uint32_t page = lists_.front(list); page != base::IndexLists::kNone;
+           page = lists_.after(page)) {
+        if (!visit(page)) return;
+      }
+    }
+  }
   // The next to go, or kNoPage.
   uint32_t next_to_go() const noexcept;
 

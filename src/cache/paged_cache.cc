@@ -3,6 +3,7 @@
 #include "stemma/cache.h"
 
 #include "cache/shared.h"
+#include "stemma/log.h"
 
 namespace stemma {
 namespace {
@@ -30,6 +31,11 @@ Result<PagedCache> PagedCache::create(const Options& options) {
   STEMMA_TRY(const Options checked, cache::check_options(options));
   auto shared = std::make_unique<cache::Shared>(checked);
   if (!shared->create()) return Error(Errc::out_of_memory, "no address space for the index");
+  const Stats stats = shared->stats();
+  log(LogLevel::info, "a cache of " + std::to_string(stats.group_count) + " groups, " +
+                          std::to_string(stats.groups[0].capacity_blocks) +
+                          " blocks in the first, " + std::to_string(stats.kv_bytes_capacity) +
+                          " bytes of KV, policy " + checked.policy);
   return PagedCache(shared.release());
 }
 
@@ -94,7 +100,10 @@ std::vector<uint8_t> PagedCache::dump() const {
   return shared_ != nullptr ? shared_->dump() : std::vector<uint8_t>{};
 }
 Result<void> PagedCache::load(std::span<const uint8_t> bytes) {
-  return shared_ != nullptr ? shared_->load(bytes) : gone();
+  if (shared_ == nullptr) return gone();
+  Result<void> loaded = shared_->load(bytes);
+  if (!loaded) log(LogLevel::error, "an index dump was refused: " + loaded.error().to_string());
+  return loaded;
 }
 void PagedCache::check_invariants() const {
   if (shared_ != nullptr) shared_->check_invariants();

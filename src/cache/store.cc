@@ -12,9 +12,16 @@ Store::Store(const Options& options)
       counters_(options.stats_window_ns, options.groups.front().capacity_blocks),
       events_(options.event_capacity) {}
 
+uint64_t default_cells(uint64_t widest, uint64_t slots) {
+  // A window needs its ancestors as cells though their blocks are gone; checkpoints alone say
+  // nothing about how long the paths to them are.
+  return widest != 0 ? widest * 2 : std::max<uint64_t>(16'384, 64 * slots);
+}
+
 bool Store::create(const Options& options) {
   cell_tokens_ = 0;
   uint64_t widest = 0;  // Cells that the largest group's blocks cover.
+  uint64_t slots = 0;
   for (const GroupOptions& g : options.groups) {
     if (g.attention == Attention::recurrent) continue;
     if (cell_tokens_ == 0 || g.block_tokens < cell_tokens_) cell_tokens_ = g.block_tokens;
@@ -26,17 +33,19 @@ bool Store::create(const Options& options) {
         std::max<uint64_t>(widest, uint64_t{g.capacity_blocks} * (g.block_tokens / cell_tokens_));
     cell_bytes_ += g.block_bytes;
   }
+  for (const GroupOptions& g : options.groups) slots = std::max<uint64_t>(slots, g.capacity_blocks);
   const GroupOptions& front = options.groups.front();
   numbered_ = front.attention == Attention::full && front.block_tokens == cell_tokens_;
   keyed_ = options.content_keys || options.event_capacity != 0;
   first_cells_ = numbered_ ? front.capacity_blocks : 0;
 
   // Beyond the blocks' own cells: roots and inner anchors, and, where no group numbers the cells,
-  // the cells themselves. A window needs its ancestors as cells though their blocks are gone.
+  // the cells themselves.
   constexpr uint32_t kSpare = 4096;
-  uint64_t extra = numbered_
-                       ? uint64_t{first_cells_} + kSpare
-                       : (options.index_cells != 0 ? options.index_cells : widest * 2) + kSpare;
+  uint64_t extra =
+      numbered_ ? uint64_t{first_cells_} + kSpare
+                : (options.index_cells != 0 ? options.index_cells : default_cells(widest, slots)) +
+                      kSpare;
   extra = std::min<uint64_t>(extra, tree::kIndexMask - 2 - first_cells_);
 
   tree::PrefixTree::Shape shape;

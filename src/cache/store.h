@@ -55,6 +55,9 @@ struct Tenant {
   uint64_t held_cells = 0;       // Depths of everything held, added up.
 };
 
+// How many cells an index gets whose first group does not number them.
+uint64_t default_cells(uint64_t widest, uint64_t slots);
+
 class Store {
  public:
   // Requires checked options. False when the system gives no memory.
@@ -272,6 +275,10 @@ class Store {
   void mark_path(CellIndex cell, uint32_t tenant_index, Evictable& held);
   uint64_t tenant_quick_bytes(uint32_t tenant_index) const noexcept;
   uint64_t over_quota(const Need& need, uint32_t tenant_index) const noexcept;
+  Error short_of(const Need& need, const Evictable& evictable) const;
+  // Of a tenant's checkpoints that nobody uses, but for what `need` reserves.
+  uint64_t idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) const;
+  bool drop_idle_checkpoint(uint32_t tenant_index);
   [[nodiscard]] bool take_memory(const Need& need);
   // Frees a childless cell that nobody holds and the policy no longer counts.
   void free_cell(CellIndex cell, uint32_t tenant_index);

@@ -129,6 +129,49 @@ bool Store::enough(const Need& need, const Evictable& evictable) const noexcept 
   return true;
 }
 
+Error Store::short_of(const Need& need, const Evictable& evictable) const {
+  if (!numbered_ && need.cells > extra_.free_blocks() + evictable.cells) {
+    return {Errc::out_of_blocks, "too few cells of the index are free or evictable (index_cells)"};
+  }
+  GroupIndex g = 0;
+  for (; g + 1 < groups_.size(); ++g) {
+    const pool::BlockPool& pool = groups_[g]->numbers_cells() ? cells_ : groups_[g]->pool();
+    if (!groups_[g]->loose() && need.blocks[g] > pool.free_blocks() + evictable.blocks[g]) break;
+  }
+  return {Errc::out_of_blocks, "too few blocks of this group are free or evictable", g};
+}
+
+uint64_t Store::idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) const {
+  uint64_t bytes = 0;
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    if (!group.recurrent()) continue;
+    uint64_t slots = 0;
+    group.for_each_waiting([&](uint32_t slot) {
+      if (tenant_of(group.home(slot)) == tenant_index) ++slots;
+      return true;
+    });
+    bytes += (slots - std::min<uint64_t>(slots, need.reserved[g])) * group.options().block_bytes;
+  }
+  return bytes;
+}
+
+bool Store::drop_idle_checkpoint(uint32_t tenant_index) {
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    if (!group.recurrent()) continue;
+    uint32_t victim = kNoPage;
+    group.for_each_waiting([&](uint32_t slot) {
+      if (tenant_of(group.home(slot)) == tenant_index) victim = slot;
+      return victim == kNoPage;
+    });
+    if (victim == kNoPage) continue;
+    detach_page(g, victim, tenant_index);
+    return true;
+  }
+  return false;
+}
+
 bool Store::take_memory(const Need& need) {
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     if (groups_[g]->numbers_cells()) {
@@ -178,13 +221,12 @@ Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
     sure.tenant_bytes = tenant_quick_bytes(tenant_index);
     if (forked_drafts_ != 0 || !enough(need, sure) || sure.tenant_bytes < excess) {
       const Evictable exact = count_exactly(need, tenant_index);
-      if (exact.tenant_bytes < excess) {
+      if (exact.tenant_bytes < excess &&
+          exact.tenant_bytes + idle_checkpoint_bytes(need, tenant_index) < excess) {
         return Error(Errc::over_quota, "the tenant's quota does not allow this many more blocks",
                      static_cast<uint32_t>(tenants_[tenant_index].id));
       }
-      if (!enough(need, exact)) {
-        return Error(Errc::out_of_blocks, "too few blocks are free or evictable");
-      }
+      if (!enough(need, exact)) return short_of(need, exact);
     }
   }
   if (!take_memory(need)) return Error(Errc::out_of_memory, "no memory for the index");
@@ -204,8 +246,15 @@ uint64_t Store::over_quota(const Need& need, uint32_t tenant_index) const noexce
 }
 
 void Store::evict_for(const Need& need, uint32_t tenant_index) {
+  // Who wants room for a checkpoint gives up checkpoints first, others blocks.
+  bool only_checkpoints = need.cells == 0;
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    only_checkpoints = only_checkpoints && (groups_[g]->recurrent() || need.blocks[g] == 0);
+  }
   while (over_quota(need, tenant_index) != 0) {
-    STEMMA_CHECK(evict_some(1, true, tenants_[tenant_index].id) != 0);
+    if (only_checkpoints && drop_idle_checkpoint(tenant_index)) continue;
+    if (evict_some(1, true, tenants_[tenant_index].id) != 0) continue;
+    STEMMA_CHECK(drop_idle_checkpoint(tenant_index));
   }
   if (numbered_) {
     while (cells_.free_blocks() < need.blocks[0]) {

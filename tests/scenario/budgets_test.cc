@@ -257,6 +257,21 @@ TEST_F(Quotas, CheckpointBeforeTheFirstBlockIsNoLongerChargedWhenItsScopeGoes) {
   EXPECT_EQ(cache.tenant_bytes(kRed), 0U);
 }
 
+TEST_F(Quotas, TenantAtItsQuotaReplacesItsOwnCheckpoints) {
+  Options options = grouped({full(16), recurrent(16)});
+  options.quotas = {{.tenant = kRed, .bytes = 4 * kBlock + 3 * 256}};
+  PagedCache& cache = cache_with(options);
+  Lease lease = ok(lease_for(cache, kRed, tokens(64)));
+  for (uint32_t n = 8; n <= 64; n += 8) {
+    ok(lease.commit(n));
+    save_checkpoint(lease, 1);
+    EXPECT_LE(cache.tenant_bytes(kRed), 4 * kBlock + 3 * 256);
+  }
+  EXPECT_EQ(cache.stats().checkpoints, 3U);
+  ok(lease.release());
+  EXPECT_EQ(hit(cache, red, tokens(64) + tokens(1, 9)), 64U);
+}
+
 TEST_F(Quotas, EvictedBlocksAreNoLongerCharged) {
   PagedCache& cache = cache_with(with_quotas(8, 8));
   fill_for(cache, kRed, tokens(64));

@@ -312,6 +312,21 @@ TEST_F(Checkpoints, LeaseGoesBackToItsOwnCheckpointInsideItsLastBlock) {
   ok(lease.release());
 }
 
+TEST_F(Checkpoints, AloneTheyServeLongPrompts) {
+  PagedCache& cache = cache_with(grouped({recurrent(8)}));
+  Lease lease = take(cache, tokens(70'000));
+  ok(lease.commit(70'000));
+  save_checkpoint(lease, 0);
+  ok(lease.release());
+  EXPECT_EQ(kept(cache, tokens(70'000)), 70'000U);
+  Options options = grouped({recurrent(8)});
+  options.index_cells = 100;
+  PagedCache& small = cache_with(options);
+  const Result<Lease> refused = small.lease(scope, tokens(70'000));
+  ASSERT_EQ(code(refused), Errc::out_of_blocks);
+  EXPECT_NE(refused.error().to_string().find("index_cells"), std::string::npos);
+}
+
 TEST_F(Checkpoints, LeaseThatDoesNotWriteDraftsNone) {
   PagedCache& cache = cache_with(grouped({full(16), recurrent(4)}));
   LeaseOptions options;

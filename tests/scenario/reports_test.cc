@@ -1,7 +1,9 @@
 // Reports: one truthful class per request, counted in tokens after execution.
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include "stemma/log.h"
 #include "support/cache_fixture.h"
 
 namespace stemma::test {
@@ -186,6 +188,48 @@ TEST_F(Reports, StatisticsOfBlocksAddUp) {
   EXPECT_EQ(stats.kv_bytes_used, 3 * 1024U);
   EXPECT_EQ(stats.kv_bytes_capacity, 10 * 1024U);
   EXPECT_GT(stats.index_bytes, 0U);
+}
+
+TEST_F(Reports, ReuseThatIsGivenUpIsNotCounted) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 16});
+  fill(cache, tokens(64));
+  Lease lease = take(cache, tokens(64) + tokens(10, 2));
+  ok(lease.commit(64));  // Nothing was computed yet.
+  ok(lease.shrink_to(0));
+  compute(lease);
+  ok(lease.release());
+  EXPECT_EQ(cache.stats().total.reused_tokens, 0U);
+  EXPECT_EQ(count(cache.stats().total, Outcome::miss), 2U);
+}
+
+TEST_F(Reports, LogSaysWhatWasMadeWhatFailedAndWhatWasRefused) {
+  static std::vector<std::string> lines;
+  lines.clear();
+  set_log_handler(
+      [](LogLevel level, std::string_view line, void*) {
+        lines.push_back(std::to_string(static_cast<int>(level)) + " " + std::string(line));
+      },
+      nullptr);
+  struct BrokenIo final : BlockIo {
+    void copy(std::span<const BlockCopy>, Done done, void* user) override {
+      done(user, Error(Errc::copy_failed, "no such device"));
+    }
+    void read(GroupIndex, std::span<const BlockId>, std::span<uint8_t>, Done, void*) override {}
+    void write(GroupIndex, std::span<const BlockId>, std::span<const uint8_t>, Done,
+               void*) override {}
+  } io;
+  Options options = grouped({full(16)});
+  options.block_io = &io;
+  PagedCache& cache = cache_with(options);
+  fill(cache, tokens(40));
+  EXPECT_EQ(code(take(cache, tokens(39) + tokens(9, 2)).run_copies()), Errc::copy_failed);
+  EXPECT_EQ(code(cache.load(std::vector<uint8_t>(100))), Errc::corrupt);
+  set_log_handler(nullptr, nullptr);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_NE(lines[0].find("16 blocks"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[1].find("no such device"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[2].find("not an index dump"), std::string::npos) << lines[2];
+  EXPECT_TRUE(lines[0][0] < lines[1][0] && lines[1][0] < lines[2][0]) << "info, warning, error";
 }
 
 }  // namespace
