@@ -86,11 +86,14 @@ void loose_blocks(const Store& store, const Path& path, uint32_t n, const Presen
     } else if (group.window()) {
       const GroupOptions& options = group.options();
       const uint32_t size = options.block_tokens;
-      const uint32_t low = n > options.window_tokens ? (n - options.window_tokens) / size : 0;
+      // The same prompt again reuses one position less: its window begins one earlier.
+      const uint32_t low = n > options.window_tokens ? (n - 1 - options.window_tokens) / size : 0;
       const uint32_t sinks = (options.sink_tokens + size - 1) / size;
       for (uint32_t j = 0; j < n / size; ++j) {
         if (j < low && j >= sinks) j = low;
-        if (j < n / size) out.push_back({g, group.at(path.cells[(j + 1) * group.ratio() - 1])});
+        if (j >= n / size) break;
+        const uint32_t page = group.at(path.cells[(j + 1) * group.ratio() - 1]);
+        if (page != kNoPage) out.push_back({g, page});
       }
       if (n % size != 0) out.push_back({g, present.part_block(g, n)});
     }

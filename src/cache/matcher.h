@@ -63,8 +63,8 @@ class Present {
 // Where anchors at exactly `depth` of the path hang, kNoCell if nowhere.
 CellIndex anchor_cell(const Store& store, const Path& path, uint32_t depth);
 
-// The blocks of window and recurrent groups without which [0, n) of the path cannot be served.
-// Requires n servable.
+// The blocks of window and recurrent groups without which [0, n) of the path cannot be served, nor,
+// by windows, [0, n - 1). Requires n servable.
 void loose_blocks(const Store& store, const Path& path, uint32_t n, const Present& present,
                   std::vector<Store::LooseBlock>& out);
 

@@ -71,6 +71,15 @@ TEST_F(Pins, WindowsAndCheckpointsOfAPinnedPrefixStay) {
   EXPECT_EQ(kept(cache, tokens(64)), 0U);
 }
 
+TEST_F(Pins, PinnedPromptIsItselfFoundInAWindow) {
+  PagedCache& cache = cache_with(grouped({full(32), window(16, 8)}));
+  fill(cache, tokens(64));
+  EXPECT_EQ(hit(cache, tokens(64)), 63U);
+  EXPECT_EQ(ok(cache.pin(scope, tokens(64), kNever)).pinned_tokens, 64U);
+  for (uint32_t i = 0; i < 6; ++i) fill(cache, tokens(80, 30 + i));
+  EXPECT_EQ(hit(cache, tokens(64)), 63U);
+}
+
 TEST_F(Pins, NeverHoldMoreThanTheirShareOfAWindowGroup) {
   Options options = grouped({full(64), window(64, 8)});
   options.pin_share = 0.5;
