@@ -1,6 +1,7 @@
 # Usage: include()d when STEMMA_BUILD_TESTS is on; one gtest executable per folder that has tests.
 #
 #   src/<folder>/*_test.cc           ->  <folder>_test    label: unit
+#   src/engine/paged/*_test.cc       ->  engine_paged_test
 #   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
 #   tests/support/*                  ->  stemma_test_support, which all of them link
 #
@@ -50,9 +51,16 @@ foreach(folder IN LISTS stemma_core_folders)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*_test.cc")
   stemma_add_tests(${folder}_test unit ${files})
 endforeach()
-foreach(kind IN ITEMS contract scenario model fault)
+foreach(kind IN ITEMS contract scenario model fault oracle)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${kind}/*.cc")
   stemma_add_tests(${kind}_test ${kind} ${files})
+endforeach()
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/engine/paged/*_test.cc")
+stemma_add_tests(engine_paged_test unit ${files})
+foreach(name IN ITEMS oracle_test engine_paged_test)
+  if(TARGET ${name})
+    target_link_libraries(${name} PRIVATE stemma::engine_paged)
+  endif()
 endforeach()
 
 # OpenSSL judges our own hashing, in tests only.

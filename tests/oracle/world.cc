@@ -1,0 +1,370 @@
+#include "oracle/world.h"
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+#include <thread>
+
+#include "engine/paged/kernels.h"
+
+namespace stemma::oracle {
+namespace {
+
+using paged::Random;
+
+constexpr uint32_t kLongestPrompt = 80;
+constexpr uint32_t kLongestAnswer = 10;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+template <class T, size_t N>
+T one_of(Random& random, const T (&values)[N]) {
+  return values[random.below(N)];
+}
+
+// Guesses what was sampled after the same text before, and now and then something else.
+class Memory final : public paged::DraftModel {
+ public:
+  explicit Memory(uint64_t seed) : random_(seed) {}
+  void learn(const paged::Request& request) {
+    const Token token =
+        paged::sample(request.logits, request.spec.sample_seed, request.text.size());
+    known_[key(request, request.text)] = token;
+  }
+  Token guess(const paged::Request& request, const paged::Text& text) override {
+    const auto found = known_.find(key(request, text));
+    return found == known_.end() || random_.chance(25) ? random_.below(250) : found->second;
+  }
+
+ private:
+  static PrefixHash key(const paged::Request& request, const paged::Text& text) {
+    PrefixHash hash = prefix_hashes(request.spec.adapter, text).back();
+    hash.first ^= request.spec.sample_seed;
+    return hash;
+  }
+  Random random_;
+  std::map<PrefixHash, Token> known_;
+};
+
+// One thread's part of a world: an engine, its users, and the notes of what it sampled from.
+class Desk final : public paged::Listener {
+ public:
+  Desk(const WorldConfig& config, uint32_t number, const Models& models, const Author::Options& by)
+      : random_(paged::mix(config.seed, 1000 + number)),
+        config_(config),
+        models_(models),
+        author_(by),
+        memory_(config.seed + number),
+        judge(models.pointers()) {
+    options_.max_running = random_.between(2, 6);
+    options_.chunk_tokens = one_of(random_, {1U, 3U, 8U, 16U, 24U});
+    options_.batch_tokens = one_of(random_, {4U, 16U, 64U, 128U});
+    options_.checkpoint_tokens = one_of(random_, {4U, 8U, 12U, 32U});
+    options_.patience_steps = random_.between(1, 6);
+    options_.give_up_steps = 300;
+    options_.adopt_canonical = random_.chance(70);
+    options_.overlap = config.force_overlap || random_.chance(50);
+    options_.listener = this;
+    options_.draft = &memory_;
+  }
+
+  void on_logits(const paged::Request& request) override {
+    judge.claim(request.spec.adapter, request.text, request.logits);
+    memory_.learn(request);
+  }
+  void on_finished(const paged::Request& request) override {
+    if (!request.error) return author_.remember(request.text);
+    if (request.error->code() != Errc::out_of_blocks) wrong = request.error->to_string();
+  }
+
+  void open(PagedCache& cache, paged::KvArena& arena, const EngineFactory& factory) {
+    cache_ = &cache;
+    engine_ = factory(cache, arena, models_.adapters, options_);
+  }
+  void close() { engine_.reset(); }
+
+  void work() {
+    uint32_t left = config_.threads > 1 ? 24 : random_.between(28, 44);
+    requests = left;
+    for (uint32_t step = 0; step < 20'000 && wrong.empty(); ++step) {
+      for (; left > 0 && random_.chance(60); --left) submit();
+      if (config_.allow_interruptions && random_.chance(6)) interrupt();
+      if (!engine_->step() && left == 0) break;
+      if (config_.threads > 1) std::this_thread::yield();
+    }
+    if (engine_->running() + engine_->waiting() != 0 && wrong.empty()) wrong = "it does not end";
+    counts = engine_->counts();
+  }
+
+ private:
+  void submit() {
+    paged::RequestSpec spec;
+    spec.prompt = author_.write();
+    spec.adapter = random_.below(static_cast<uint32_t>(models_.adapters.size()));
+    spec.max_new_tokens = random_.below(kLongestAnswer + 1);
+    spec.sample_seed = random_.chance(60) ? 0 : random_.between(1, 2);
+    if (random_.chance(20)) spec.best_of = random_.between(2, 3);
+    if (random_.chance(50)) spec.guess_tokens = random_.between(1, 4);
+    if (config_.allow_retries && random_.chance(15)) spec.retries = random_.between(1, 2);
+    spec.want_logits = random_.chance(80);
+    LookupOptions& lookup = spec.lease.lookup;
+    lookup.allow_copy = !random_.chance(10);
+    lookup.write = !random_.chance(4);
+    lookup.read = !random_.chance(3);
+    if (random_.chance(10)) lookup.evaluate_at_least = random_.between(2, 4);
+    if (random_.chance(5)) lookup.at_most = random_.below(40);
+    Retain& retain = spec.lease.retain;
+    if (random_.chance(30)) retain.priority = static_cast<Priority>(random_.below(101));
+    if (random_.chance(30)) {
+      retain.session = SessionId{random_.between(1, 5)};
+      retain.phase = SessionPhase::active;
+    }
+    ids_.push_back(engine_->submit(spec).value());
+  }
+
+  // What may happen to a cache while engines use it.
+  void interrupt() {
+    const Scope& scope =
+        models_.adapters[random_.below(static_cast<uint32_t>(models_.adapters.size()))].scope;
+    const uint32_t what = random_.below(100);
+    if (what < 35) {
+      cache_->evict(random_.between(1, 12));
+    } else if (what < 40) {
+      (void)cache_->reset(OnBusy::defer);
+      ++resets;
+    } else if (what < 60) {
+      const paged::Text text = author_.beginning();
+      (void)cache_->truncate(scope, text.prompt(), random_.below(text.size() + 1));
+    } else if (what < 80) {
+      const paged::Text text = author_.beginning();
+      if (auto pin = cache_->pin(scope, text.prompt(), 2'000'000)) pins_.push_back(pin->id);
+      if (pins_.size() > 2) {
+        (void)cache_->unpin(pins_.front());
+        pins_.erase(pins_.begin());
+      }
+    } else if (what < 85) {
+      cache_->drop_scope(scope);
+    } else if (what < 92) {
+      cache_->end_session(SessionId{random_.between(1, 5)});
+    } else if (!ids_.empty()) {
+      engine_->cancel(ids_[random_.below(static_cast<uint32_t>(ids_.size()))]);
+    }
+  }
+
+  Random random_;
+  const WorldConfig& config_;
+  const Models& models_;
+  Author author_;
+  Memory memory_;
+  paged::EngineOptions options_;
+  std::unique_ptr<paged::Engine> engine_;
+  PagedCache* cache_ = nullptr;
+  std::vector<uint64_t> ids_;
+  std::vector<PinId> pins_;
+
+ public:
+  Judge judge;
+  paged::EngineCounts counts;
+  uint64_t resets = 0;
+  uint64_t requests = 0;
+  std::string wrong;
+};
+
+}  // namespace
+
+// ---- Tally ----------------------------------------------------------------------------------------
+
+Tally& Tally::operator+=(const Tally& other) {
+  engines += other.engines;
+  schedules += other.schedules;
+  requests += other.requests;
+  logits += other.logits;
+  evictions += other.evictions;
+  queried_tokens += other.queried_tokens;
+  reused_tokens += other.reused_tokens;
+  resets += other.resets;
+  cached_seconds += other.cached_seconds;
+  plain_seconds += other.plain_seconds;
+  return *this;
+}
+
+double Tally::reuse_percent() const {
+  return queried_tokens == 0
+             ? 0
+             : 100.0 * static_cast<double>(reused_tokens) / static_cast<double>(queried_tokens);
+}
+
+std::string Tally::text() const {
+  std::ostringstream out;
+  out.precision(1);
+  out << std::fixed << schedules << " schedules, " << requests << " requests, " << logits
+      << " logits compared\n"
+      << "  reuse " << reuse_percent() << " % of " << queried_tokens << " tokens, " << evictions
+      << " evictions, " << engines.forks << " forks, " << engines.rewinds << " rewinds, "
+      << engines.preemptions << " preemptions\n"
+      << "  " << engines.part_copies << " part-blocks copied, " << engines.copies_failed
+      << " copies failed, " << engines.checkpoints_loaded << " checkpoints used, "
+      << engines.logits_hits << " logits hits, " << engines.refusals << " refusals, "
+      << engines.failed << " gave up\n"
+      << "  " << engines.guesses_accepted << " guesses right, " << engines.guesses_rejected
+      << " wrong, " << engines.duplicates << " duplicates, " << engines.late_steps
+      << " late steps, " << resets << " resets\n"
+      << "  " << cached_seconds << " s with the cache, " << plain_seconds << " s without";
+  return out.str();
+}
+
+// ---- Models ---------------------------------------------------------------------------------------
+
+paged::ModelConfig random_model(Random& random, int kind) {
+  paged::ModelConfig config;
+  config.dim = 24;
+  config.heads = 4;
+  config.kv_heads = one_of(random, {1U, 2U, 4U});
+  config.head_dim = 6;
+  config.hidden = 32;
+  config.max_positions = 128;
+  if (random.chance(30)) {
+    config.experts = random.between(2, 4);
+    config.experts_used = random.between(1, 2);
+  }
+  const auto window = [&](bool sinks) {
+    return paged::LayerGroup{.attention = Attention::window,
+                             .window_tokens = one_of(random, {1U, 4U, 7U, 16U, 24U}),
+                             .sink_tokens = sinks ? random.between(1, 6) : 0};
+  };
+  const paged::LayerGroup full, recurrent{.attention = Attention::recurrent};
+  switch (kind) {
+    case kFull: config.groups = {full}; break;
+    case kWindow: config.groups = {window(false)}; break;
+    case kSinks: config.groups = {window(true)}; break;
+    case kRecurrent: config.groups = {recurrent}; break;
+    case kFullWindow: config.groups = {full, window(random.chance(50))}; break;
+    case kFullRecurrent: config.groups = {full, recurrent}; break;
+    default: config.groups = {full, window(random.chance(50)), recurrent}; break;
+  }
+  const auto groups = static_cast<uint32_t>(config.groups.size());
+  config.layers.clear();
+  for (uint32_t g = 0; g < groups; ++g) config.layers.push_back(g);
+  for (uint32_t i = std::max(3U, groups) - groups; i > 0; --i) {
+    config.layers.push_back(random.below(groups));
+  }
+  for (size_t i = config.layers.size(); i > 1; --i) {
+    std::swap(config.layers[i - 1], config.layers[random.below(static_cast<uint32_t>(i))]);
+  }
+  config.seed = random.next();
+  return config;
+}
+
+std::vector<paged::GroupMemory> random_memory(Random& random, const paged::ModelConfig& config,
+                                              uint32_t longest_tokens) {
+  std::vector<paged::GroupMemory> memory;
+  const uint32_t tokens =
+      longest_tokens * (random.chance(50) ? random.between(11, 20) : random.between(20, 50)) / 10;
+  for (const paged::LayerGroup& group : config.groups) {
+    if (group.attention == Attention::recurrent) {
+      memory.push_back({.capacity_blocks = random.between(6, 40)});
+      continue;
+    }
+    const uint32_t block_tokens = one_of(random, {1U, 2U, 4U, 4U, 8U, 16U});
+    memory.push_back({block_tokens, tokens / block_tokens + 2});
+  }
+  return memory;
+}
+
+Models::Models(Random& random, int kind) {
+  paged::ModelConfig config = random_model(random, kind);
+  for (uint32_t i = random.chance(50) ? 1 : 2; i > 0; --i) {
+    config.seed = random.next();
+    models.push_back(std::make_unique<paged::Model>(make_model(config)));
+    const std::string name = "weights " + std::to_string(models.size());
+    adapters.push_back({models.back().get(), Scope::make({.model = name}).value()});
+  }
+}
+
+std::vector<const paged::Model*> Models::pointers() const {
+  std::vector<const paged::Model*> out;
+  for (const auto& model : models) out.push_back(model.get());
+  return out;
+}
+
+// ---- A world --------------------------------------------------------------------------------------
+
+void FlakyArena::copy(std::span<const BlockCopy> copies, Done done, void* user) {
+  const uint64_t call = calls_.fetch_add(1, std::memory_order_relaxed);
+  if (paged::mix(seed_, call) % 100 >= fail_percent_) return KvArena::copy(copies, done, user);
+  for (const BlockCopy& copy : copies) {
+    if (copy.target == kNoBlock) continue;
+    *row({copy.group, 0}, copy.target, 0) = 1e9F;
+  }
+  done(user, Error(Errc::copy_failed, "as the schedule wants it"));
+}
+
+std::unique_ptr<paged::Engine> make_engine(PagedCache& cache, paged::KvArena& arena,
+                                           std::span<const paged::Adapter> adapters,
+                                           const paged::EngineOptions& options) {
+  return std::make_unique<paged::Engine>(cache, arena, adapters, options);
+}
+
+Outcome run_world(const WorldConfig& config, const EngineFactory& factory) {
+  Random random(config.seed);
+  const int kind =
+      config.model_kind >= 0 ? config.model_kind : static_cast<int>(random.below(kModelKinds));
+  const Models models(random, kind);
+  const paged::ModelConfig& shape = models.models.front()->config;
+  const paged::KvLayout layout = make_layout(
+      shape,
+      random_memory(random, shape, (kLongestPrompt + kLongestAnswer) * (config.threads + 1) / 2));
+  FlakyArena arena(layout, random.chance(30) ? 10 : 0, config.seed);
+  Options options;
+  options.groups = layout.groups;
+  options.block_io = &arena;
+  options.logits_bytes = random.chance(80) ? random.between(4, 40) * 1100 : 0;
+  options.enabled = !random.chance(3);
+  PagedCache cache = PagedCache::create(options).value();
+
+  const Author::Options by{.family_seed = random.next(),
+                           .longest_tokens = kLongestPrompt,
+                           .media = config.force_media || random.chance(50)};
+  std::vector<std::unique_ptr<Desk>> desks;
+  for (uint32_t i = 0; i < config.threads; ++i) {
+    Author::Options own = by;
+    own.seed = random.next();
+    desks.push_back(std::make_unique<Desk>(config, i, models, own));
+    desks.back()->open(cache, arena, factory);
+  }
+  const double begin = now_seconds();
+  if (config.threads == 1) {
+    desks.front()->work();
+  } else {
+    std::vector<std::jthread> threads;
+    for (auto& desk : desks) threads.emplace_back([&desk] { desk->work(); });
+  }
+  Outcome outcome;
+  outcome.tally.schedules = 1;
+  outcome.tally.cached_seconds = now_seconds() - begin;
+  Judge judge(models.pointers());
+  for (auto& desk : desks) {
+    desk->close();
+    judge.take(std::move(desk->judge));
+    outcome.tally.engines += desk->counts;
+    outcome.tally.resets += desk->resets;
+    outcome.tally.requests += desk->requests;
+    if (outcome.wrong.empty()) outcome.wrong = desk->wrong;
+  }
+  const std::string verdict = judge.verdict();
+  if (outcome.wrong.empty()) outcome.wrong = verdict;
+  cache.poll();
+  cache.check_invariants();
+  const Stats stats = cache.stats();
+  if (stats.leases != 0 && outcome.wrong.empty()) outcome.wrong = "a lease was left behind";
+  outcome.tally.logits = judge.claims();
+  outcome.tally.plain_seconds = judge.plain_seconds();
+  outcome.tally.evictions = stats.evicted_blocks;
+  outcome.tally.queried_tokens = outcome.tally.engines.leased_tokens;
+  outcome.tally.reused_tokens = outcome.tally.engines.reused_tokens;
+  return outcome;
+}
+
+}  // namespace stemma::oracle

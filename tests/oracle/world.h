@@ -1,0 +1,90 @@
+// A World is one random schedule: a model of some kind, a cache that is too small, prompts that
+// share, and engines that do all an engine may do while the cache forgets under their hands.
+//
+// Everything follows from the seed (with one thread, to the last block id).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/paged/engine.h"
+#include "engine/paged/random.h"
+#include "oracle/author.h"
+#include "oracle/judge.h"
+
+namespace stemma::oracle {
+
+// What a set of schedules did, to see that it tested what it says.
+struct Tally {
+  paged::EngineCounts engines;
+  uint64_t schedules = 0;
+  uint64_t requests = 0;
+  uint64_t logits = 0;  // Compared.
+  uint64_t evictions = 0;
+  uint64_t queried_tokens = 0;
+  uint64_t reused_tokens = 0;
+  uint64_t resets = 0;
+  double cached_seconds = 0;
+  double plain_seconds = 0;
+
+  Tally& operator+=(const Tally& other);
+  double reuse_percent() const;
+  std::string text() const;
+};
+
+struct WorldConfig {
+  uint64_t seed = 1;
+  uint32_t threads = 1;
+  // Narrows chance, for tests of one feature. -1: any.
+  int model_kind = -1;
+  bool force_media = false;
+  bool force_overlap = false;
+  bool allow_retries = true;
+  bool allow_interruptions = true;  // evict, reset, truncate, pin ... in between.
+};
+
+inline constexpr int kFull = 0, kWindow = 1, kSinks = 2, kRecurrent = 3, kFullWindow = 4,
+                     kFullRecurrent = 5, kHybrid = 6, kModelKinds = 7;
+
+// A model's shape, and as many weights of that shape as there are adapters.
+struct Models {
+  Models(paged::Random& random, int kind);
+  std::vector<std::unique_ptr<paged::Model>> models;
+  std::vector<paged::Adapter> adapters;
+  std::vector<const paged::Model*> pointers() const;
+};
+paged::ModelConfig random_model(paged::Random& random, int kind);
+std::vector<paged::GroupMemory> random_memory(paged::Random& random,
+                                              const paged::ModelConfig& config,
+                                              uint32_t longest_tokens);
+
+// Part of a schedule's copies fail, after having written garbage.
+class FlakyArena final : public paged::KvArena {
+ public:
+  FlakyArena(const paged::KvLayout& layout, uint32_t fail_percent, uint64_t seed)
+      : KvArena(layout), fail_percent_(fail_percent), seed_(seed) {}
+  void copy(std::span<const BlockCopy> copies, Done done, void* user) override;
+
+ private:
+  uint32_t fail_percent_;
+  uint64_t seed_;
+  std::atomic<uint64_t> calls_{0};
+};
+
+// Makes an engine; planted bugs come in here.
+using EngineFactory = std::function<std::unique_ptr<paged::Engine>(
+    PagedCache&, paged::KvArena&, std::span<const paged::Adapter>, const paged::EngineOptions&)>;
+std::unique_ptr<paged::Engine> make_engine(PagedCache& cache, paged::KvArena& arena,
+                                           std::span<const paged::Adapter> adapters,
+                                           const paged::EngineOptions& options);
+
+struct Outcome {
+  std::string wrong;  // "" when every logit was right.
+  Tally tally;
+};
+Outcome run_world(const WorldConfig& config, const EngineFactory& factory = make_engine);
+
+}  // namespace stemma::oracle
