@@ -1,0 +1,60 @@
+// How long random schedules go on, and how one of them is run again.
+//
+//   STEMMA_ORACLE_SEED=n        replay schedule n and no other
+//   STEMMA_ORACLE_FIRST_SEED=n  begin with schedule n (1)
+//   STEMMA_ORACLE_SECONDS=s     how long all schedule sets together take (60; under a sanitizer 14)
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+namespace stemma::oracle {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(STEMMA_TSAN)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+inline uint64_t from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+// for (RunLength run(0.5); run.next();) run_world(run.seed());
+class RunLength {
+ public:
+  // `share` of the time that all sets have together.
+  explicit RunLength(double share)
+      : end_(Clock::now() +
+             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                 share * static_cast<double>(
+                             from_environment("STEMMA_ORACLE_SECONDS", kSanitized ? 14 : 60))))),
+        seed_(from_environment("STEMMA_ORACLE_FIRST_SEED", 1) - 1) {}
+
+  bool next() {
+    if (only_one()) return std::exchange(seed_, from_environment("STEMMA_ORACLE_SEED", 0)) != seed_;
+    ++seed_;
+    return std::exchange(begun_, true) == false || Clock::now() < end_;
+  }
+  uint64_t seed() const { return seed_; }
+  static bool only_one() { return from_environment("STEMMA_ORACLE_SEED", 0) != 0; }
+  std::string replay() const {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    return "replay with STEMMA_ORACLE_SEED=" + std::to_string(seed_) +
+           " build-dev/oracle_test --gtest_filter=" + test->test_suite_name() + "." + test->name();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point end_;
+  uint64_t seed_;
+  bool begun_ = false;
+};
+
+}  // namespace stemma::oracle
