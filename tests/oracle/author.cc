@@ -80,6 +80,10 @@ paged::Text Author::write() {
     append(text, turns_[random_.below(static_cast<uint32_t>(turns_.size()))]);
   } else if (how < 65 && !written_.empty()) {
     text = written_[random_.below(static_cast<uint32_t>(written_.size()))];
+    // The same words around another picture.
+    for (MediaItem& item : text.media) {
+      if (random_.chance(25)) item.digest.fill(static_cast<uint8_t>(random_.below(3)));
+    }
   } else if (how < 75) {
     text = beginning();
     append(text, piece(random_, 6));
