@@ -11,6 +11,6 @@ target_link_libraries(stemma_engine_paged PUBLIC stemma::core)
 # Its results are compared bit by bit, so no operation may be fused with another one here and not
 # there. Loops over independent elements may be vectorised: that keeps the order of each sum.
 target_compile_options(stemma_engine_paged PRIVATE -ffp-contract=off)
-if(NOT STEMMA_SANITIZE AND NOT STEMMA_COVERAGE)
+if(NOT STEMMA_COVERAGE)
   target_compile_options(stemma_engine_paged PRIVATE -O3)
 endif()

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bench/harness.h"
+#include "cli/demo.h"
 #include "stemma/version.h"
 
 namespace {
@@ -15,8 +16,10 @@ constexpr const char* kHelp =
 Stemma remembers which prefixes of which prompts an LLM engine has computed, and in which KV blocks.
 
 commands:
+  demo     a small model over prompts that share prefixes, with the cache and without it
   bench    measure the cache on this machine and say which limits hold
 
+  stemma demo                         what is reused, what it saves, and that it is exact
   stemma bench --list                 what there is to measure
   stemma bench --quick                all of it, in under 20 seconds
   stemma bench --only full_hit        a part of it
@@ -31,6 +34,7 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
+    {"demo", stemma::cli::run_demo},
     {"bench", stemma::bench::run_bench},
 };
 

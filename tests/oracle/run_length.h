@@ -40,7 +40,7 @@ class RunLength {
   bool next() {
     if (only_one()) return std::exchange(seed_, from_environment("STEMMA_ORACLE_SEED", 0)) != seed_;
     ++seed_;
-    return std::exchange(begun_, true) == false || Clock::now() < end_;
+    return runs_++ < kAtLeast || Clock::now() < end_;
   }
   uint64_t seed() const { return seed_; }
   static bool only_one() { return from_environment("STEMMA_ORACLE_SEED", 0) != 0; }
@@ -51,10 +51,12 @@ class RunLength {
   }
 
  private:
+  // Fewer would leave to chance whether everything happened that should.
+  static constexpr uint32_t kAtLeast = 12;
   using Clock = std::chrono::steady_clock;
   Clock::time_point end_;
   uint64_t seed_;
-  bool begun_ = false;
+  uint32_t runs_ = 0;
 };
 
 }  // namespace stemma::oracle

@@ -67,7 +67,7 @@ struct EngineCounts {
   uint64_t finished = 0;
   uint64_t failed = 0;  // Of the finished ones: ended with an error.
   uint64_t prompt_tokens = 0;
-  uint64_t reused_tokens = 0;    // By leases, resumed requests included.
+  uint64_t reused_tokens = 0;    // By leases, those of forks and resumed requests included.
   uint64_t leased_tokens = 0;    // What those leases asked for.
   uint64_t computed_tokens = 0;  // Positions that went through the layers.
   uint64_t sampled_tokens = 0;

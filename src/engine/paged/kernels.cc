@@ -5,6 +5,11 @@
 
 #include "engine/paged/random.h"
 
+// Arithmetic on weights and on a position's own vectors: no other thread ever sees them, and the
+// thread sanitizer would spend all its time there. What is written to rows last (rotate) and what
+// reads them (attend) it does watch.
+#define STEMMA_UNWATCHED __attribute__((no_sanitize("thread")))
+
 namespace stemma::paged {
 namespace {
 
@@ -24,8 +29,8 @@ void rotate(const Model& model, uint32_t position, uint32_t heads, float* vector
 
 float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 
-void feed_forward(const FeedForward& net, const float* in, std::vector<float>& gate,
-                  std::vector<float>& up, float* out) {
+STEMMA_UNWATCHED void feed_forward(const FeedForward& net, const float* in,
+                                   std::vector<float>& gate, std::vector<float>& up, float* out) {
   gate.resize(net.gate.outputs);
   up.resize(net.up.outputs);
   multiply(net.gate, in, gate.data());
@@ -47,7 +52,7 @@ std::vector<uint32_t> choose_experts(const std::vector<float>& scores, uint32_t 
 
 }  // namespace
 
-void multiply(const Matrix& matrix, const float* in, float* out) {
+STEMMA_UNWATCHED void multiply(const Matrix& matrix, const float* in, float* out) {
   const uint32_t outputs = matrix.outputs;
   std::fill(out, out + outputs, 0.0F);
   for (uint32_t i = 0; i < matrix.inputs; ++i) {
@@ -57,7 +62,7 @@ void multiply(const Matrix& matrix, const float* in, float* out) {
   }
 }
 
-void rms_norm(std::span<const float> gain, const float* in, float* out) {
+STEMMA_UNWATCHED void rms_norm(std::span<const float> gain, const float* in, float* out) {
   float sum = 0.0F;
   for (size_t i = 0; i < gain.size(); ++i) sum += in[i] * in[i];
   const float scale = 1.0F / std::sqrt(sum / static_cast<float>(gain.size()) + 1e-5F);
@@ -119,8 +124,8 @@ void visible(const LayerGroup& group, const Text& text, uint32_t position,
   for (uint32_t t = first; t < sees_until(text, position); ++t) out.push_back(t);
 }
 
-void recur(const Model& model, uint32_t layer, const float* hidden, std::span<float> state,
-           float* out) {
+STEMMA_UNWATCHED void recur(const Model& model, uint32_t layer, const float* hidden,
+                            std::span<float> state, float* out) {
   const ModelConfig& config = model.config;
   const Layer& weights = model.layers[layer];
   const uint32_t size = config.head_dim;
@@ -178,7 +183,7 @@ void logits(const Model& model, const float* hidden, float* out) {
   multiply(model.unembedding, normal.data(), out);
 }
 
-Token sample(std::span<const float> logits, uint64_t seed, uint32_t depth) {
+STEMMA_UNWATCHED Token sample(std::span<const float> logits, uint64_t seed, uint32_t depth) {
   Token best = 0;
   float most = -INFINITY;
   for (uint32_t token = 0; token < logits.size(); ++token) {

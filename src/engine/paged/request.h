@@ -30,6 +30,9 @@ struct RequestSpec {
   LeaseOptions lease = {};    // Retention, tenant, lookup; Retain::ranges must outlive the request.
 };
 
+// The sample_seed of a continuation of best_of; 0 is the request itself.
+uint64_t branch_seed(uint64_t seed, uint32_t branch) noexcept;
+
 struct Request {
   uint64_t id = 0;
   RequestSpec spec = {};

@@ -8,6 +8,10 @@
 
 namespace stemma::paged {
 
+uint64_t branch_seed(uint64_t seed, uint32_t branch) noexcept {
+  return branch == 0 ? seed : mix(seed, branch) | 1;
+}
+
 void Engine::sample_next(Request& request) {
   if (options_.listener != nullptr) options_.listener->on_logits(request);
   ++counts_.sampled_tokens;
@@ -30,7 +34,7 @@ void Engine::fork_branches(Request& request) {
     auto branch = std::make_unique<Request>();
     branch->id = next_id_++;
     branch->spec = request.spec;
-    branch->spec.sample_seed = mix(request.spec.sample_seed, i) | 1;
+    branch->spec.sample_seed = branch_seed(request.spec.sample_seed, i);
     branch->text = request.text;
     branch->prompt_tokens = request.prompt_tokens;
     Result<Lease> lease = request.lease.fork();
@@ -47,6 +51,8 @@ void Engine::fork_branches(Request& request) {
     }
     ++counts_.forks;
     branch->computed = branch->lease.committed();
+    counts_.leased_tokens += branch->text.size();
+    counts_.reused_tokens += branch->computed;
     branch->logits = request.logits;
     branch->started = ++admissions_;
     running_.push_back(std::move(branch));
