@@ -1,11 +1,11 @@
 # Usage: make [target]. Every target first installs what it needs (scripts/bootstrap).
 #
 #   make               release build; the program is build/stemma
-#   make run           build it and run its benchmarks            ARGS="..." goes to the program
+#   make run           build it and run its demo                  ARGS="..." goes to the program
 #   make test          checked build and all tests
-#   make bench         like run, for a chosen benchmark           make bench ARGS="--help"
+#   make bench         build it and run its benchmarks            make bench ARGS="--help"
 #   make asan | tsan   all tests under sanitizers
-#   make soak          random operations for a long time          SECONDS=600 SOAK_PRESET=dev
+#   make soak          random runs for a long time, each of SOAK  SECONDS=3600 SOAK=oracle_test
 #   make fuzz          every fuzz target for a while              SECONDS=60
 #   make mutants       plant known bugs; the tests must find them ONLY=name
 #   make coverage      line coverage under build-coverage/report
@@ -18,9 +18,10 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 ARGS ?=
 PREFIX ?= /usr/local
+SOAK ?= model_test oracle_test
 SOAK_PRESET ?= dev
 # SECONDS is a variable of bash, so take it only from the command line.
-SOAK_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600)
+SOAK_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),3600)
 FUZZ_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),60)
 
 .DEFAULT_GOAL := build
@@ -31,8 +32,10 @@ build:
 	@scripts/bootstrap build
 	@cmake --workflow --preset release
 
-run bench: build
-	@test -x build/stemma || { echo "build/stemma was not built: src/cli/main.cc is missing"; exit 1; }
+run: build
+	build/stemma demo $(ARGS)
+
+bench: build
 	build/stemma bench $(ARGS)
 
 test:
@@ -51,8 +54,11 @@ headers:
 soak:
 	@scripts/bootstrap build
 	@cmake --preset $(SOAK_PRESET) >/dev/null
-	@cmake --build --preset $(SOAK_PRESET) --target model_test
-	STEMMA_MODEL_SECONDS=$(SOAK_SECONDS) build-$(SOAK_PRESET)/model_test $(ARGS)
+	@cmake --build --preset $(SOAK_PRESET) --target $(SOAK)
+	for test in $(SOAK); do \
+	  STEMMA_MODEL_SECONDS=$(SOAK_SECONDS) STEMMA_ORACLE_SECONDS=$(SOAK_SECONDS) \
+	    build-$(SOAK_PRESET)/$$test $(ARGS) || exit; \
+	done
 
 fuzz:
 	@scripts/bootstrap fuzz

@@ -85,6 +85,52 @@ TEST(PagedEngine, WrongGuessesLeaveNoTrace) {
   EXPECT_EQ(rig.cache.lookup(rig.scope, text.prompt())->reused_tokens, 22U);
 }
 
+TEST(PagedEngine, WrongGuessesDoNotMoveAState) {
+  // Right now and then, so that some guesses of a step are taken and others are not.
+  class Sometimes final : public paged::DraftModel {
+   public:
+    Token guess(const paged::Request&, const paged::Text& text) override {
+      return text.size() < truth.size() && text.size() % 3 != 0 ? truth.tokens[text.size()] : 255;
+    }
+    paged::Text truth;
+  } draft;
+  Rig::Setup setup;
+  setup.model.groups = {{}, {.attention = Attention::recurrent}};
+  setup.model.layers = {0, 1};
+  setup.memory = {{.block_tokens = 4, .capacity_blocks = 64}, {.capacity_blocks = 8}};
+  setup.engine.draft = &draft;
+  Rig rig(setup);
+  draft.truth = rig.serve(words(21), 16);
+  rig.cache.reset().value();
+  const uint64_t id =
+      rig.engine().submit({.prompt = words(21), .max_new_tokens = 16, .guess_tokens = 4}).value();
+  rig.run();
+  EXPECT_GT(rig.counts().guesses_accepted, 0U);
+  EXPECT_GT(rig.counts().guesses_rejected, 0U);
+  EXPECT_EQ(rig.finished.at(id).tokens, draft.truth.tokens);
+}
+
+TEST(PagedEngine, NothingIsGivenBackWhileAStepIsInFlight) {
+  Rig::Setup setup;
+  setup.engine.overlap = true;
+  Rig rig(setup);
+  rig.submit(words(8), 1);
+  while (rig.finished.empty()) rig.engine().step();
+  EXPECT_EQ(rig.cache.stats().leases, 1U) << "released, and waiting for its fence";
+  EXPECT_GT(rig.cache.stats().groups[0].draft_blocks, 0U);
+  EXPECT_FALSE(rig.engine().step()) << "the step lands";
+  EXPECT_EQ(rig.cache.stats().leases, 0U);
+  EXPECT_EQ(rig.cache.stats().groups[0].draft_blocks, 0U);
+}
+
+TEST(PagedEngine, AnotherTryStartsAgainAtThePromptsEnd) {
+  Rig rig({});
+  rig.engine().submit({.prompt = words(21), .max_new_tokens = 6, .retries = 2}).value();
+  rig.run();
+  EXPECT_EQ(rig.counts().retries, 2U);
+  EXPECT_EQ(rig.counts().computed_tokens, 21U + 3 * 5U) << "the prompt was computed once";
+}
+
 TEST(PagedEngine, BadRequestsAreRefused) {
   Rig rig({});
   EXPECT_EQ(rig.engine().submit({}).error().code(), Errc::invalid_argument);
