@@ -54,6 +54,7 @@ class Rig final : public paged::Listener {
 
   void on_logits(const paged::Request& request) override {
     judge_.claim(0, request.text, request.logits);
+    sampled.push_back(request.id);
   }
   void on_finished(const paged::Request& request) override {
     finished[request.id] = request.text;
@@ -65,7 +66,8 @@ class Rig final : public paged::Listener {
   paged::KvArena arena;
   PagedCache cache;
   std::map<uint64_t, paged::Text> finished;
-  std::vector<uint64_t> order;  // In which requests finished.
+  std::vector<uint64_t> order;    // In which requests finished.
+  std::vector<uint64_t> sampled;  // Whose tokens were sampled, in order; the test may clear it.
 
  private:
   Options options_of(const Setup& setup) {
