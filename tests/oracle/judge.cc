@@ -1,6 +1,7 @@
 #include "oracle/judge.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <sstream>
@@ -50,8 +51,8 @@ void Judge::take(Judge&& other) {
 }
 
 std::string Judge::verdict() {
-  std::stable_sort(claims_.begin(), claims_.end(),
-                   [](const Claim& a, const Claim& b) { return a.text.size() > b.text.size(); });
+  std::sort(claims_.begin(), claims_.end(),
+            [](const Claim& a, const Claim& b) { return a.text.size() > b.text.size(); });
   std::string first;
   uint32_t shortest = ~0U;
   for (const Claim& claim : claims_) {
@@ -81,7 +82,8 @@ std::string Judge::verdict() {
     out << "wrong logits after " << claim.text.size() << " positions, adapter " << claim.adapter
         << ", " << claim.text.media.size() << " media items";
     for (size_t i = 0; i < claim.logits.size(); ++i) {
-      if (std::memcmp(&claim.logits[i], &found->second[i], sizeof(float)) == 0) continue;
+      const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
+      if (bits(claim.logits[i]) == bits(found->second[i])) continue;
       out << "; logit " << i << " is " << claim.logits[i] << ", should be " << found->second[i];
       break;
     }

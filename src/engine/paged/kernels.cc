@@ -43,8 +43,9 @@ STEMMA_UNWATCHED void feed_forward(const FeedForward& net, const float* in,
 std::vector<uint32_t> choose_experts(const std::vector<float>& scores, uint32_t count) {
   std::vector<uint32_t> order(scores.size());
   for (uint32_t e = 0; e < order.size(); ++e) order[e] = e;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  });
   order.resize(std::min<size_t>(count, order.size()));
   std::sort(order.begin(), order.end());
   return order;
