@@ -63,6 +63,16 @@ foreach(name IN ITEMS oracle_test engine_paged_test)
   endif()
 endforeach()
 
+# The program, as a user calls it.
+if(TARGET stemma)
+  add_test(NAME demo.LogitsAreIdentical COMMAND stemma demo --requests 30)
+  add_test(NAME demo.BadArgumentsAreRefused COMMAND stemma demo --requests none)
+  set_tests_properties(demo.BadArgumentsAreRefused PROPERTIES
+    PASS_REGULAR_EXPRESSION "--requests needs a number")
+  set_tests_properties(demo.LogitsAreIdentical demo.BadArgumentsAreRefused PROPERTIES
+    LABELS program TIMEOUT ${stemma_test_timeout_s})
+endif()
+
 # OpenSSL judges our own hashing, in tests only.
 if(TARGET key_test)
   find_package(OpenSSL REQUIRED COMPONENTS Crypto)

@@ -146,7 +146,9 @@ class ScopeIgnored final : public paged::Engine {
     Request first;
     first.spec.adapter = 0;
     first.text = request.text;
-    return Engine::take_lease(first, options);
+    LeaseOptions same = options;
+    same.tenant = TenantId{1};
+    return Engine::take_lease(first, same);
   }
 };
 

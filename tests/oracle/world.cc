@@ -76,7 +76,9 @@ class Desk final : public paged::Listener {
   }
   void on_finished(const paged::Request& request) override {
     if (!request.error) return author_.remember(request.text);
-    if (request.error->code() != Errc::out_of_blocks) wrong = request.error->to_string();
+    const Errc code = request.error->code();
+    const bool no_room = code == Errc::out_of_blocks || code == Errc::over_quota;
+    if (!no_room) wrong = request.error->to_string();
   }
 
   void open(PagedCache& cache, paged::KvArena& arena, const EngineFactory& factory) {
@@ -109,6 +111,7 @@ class Desk final : public paged::Listener {
     if (random_.chance(50)) spec.guess_tokens = random_.between(1, 4);
     if (config_.allow_retries && random_.chance(15)) spec.retries = random_.between(1, 2);
     spec.want_logits = random_.chance(80);
+    spec.lease.tenant = TenantId{spec.adapter + 1};
     LookupOptions& lookup = spec.lease.lookup;
     lookup.allow_copy = !random_.chance(10);
     lookup.write = !random_.chance(4);
@@ -322,6 +325,17 @@ Outcome run_world(const WorldConfig& config, const EngineFactory& factory) {
   options.block_io = &arena;
   options.logits_bytes = random.chance(80) ? random.between(4, 40) * 1100 : 0;
   options.enabled = !random.chance(3);
+  options.content_keys = random.chance(20);
+  if (random.chance(25)) {
+    // Each adapter's users have a share of the memory, which is more than one of them can need.
+    uint64_t bytes = 0;
+    for (const GroupOptions& group : options.groups) {
+      bytes += group.block_bytes * group.capacity_blocks;
+    }
+    for (uint32_t i = 0; i < models.adapters.size(); ++i) {
+      options.quotas.push_back({TenantId{i + 1}, bytes * random.between(60, 100) / 100});
+    }
+  }
   PagedCache cache = PagedCache::create(options).value();
 
   const Author::Options by{.family_seed = random.next(),
