@@ -144,6 +144,21 @@ TEST(PagedEngine, BadRequestsAreRefused) {
   EXPECT_FALSE(rig.engine().step());
 }
 
+TEST(PagedEngine, PromptThatTheCacheRefusesEndsWithItsError) {
+  Rig rig({});
+  paged::Text text = words(9);
+  text.tokens[3] = kTokenLimit;
+  rig.submit(text, 2);
+  text = words(9);
+  text.media.push_back({.offset = 7, .length = 4});  // Beyond the end.
+  rig.submit(text, 2);
+  const uint64_t good = rig.submit(words(9), 2);
+  rig.run();
+  EXPECT_EQ(rig.counts().failed, 2U);
+  EXPECT_EQ(rig.counts().refusals, 0U) << "nobody waited for room";
+  EXPECT_EQ(rig.finished.at(good).size(), 11U);
+}
+
 TEST(PagedEngine, CancelledRequestGivesItsRoomBack) {
   Rig rig({});
   const uint64_t id = rig.submit(words(21), 8);

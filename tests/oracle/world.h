@@ -14,6 +14,7 @@
 #include "engine/paged/random.h"
 #include "oracle/author.h"
 #include "oracle/judge.h"
+#include "oracle/models.h"
 
 namespace stemma::oracle {
 
@@ -45,21 +46,6 @@ struct WorldConfig {
   bool allow_retries = true;
   bool allow_interruptions = true;  // evict, reset, truncate, pin ... in between.
 };
-
-inline constexpr int kFull = 0, kWindow = 1, kSinks = 2, kRecurrent = 3, kFullWindow = 4,
-                     kFullRecurrent = 5, kHybrid = 6, kModelKinds = 7;
-
-// A model's shape, and as many weights of that shape as there are adapters.
-struct Models {
-  Models(paged::Random& random, int kind);
-  std::vector<std::unique_ptr<paged::Model>> models;
-  std::vector<paged::Adapter> adapters;
-  std::vector<const paged::Model*> pointers() const;
-};
-paged::ModelConfig random_model(paged::Random& random, int kind);
-std::vector<paged::GroupMemory> random_memory(paged::Random& random,
-                                              const paged::ModelConfig& config,
-                                              uint32_t longest_tokens);
 
 // Part of a schedule's copies fail, after having written garbage.
 class FlakyArena final : public paged::KvArena {

@@ -9,6 +9,15 @@
 #include "engine/paged/kernels.h"
 
 namespace stemma::paged {
+namespace {
+
+// Room comes and goes. Whatever else is wrong with a request stays wrong.
+bool worth_waiting(const Error& error) {
+  return error.code() == Errc::out_of_blocks || error.code() == Errc::over_quota ||
+         error.code() == Errc::out_of_memory;
+}
+
+}  // namespace
 
 EngineCounts& EngineCounts::operator+=(const EngineCounts& other) noexcept {
   // All fields are of one type.
@@ -121,6 +130,12 @@ void Engine::admit_waiting() {
   while (!waiting_.empty() && running_.size() < options_.max_running && !preempted) {
     Request& request = *waiting_.front();
     Result<void> started = start(request);
+    if (!started && !worth_waiting(started.error())) {
+      RequestPtr lost = std::move(waiting_.front());
+      waiting_.pop_front();
+      fail(*lost, started.error());
+      continue;
+    }
     if (!started && request.waited_steps++ >= options_.patience_steps) {
       if (!running_.empty()) {
         // Its victim comes to wait behind it, and must not take the room back in this very step.
@@ -146,7 +161,7 @@ Result<void> Engine::start(Request& request) {
   options.lookup.want_logits = request.spec.want_logits;
   Result<Lease> lease = take_lease(request, options);
   if (!lease) {
-    ++counts_.refusals;
+    if (worth_waiting(lease.error())) ++counts_.refusals;
     return lease.error();
   }
   request.lease = *std::move(lease);
