@@ -35,6 +35,23 @@ TEST(PagedEngine, RequestThatWaitedTooLongPreemptsTheYoungest) {
   EXPECT_GT(rig.counts().reused_tokens, reused + 40) << "and found much of itself again";
 }
 
+TEST(PagedEngine, TwoThatDoNotFitTogetherBothEnd) {
+  Rig::Setup setup;
+  setup.memory = {{.block_tokens = 16, .capacity_blocks = 9}};
+  setup.engine.chunk_tokens = 1;  // Slow, and with nothing to come back to.
+  setup.engine.patience_steps = 1;
+  Rig rig(setup);
+  for (uint32_t i = 1; i < 4; ++i) {
+    paged::RequestSpec spec{.prompt = words(80, i), .max_new_tokens = 4};
+    spec.lease.lookup.write = false;
+    rig.engine().submit(spec).value();
+  }
+  for (uint32_t step = 0; step < 5'000 && rig.engine().step(); ++step) {
+  }
+  EXPECT_EQ(rig.order.size(), 3U);
+  EXPECT_GT(rig.counts().preemptions, 0U);
+}
+
 TEST(PagedEngine, RequestThatCannotGrowMakesTheYoungestGiveWay) {
   Rig::Setup setup;
   setup.memory = {{.block_tokens = 4, .capacity_blocks = 16}};

@@ -217,7 +217,10 @@ std::string Tally::text() const {
 
 void FlakyArena::copy(std::span<const BlockCopy> copies, Done done, void* user) {
   const uint64_t call = calls_.fetch_add(1, std::memory_order_relaxed);
-  if (paged::mix(seed_, call) % 100 >= fail_percent_) return KvArena::copy(copies, done, user);
+  const uint64_t luck = paged::mix(seed_, call);
+  // Some take their time: sources must wait for them, whatever other threads do.
+  if (slow_ && luck % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(300));
+  if (luck / 4 % 100 >= fail_percent_) return KvArena::copy(copies, done, user);
   for (const BlockCopy& copy : copies) {
     if (copy.target == kNoBlock) continue;
     *row({copy.group, 0}, copy.target, 0) = 1e9F;
@@ -240,7 +243,7 @@ Outcome run_world(const WorldConfig& config, const EngineFactory& factory) {
   const paged::KvLayout layout = make_layout(
       shape,
       random_memory(random, shape, (kLongestPrompt + kLongestAnswer) * (config.threads + 1) / 2));
-  FlakyArena arena(layout, random.chance(30) ? 10 : 0, config.seed);
+  FlakyArena arena(layout, random.chance(30) ? 10 : 0, config.threads > 1, config.seed);
   Options options;
   options.groups = layout.groups;
   options.block_io = &arena;

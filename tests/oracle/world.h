@@ -47,15 +47,16 @@ struct WorldConfig {
   bool allow_interruptions = true;  // evict, reset, truncate, pin ... in between.
 };
 
-// Part of a schedule's copies fail, after having written garbage.
+// Part of a schedule's copies fail, after having written garbage; with several threads some are slow.
 class FlakyArena final : public paged::KvArena {
  public:
-  FlakyArena(const paged::KvLayout& layout, uint32_t fail_percent, uint64_t seed)
-      : KvArena(layout), fail_percent_(fail_percent), seed_(seed) {}
+  FlakyArena(const paged::KvLayout& layout, uint32_t fail_percent, bool slow, uint64_t seed)
+      : KvArena(layout), fail_percent_(fail_percent), slow_(slow), seed_(seed) {}
   void copy(std::span<const BlockCopy> copies, Done done, void* user) override;
 
  private:
   uint32_t fail_percent_;
+  bool slow_;
   uint64_t seed_;
   std::atomic<uint64_t> calls_{0};
 };

@@ -136,7 +136,7 @@ void Engine::admit_waiting() {
       fail(*lost, started.error());
       continue;
     }
-    if (!started && request.waited_steps++ >= options_.patience_steps) {
+    if (!started && request.waited_steps++ >= patience(request)) {
       if (!running_.empty()) {
         // Its victim comes to wait behind it, and must not take the room back in this very step.
         preempted = preempt_youngest();
@@ -154,6 +154,12 @@ void Engine::admit_waiting() {
     // Everything was known, logits too: the first token needs no forward pass.
     if (!request.logits.empty()) sample_next(request);
   }
+}
+
+uint32_t Engine::patience(const Request& request) const {
+  // Whoever gave way waits twice as long the next time. Otherwise two requests that do not fit
+  // together could take the room from each other for ever, each before it is done.
+  return options_.patience_steps << std::min(request.preempted, 16U);
 }
 
 Result<void> Engine::start(Request& request) {

@@ -52,7 +52,8 @@ struct EngineOptions {
   uint32_t batch_tokens = 128;      // Of all requests in one step.
   uint32_t checkpoint_tokens = 64;  // Recurrent states are saved at multiples of this, and where
                                     // prompts end, answers end, and lookups said it would help.
-  uint32_t patience_steps = 64;     // A request refused this often preempts the youngest one.
+  uint32_t patience_steps = 64;     // A request refused this often preempts the youngest one;
+                                    // one that was preempted itself waits longer.
   uint32_t give_up_steps = 1000;    // Refused this often with nothing left to preempt, it fails.
   bool adopt_canonical = true;      // Give up private duplicates of blocks that others have cached.
   // Launch the step after a request's last one before knowing that it was the last, as engines do
@@ -165,6 +166,7 @@ class Engine {
   bool preempt_youngest();
   Fence* launch_late_step(Request& request);
 
+  uint32_t patience(const Request& request) const;
   bool checkpoint_due(const Request& request) const;
   uint32_t chunk_end(const Request& request, uint32_t budget) const;
   const Adapter& adapter(const Request& request) const { return adapters_[request.spec.adapter]; }

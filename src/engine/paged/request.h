@@ -48,6 +48,7 @@ struct Request {
 
   uint64_t started = 0;           // Counts admissions: the largest is the youngest.
   uint32_t waited_steps = 0;      // Steps in which it was refused for want of blocks.
+  uint32_t preempted = 0;         // Times it gave way.
   uint32_t checkpoint_depth = 0;  // Where a checkpoint would have helped this request; 0 = nowhere.
   std::vector<std::optional<BlockId>> checkpoint_slots = {};  // Drafted, not committed yet.
   bool finished = false;

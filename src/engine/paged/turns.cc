@@ -114,6 +114,7 @@ bool Engine::preempt_youngest() {
   end_lease(*request, &back_soon, launch_late_step(*request));
   request->checkpoint_slots.clear();
   request->waited_steps = 0;
+  ++request->preempted;
   ++counts_.preemptions;
   // Behind the one it gave way to, before those who came later.
   waiting_.insert(waiting_.begin() + (waiting_.empty() ? 0 : 1), std::move(request));
