@@ -54,7 +54,7 @@ class Desk final : public paged::Listener {
         memory_(config.seed + number),
         judge(models.pointers()) {
     options_.max_running = random_.between(2, 6);
-    options_.chunk_tokens = one_of(random_, {1U, 3U, 8U, 16U, 24U});
+    options_.chunk_tokens = one_of(random_, {1U, 3U, 3U, 5U, 8U, 16U, 24U});
     options_.batch_tokens = one_of(random_, {4U, 16U, 64U, 128U});
     options_.checkpoint_tokens = one_of(random_, {4U, 8U, 12U, 32U});
     options_.patience_steps = random_.between(1, 6);
@@ -126,8 +126,10 @@ class Desk final : public paged::Listener {
   void interrupt() {
     const Scope& scope =
         models_.adapters[random_.below(static_cast<uint32_t>(models_.adapters.size()))].scope;
-    const uint32_t what = random_.below(100);
-    if (what < 35) {
+    const uint32_t what = random_.below(120);
+    if (what >= 100) {
+      engine_->preempt_youngest();
+    } else if (what < 35) {
       cache_->evict(random_.between(1, 12));
     } else if (what < 40) {
       (void)cache_->reset(OnBusy::defer);

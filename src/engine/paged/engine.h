@@ -105,6 +105,9 @@ class Engine {
   bool step();
   // Forgets a request; what it committed stays cached. False when there is no such request.
   bool cancel(uint64_t id);
+  // Gives the youngest running request's blocks up; it waits for its return. The engine does this
+  // by itself when room is short. False if none runs.
+  bool preempt_youngest();
 
   uint32_t running() const noexcept { return static_cast<uint32_t>(running_.size()); }
   uint32_t waiting() const noexcept { return static_cast<uint32_t>(waiting_.size()); }
@@ -162,8 +165,6 @@ class Engine {
   bool retry(Request& request);
   void finish(Request& request);
   void fail(Request& request, const Error& error);
-  // Gives the youngest running request's blocks up; it waits for its return. False if none runs.
-  bool preempt_youngest();
   Fence* launch_late_step(Request& request);
 
   uint32_t patience(const Request& request) const;
