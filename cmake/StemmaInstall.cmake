@@ -1,17 +1,67 @@
-# Usage: include()d when STEMMA_INSTALL is on; what find_package(stemma) needs.
+# Usage: include()d when STEMMA_INSTALL is on; what find_package(stemma), pkg-config and `cpack` need.
+#
+# Three parts, which are three Debian packages: `runtime` (libstemma.so.0), `development` (headers,
+# static libraries, CMake and pkg-config files) and `program`.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS stemma_core EXPORT stemma-targets FILE_SET HEADERS)
+install(TARGETS stemma_core stemma_shared stemma_static EXPORT stemma-targets
+  LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
+  ARCHIVE COMPONENT development
+  FILE_SET HEADERS COMPONENT development)
 if(TARGET stemma)
-  install(TARGETS stemma)
+  set_target_properties(stemma PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS stemma RUNTIME COMPONENT program)
 endif()
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/stemma")
-install(EXPORT stemma-targets NAMESPACE stemma:: DESTINATION "${package_dir}")
+install(EXPORT stemma-targets NAMESPACE stemma:: DESTINATION "${package_dir}"
+        COMPONENT development)
 configure_package_config_file(cmake/stemma-config.cmake.in
   "${PROJECT_BINARY_DIR}/stemma-config.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/stemma-config-version.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/stemma-config.cmake"
               "${PROJECT_BINARY_DIR}/stemma-config-version.cmake"
-        DESTINATION "${package_dir}")
+        DESTINATION "${package_dir}" COMPONENT development)
+
+# The prefix is where the file lies, so that an unpacked archive works wherever it is.
+set(pkgconfig_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+file(RELATIVE_PATH pkgconfig_to_prefix "/prefix/${pkgconfig_dir}" "/prefix")
+configure_file(cmake/stemma.pc.in "${PROJECT_BINARY_DIR}/stemma.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/stemma.pc" DESTINATION "${pkgconfig_dir}"
+        COMPONENT development)
+
+if(PROJECT_IS_TOP_LEVEL)
+  set(CPACK_GENERATOR DEB)
+  set(CPACK_PACKAGE_NAME stemma)
+  set(CPACK_PACKAGE_VENDOR "The Stemma authors")
+  set(CPACK_PACKAGE_CONTACT "The Stemma authors <stemma@localhost>")
+  set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+  set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+  set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
+  set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+  set(CPACK_STRIP_FILES ON)
+  set(CPACK_COMPONENTS_ALL runtime development)
+  if(TARGET stemma)
+    list(APPEND CPACK_COMPONENTS_ALL program)
+  endif()
+  set(CPACK_DEB_COMPONENT_INSTALL ON)
+  set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}")
+  set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+  set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libstemma0)
+  set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION} - C library")
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libstemma-dev)
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libstemma0 (= ${PROJECT_VERSION})")
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
+  set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "${PROJECT_DESCRIPTION} - headers, C++ and C libraries")
+  set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME stemma)
+  set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION utils)
+  set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "libstemma0 (>= ${PROJECT_VERSION})")
+  set(CPACK_DEBIAN_PROGRAM_DESCRIPTION "${PROJECT_DESCRIPTION} - the program")
+  include(CPack)
+endif()

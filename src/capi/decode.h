@@ -1,0 +1,75 @@
+// From what C callers say to what the C++ API takes. Everything is checked here that the C++ types
+// could not even hold: null with a length, flags other than 0 and 1, enumerators nobody has defined,
+// numbers that would lose bits.
+//
+// Threading:  pure functions, except that media and ranges are put into memory of the calling thread.
+// Ownership:  results borrow from what was given and from that memory; use them at once, in one call.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "capi/sized.h"
+#include "stemma/cache.h"
+#include "stemma/stemma.h"
+
+namespace stemma::capi {
+
+#define STEMMA_SIZED(type, ...)                                                             \
+  template <>                                                                               \
+  struct Sized<type> {                                                                      \
+    static constexpr uint32_t kSizes[] = {sizeof(type)};                                    \
+    static constexpr const char* kWrong =                                                   \
+        "struct_size of " #type " is of no known version, or what lies beyond it is not 0"; \
+    static type initial() noexcept { return __VA_ARGS__; }                                  \
+  }
+
+STEMMA_SIZED(stemma_scope_spec, STEMMA_SCOPE_SPEC_INIT);
+STEMMA_SIZED(stemma_block_io, STEMMA_BLOCK_IO_INIT);
+STEMMA_SIZED(stemma_group_options, STEMMA_GROUP_OPTIONS_INIT);
+STEMMA_SIZED(stemma_options, STEMMA_OPTIONS_INIT);
+STEMMA_SIZED(stemma_lookup_options, STEMMA_LOOKUP_OPTIONS_INIT);
+STEMMA_SIZED(stemma_retain, STEMMA_RETAIN_INIT);
+STEMMA_SIZED(stemma_lease_options, STEMMA_LEASE_OPTIONS_INIT);
+STEMMA_SIZED(stemma_release_options, STEMMA_RELEASE_OPTIONS_INIT);
+STEMMA_SIZED(stemma_report, STEMMA_REPORT_INIT);
+STEMMA_SIZED(stemma_stats, {});
+
+#undef STEMMA_SIZED
+
+Result<Scope> decode(const stemma_scope_spec* spec);
+Result<Scope> decode(const stemma_scope* scope) noexcept;
+Result<Prompt> decode(const stemma_prompt* prompt);
+Result<LookupOptions> decode(const stemma_lookup_options* options) noexcept;
+Result<Retain> decode(const stemma_retain* retain);
+Result<LeaseOptions> decode(const stemma_lease_options* options);
+// Without clock and block_io, which are objects here; null is refused.
+Result<Options> decode(const stemma_options* options);
+Result<OnBusy> decode_on_busy(uint32_t on_busy) noexcept;
+Result<void> check_fence(const stemma_fence* fence) noexcept;
+
+// Fills (out, capacity, count) as stemma.h says under Buffers.
+template <class T, class U, class Convert = std::identity>
+Result<void> fill(std::span<const T> all, U* out, size_t capacity, size_t* count,
+                  Convert convert = {}) noexcept {
+  if (count == nullptr) return Error(Errc::invalid_argument, "count is null");
+  if (out == nullptr && capacity != 0) {
+    return Error(Errc::invalid_argument, "out is null, and capacity is not 0");
+  }
+  *count = all.size();
+  if (capacity == 0) return {};
+  if (capacity < all.size()) {
+    return Error(Errc::out_of_range, "out needs room for more elements, this many in all",
+                 static_cast<uint32_t>(all.size()));
+  }
+  std::transform(all.begin(), all.end(), out, convert);
+  return {};
+}
+
+void encode(const Report& report, stemma_report* out) noexcept;
+void encode(const Stats& stats, stemma_stats* out) noexcept;
+
+}  // namespace stemma::capi

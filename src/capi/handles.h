@@ -1,0 +1,143 @@
+// What C callers hold: caches by pointer, leases and transfers by number.
+//
+// A stemma_cache is a place in a fixed array that is never given back, so any pointer can be judged
+// without following it: outside the array, not at the start of a place, or a place not in use. Places
+// are used again oldest first, so that a pointer kept too long is refused for a long time.
+//
+// Behind a place is a Home: the cache and the objects that stand for the caller's callbacks. The
+// handle and every lease hold it; the last of them takes it down and then calls `closed`.
+//
+// Threading:  thread-safe, but a cache is destroyed by one call while no other uses it.
+// Ownership:  the tables and places are the process's and stay until its end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "capi/decode.h"
+#include "capi/slot_table.h"
+#include "stemma/cache.h"
+#include "stemma/stemma.h"
+
+namespace stemma::capi {
+
+class CallbackClock final : public Clock {
+ public:
+  explicit CallbackClock(const stemma_clock& clock) noexcept : clock_(clock) {}
+  uint64_t now_ns() const noexcept override { return clock_.now_ns(clock_.user); }
+
+ private:
+  stemma_clock clock_;
+};
+
+// Each transfer gets a number, by which stemma_io_done() finds whom to tell.
+class CallbackIo final : public BlockIo {
+ public:
+  explicit CallbackIo(const stemma_block_io& io) noexcept : io_(io) {}
+  void copy(std::span<const BlockCopy> copies, Done done, void* user) override;
+  void read(GroupIndex group, std::span<const BlockId> blocks, std::span<uint8_t> bytes, Done done,
+            void* user) override;
+  void write(GroupIndex group, std::span<const BlockId> blocks, std::span<const uint8_t> bytes,
+             Done done, void* user) override;
+
+ private:
+  stemma_block_io io_;
+};
+
+// Fences of releases that wait. One goes back to its pool when it has signalled: nobody asks it
+// again after that.
+class FencePool {
+ public:
+  FencePool() = default;
+  FencePool(const FencePool&) = delete;
+  FencePool& operator=(const FencePool&) = delete;
+
+  Fence* make(const stemma_fence& fence);
+  // For one that the cache did not take after all.
+  void give_back(Fence* fence) noexcept;
+
+ private:
+  class CallbackFence final : public Fence {
+   public:
+    explicit CallbackFence(FencePool& pool) noexcept : pool_(pool) {}
+    bool signalled() noexcept override {
+      if (fence_.signalled(fence_.user) == 0) return false;
+      pool_.give_back(this);
+      return true;
+    }
+
+   private:
+    friend class FencePool;
+    FencePool& pool_;
+    stemma_fence fence_{};
+    CallbackFence* next_ = nullptr;
+  };
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<CallbackFence>> all_;
+  CallbackFence* free_ = nullptr;
+};
+
+class Home {
+ public:
+  static Result<Home*> create(const Options& options, const stemma_options& given);
+
+  PagedCache& cache() noexcept { return *cache_; }
+  FencePool& fences() noexcept { return fences_; }
+
+  void hold() noexcept { holders_.fetch_add(1, std::memory_order_relaxed); }
+  void let_go() noexcept {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) close();
+  }
+  // Nobody has seen this one: its end is nobody's affair.
+  void forget_closed() noexcept { closed_ = nullptr; }
+  // The handle is one of them.
+  uint32_t holders() const noexcept { return holders_.load(std::memory_order_acquire); }
+
+ private:
+  Home() = default;
+  void close() noexcept;
+
+  std::optional<CallbackClock> clock_;
+  std::optional<CallbackIo> io_;
+  FencePool fences_;
+  std::optional<PagedCache> cache_;  // Goes first.
+  void (*closed_)(void* user) = nullptr;
+  void* closed_user_ = nullptr;
+  alignas(64) std::atomic<uint32_t> holders_{1};
+};
+
+// ---- Caches -----------------------------------------------------------------------------------
+
+// Null when all places are taken.
+stemma_cache* make_handle(Home* home) noexcept;
+// Error: invalid_argument (null, foreign), stale (destroyed).
+Result<Home*> find_home(stemma_cache* cache) noexcept;
+// Requires a handle that was found.
+void forget_handle(stemma_cache* cache) noexcept;
+
+// ---- Leases and transfers ---------------------------------------------------------------------
+
+struct HeldLease {
+  Lease lease;
+  Home* home = nullptr;
+};
+struct Transfer {
+  BlockIo::Done done = nullptr;
+  void* user = nullptr;
+};
+
+SlotTable<HeldLease>& leases() noexcept;
+SlotTable<Transfer>& transfers() noexcept;
+
+// Gives a lease of `home` its number. Error: out_of_memory; the lease has ended then.
+Result<void> hand_out(Lease&& lease, Home& home, stemma_lease& out) noexcept;
+
+// Why a number could not be used. Requires found != yes.
+Error why_no_lease(Found found, uint64_t number) noexcept;
+
+}  // namespace stemma::capi

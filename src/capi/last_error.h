@@ -1,0 +1,34 @@
+// Where a thread's last error waits for somebody to ask about it.
+//
+// Failing is cheap: the parts are noted, and made into a sentence when the message is asked for.
+// Threading: each thread has its own.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <new>
+
+#include "stemma/result.h"
+#include "stemma/stemma.h"
+
+namespace stemma::capi {
+
+// Notes the error under the name of the call (a literal, or __func__) and returns its status.
+[[gnu::cold]] stemma_status fail(const char* call, const Error& error) noexcept;
+inline stemma_status end(const char* call, const Result<void>& outcome) noexcept {
+  return outcome ? STEMMA_OK : fail(call, outcome.error());
+}
+
+// Runs `body`, which returns a Result<void>. Nothing that it throws gets further than here.
+template <class Body>
+Result<void> caught(Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Error(Errc::out_of_memory, "the system gave no memory");
+  } catch (...) {
+    return Error(Errc::out_of_memory, "the library could not allocate what the call needs");
+  }
+}
+
+}  // namespace stemma::capi

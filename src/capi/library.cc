@@ -1,0 +1,93 @@
+// What is not about one cache: version, handlers, scopes, keys.
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "capi/decode.h"
+#include "capi/last_error.h"
+#include "stemma/log.h"
+#include "stemma/version.h"
+
+using namespace stemma;
+using namespace stemma::capi;
+
+namespace {
+
+// A handler together with its user pointer, so that no thread ever sees one without the other. They
+// stay: another thread may be calling one that was just replaced.
+template <class Handler>
+struct WithUser {
+  Handler handler;
+  void* user;
+};
+template <class Handler>
+WithUser<Handler>* keep(Handler handler, void* user) {
+  static std::mutex mutex;
+  static auto* kept = new std::vector<std::unique_ptr<WithUser<Handler>>>;
+  const std::lock_guard lock(mutex);
+  for (const auto& old : *kept) {
+    if (old->handler == handler && old->user == user) return old.get();
+  }
+  return kept->emplace_back(new WithUser<Handler>{handler, user}).get();
+}
+
+}  // namespace
+
+stemma_version_numbers stemma_version(void) {
+  const Version v = version();
+  return {v.major, v.minor, v.patch};
+}
+
+const char* stemma_version_string(void) { return version_string(); }
+
+int32_t stemma_has_feature(const char* name) {
+  return name != nullptr && has_feature(name) ? 1 : 0;
+}
+
+stemma_status stemma_set_log_handler(stemma_log_fn handler, void* user) {
+  return end(__func__, caught([&]() -> Result<void> {
+               if (handler == nullptr) return set_log_handler(nullptr, nullptr), Result<void>();
+               set_log_handler(
+                   [](LogLevel level, std::string_view line, void* both) {
+                     const auto* to = static_cast<WithUser<stemma_log_fn>*>(both);
+                     to->handler(to->user, static_cast<uint32_t>(level), line.data(), line.size());
+                   },
+                   keep(handler, user));
+               return {};
+             }));
+}
+
+stemma_status stemma_set_fatal_handler(stemma_fatal_fn handler, void* user) {
+  return end(__func__, caught([&]() -> Result<void> {
+               if (handler == nullptr) return set_fatal_handler(nullptr, nullptr), Result<void>();
+               set_fatal_handler(
+                   [](std::string_view what, void* both) {
+                     const auto* to = static_cast<WithUser<stemma_fatal_fn>*>(both);
+                     to->handler(to->user, what.data(), what.size());
+                   },
+                   keep(handler, user));
+               return {};
+             }));
+}
+
+stemma_status stemma_scope_make(const stemma_scope_spec* spec, stemma_scope* out) {
+  return end(__func__, caught([&]() -> Result<void> {
+               if (out == nullptr) return Error(Errc::invalid_argument, "out is null");
+               STEMMA_TRY(const Scope scope, decode(spec));
+               std::memcpy(out->digest, scope.digest().data(), sizeof out->digest);
+               return {};
+             }));
+}
+
+stemma_status stemma_content_key_hex(const stemma_content_key* key, char out[65]) {
+  return end(__func__, caught([&]() -> Result<void> {
+               if (key == nullptr) return Error(Errc::invalid_argument, "key is null");
+               if (out == nullptr) return Error(Errc::invalid_argument, "out is null");
+               ContentKey copy;
+               std::memcpy(copy.bytes.data(), key->bytes, sizeof key->bytes);
+               std::memcpy(out, copy.hex().c_str(), 65);
+               return {};
+             }));
+}
+
+static_assert(STEMMA_LOG_ERROR == static_cast<int>(LogLevel::error));
