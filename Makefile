@@ -11,7 +11,10 @@
 #   make coverage      line coverage under build-coverage/report
 #   make format | format-check | lint                             lint: ALL=1 for every file
 #   make headers       compile each public header alone
+#   make valgrind      memcheck over the C program and fast unit tests
 #   make install       after make; PREFIX=/usr/local
+#   make package       Debian packages under build/packages
+#   make abi-update    record the C ABI as it is now, in tests/package/abi.txt
 #   make clean         remove all build folders
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -26,7 +29,7 @@ FUZZ_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),60)
 
 .DEFAULT_GOAL := build
 .PHONY: build run test bench asan tsan soak fuzz mutants coverage format format-check lint headers \
-        install clean
+        valgrind install package abi-update clean
 
 build:
 	@scripts/bootstrap build
@@ -86,6 +89,21 @@ format-check:
 lint:
 	@scripts/bootstrap lint
 	@scripts/lint $(if $(ALL),--all)
+
+valgrind:
+	@scripts/bootstrap valgrind
+	@cmake --preset dev >/dev/null
+	@scripts/valgrind
+
+package: build
+	@cd build && cpack -G DEB >packages.log || { cat packages.log; exit 1; }
+	@ls build/packages/*.deb
+
+abi-update:
+	@scripts/bootstrap build
+	@cmake --preset dev >/dev/null
+	@cmake --build --preset dev --target stemma_shared
+	@python3 tests/package/abi.py --library build-dev/libstemma.so --update
 
 install:
 	cmake --install build --prefix $(PREFIX)

@@ -4,6 +4,7 @@
 #   src/engine/paged/*_test.cc       ->  engine_paged_test
 #   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
 #   tests/support/*                  ->  stemma_test_support, which all of them link
+#   tests/package/                   ->  programs of users, label: package
 #
 # Each test runs as a process of its own in the project root. STEMMA_TESTS_DIR names tests/.
 
@@ -83,3 +84,33 @@ if(TARGET key_test)
   find_package(OpenSSL REQUIRED COMPONENTS Crypto)
   target_link_libraries(key_test PRIVATE OpenSSL::Crypto)
 endif()
+
+# --- Stemma as its users meet it --------------------------------------------------------------------
+
+# A C99 program against the shared library.
+enable_language(C)
+add_executable(request_life tests/package/request_life.c)
+target_compile_options(request_life PRIVATE -std=c99 -Wall -Wextra -pedantic -Werror)
+target_link_libraries(request_life PRIVATE stemma::stemma)
+add_test(NAME Package.RequestLife COMMAND request_life)
+
+# The others start from an installation, of libraries that any compiler may link.
+if(STEMMA_DEVELOPER_MODE AND STEMMA_INSTALL AND NOT STEMMA_SANITIZE AND NOT STEMMA_COVERAGE)
+  set(run "${PROJECT_SOURCE_DIR}/tests/package/run")
+  add_test(NAME Package.Abi COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/package/abi.py"
+    --library $<TARGET_FILE:stemma_shared>)
+  add_test(NAME Package.Install COMMAND "${run}" install "${PROJECT_BINARY_DIR}")
+  set_tests_properties(Package.Install PROPERTIES FIXTURES_SETUP stemma_installed)
+  add_test(NAME Package.FindPackageCpp COMMAND "${run}" find_package_cpp "${PROJECT_BINARY_DIR}")
+  add_test(NAME Package.FindPackageC COMMAND "${run}" find_package_c "${PROJECT_BINARY_DIR}")
+  add_test(NAME Package.PkgConfig COMMAND "${run}" pkg_config "${PROJECT_BINARY_DIR}")
+  set_tests_properties(Package.FindPackageCpp Package.FindPackageC Package.PkgConfig PROPERTIES
+    FIXTURES_REQUIRED stemma_installed)
+  add_test(NAME Package.AddSubdirectory COMMAND "${run}" add_subdirectory "${PROJECT_BINARY_DIR}")
+  add_test(NAME Package.Deb COMMAND "${run}" deb "${PROJECT_BINARY_DIR}")
+  # It builds in a folder of the test before.
+  set_tests_properties(Package.Deb PROPERTIES DEPENDS Package.FindPackageCpp)
+  set_tests_properties(Package.Abi Package.Install Package.FindPackageCpp Package.FindPackageC
+    Package.PkgConfig Package.AddSubdirectory Package.Deb PROPERTIES LABELS package TIMEOUT 300)
+endif()
+set_tests_properties(Package.RequestLife PROPERTIES LABELS package TIMEOUT 60)

@@ -407,6 +407,10 @@ enum stemma_miss_reason {
   STEMMA_MISS_GAVE_UP = 11       /* Found, and given up during execution. */
 };
 
+/* "full_hit", "no_checkpoint"; "unknown" for a number that is none. Static. */
+STEMMA_API const char* stemma_outcome_name(uint32_t outcome);
+STEMMA_API const char* stemma_miss_reason_name(uint32_t reason);
+
 /* What became of one request. Counts are positions. */
 typedef struct stemma_report {
   uint32_t struct_size;

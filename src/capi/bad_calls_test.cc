@@ -483,6 +483,10 @@ TEST_F(BadCalls, MessageStaysUntilTheNextFailureOfThisThread) {
   EXPECT_STREQ(stemma_status_name(STEMMA_CORRUPT), "corrupt");
   EXPECT_STREQ(stemma_status_name(-1), "unknown");
   EXPECT_STREQ(stemma_status_name(13), "unknown");
+  EXPECT_STREQ(stemma_outcome_name(STEMMA_OUTCOME_FULL_HIT), "full_hit");
+  EXPECT_STREQ(stemma_outcome_name(5), "unknown");
+  EXPECT_STREQ(stemma_miss_reason_name(STEMMA_MISS_GAVE_UP), "gave_up");
+  EXPECT_STREQ(stemma_miss_reason_name(12), "unknown");
 }
 
 }  // namespace

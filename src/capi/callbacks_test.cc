@@ -179,7 +179,8 @@ TEST_F(Callbacks, FenceOfAReleaseThatWasRefusedIsForgotten) {
 }
 
 TEST_F(Callbacks, ClockDecidesWhenAPinEnds) {
-  std::atomic<uint64_t> now{1000};
+  static std::atomic<uint64_t> now;  // The cache asks it until it is destroyed, after the test.
+  now = 1000;
   options.clock = {[](void* user) { return static_cast<std::atomic<uint64_t>*>(user)->load(); },
                    &now};
   create();

@@ -44,6 +44,14 @@ int32_t stemma_has_feature(const char* name) {
   return name != nullptr && has_feature(name) ? 1 : 0;
 }
 
+const char* stemma_outcome_name(uint32_t outcome) {
+  return outcome < kOutcomeCount ? to_string(static_cast<Outcome>(outcome)) : "unknown";
+}
+
+const char* stemma_miss_reason_name(uint32_t reason) {
+  return reason < kMissReasonCount ? to_string(static_cast<MissReason>(reason)) : "unknown";
+}
+
 stemma_status stemma_set_log_handler(stemma_log_fn handler, void* user) {
   return end(__func__, caught([&]() -> Result<void> {
                if (handler == nullptr) return set_log_handler(nullptr, nullptr), Result<void>();
