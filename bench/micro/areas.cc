@@ -12,6 +12,7 @@ std::vector<Benchmark> all_benchmarks(const Settings& settings) {
   add_memory(out);
   add_threads(settings, out);
   add_pressure(out);
+  add_capi(out);
   return out;
 }
 

@@ -14,6 +14,7 @@ void add_partial_match(std::vector<Benchmark>& out);
 void add_growth(std::vector<Benchmark>& out);
 void add_memory(std::vector<Benchmark>& out);
 void add_pressure(std::vector<Benchmark>& out);
+void add_capi(std::vector<Benchmark>& out);
 void add_threads(const Settings& settings, std::vector<Benchmark>& out);
 
 }  // namespace stemma::bench

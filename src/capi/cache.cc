@@ -89,7 +89,8 @@ stemma_status stemma_cache_lookup(stemma_cache* cache, const stemma_scope* scope
       [&](const PagedCache& c, const Scope& in, const Prompt& words) -> Result<void> {
         if (out == nullptr) return null("out is null");
         STEMMA_TRY_VOID(check_room(*out));
-        STEMMA_TRY(const LookupOptions decoded, decode(options));
+        LookupOptions decoded;
+        STEMMA_TRY_VOID(decode(options, decoded));
         STEMMA_TRY(const Report report, c.lookup(in, words, decoded));
         encode(report, out);
         return {};
@@ -102,9 +103,10 @@ stemma_status stemma_cache_lease(stemma_cache* cache, const stemma_scope* scope,
   return with_prompt(__func__, cache, scope, prompt,
                      [&](PagedCache& c, const Scope& in, const Prompt& words) -> Result<void> {
                        if (out == nullptr) return null("out is null");
-                       STEMMA_TRY(const LeaseOptions decoded, decode(options));
-                       STEMMA_TRY(Lease lease, c.lease(in, words, decoded));
-                       return hand_out(std::move(lease), **find_home(cache), *out);
+                       LeaseOptions decoded;
+                       STEMMA_TRY_VOID(decode(options, decoded));
+                       Result<Lease> lease = c.lease(in, words, decoded);
+                       return hand_out(lease, **find_home(cache), *out);
                      });
 }
 

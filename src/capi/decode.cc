@@ -27,7 +27,7 @@ struct Text {
   const char* wrong;
 };
 
-Result<Retain> decode_given(const stemma_retain& retain) {
+Result<void> decode_given(const stemma_retain& retain, Retain& out) {
   if (retain.priority > kMaxPriority) {
     return invalid("retain.priority is more than 100", retain.priority);
   }
@@ -61,15 +61,16 @@ Result<Retain> decode_given(const stemma_retain& retain) {
                           .priority = static_cast<Priority>(range.priority),
                           .ttl_ns = range.ttl_ns});
   }
-  return Retain{.priority = static_cast<Priority>(retain.priority),
-                .ttl_ns = retain.ttl_ns,
-                .ranges = range_room,
-                .session = SessionId{retain.session},
-                .phase = static_cast<SessionPhase>(retain.phase),
-                .session_ttl_ns = retain.session_ttl_ns,
-                .will_return = retain.will_return != 0,
-                .finish = static_cast<FinishReason>(retain.finish),
-                .expected_return_ns = retain.expected_return_ns};
+  out = Retain{.priority = static_cast<Priority>(retain.priority),
+               .ttl_ns = retain.ttl_ns,
+               .ranges = range_room,
+               .session = SessionId{retain.session},
+               .phase = static_cast<SessionPhase>(retain.phase),
+               .session_ttl_ns = retain.session_ttl_ns,
+               .will_return = retain.will_return != 0,
+               .finish = static_cast<FinishReason>(retain.finish),
+               .expected_return_ns = retain.expected_return_ns};
+  return {};
 }
 
 Result<std::vector<GroupOptions>> decode_groups(const stemma_group_options* groups, size_t count) {
@@ -197,8 +198,8 @@ Result<Prompt> decode(const stemma_prompt* prompt) {
   return out;
 }
 
-Result<LookupOptions> decode(const stemma_lookup_options* given) noexcept {
-  if (given == nullptr) return LookupOptions{};
+Result<void> decode(const stemma_lookup_options* given, LookupOptions& out) noexcept {
+  if (given == nullptr) return {};
   STEMMA_TRY(const stemma_lookup_options c, read_sized(given));
   if ((c.read | c.write | c.allow_copy | c.want_logits) > 1) {
     if (c.read > 1) return invalid("lookup.read is neither 0 nor 1", c.read);
@@ -207,30 +208,30 @@ Result<LookupOptions> decode(const stemma_lookup_options* given) noexcept {
     return invalid("lookup.want_logits is neither 0 nor 1", c.want_logits);
   }
   if (c.reserved != 0) return invalid("lookup.reserved is not 0", c.reserved);
-  return LookupOptions{.at_most = c.at_most,
-                       .evaluate_at_least = c.evaluate_at_least,
-                       .read = c.read != 0,
-                       .write = c.write != 0,
-                       .allow_copy = c.allow_copy != 0,
-                       .want_logits = c.want_logits != 0};
+  out = LookupOptions{.at_most = c.at_most,
+                      .evaluate_at_least = c.evaluate_at_least,
+                      .read = c.read != 0,
+                      .write = c.write != 0,
+                      .allow_copy = c.allow_copy != 0,
+                      .want_logits = c.want_logits != 0};
+  return {};
 }
 
-Result<Retain> decode(const stemma_retain* given) {
-  if (given == nullptr) return Retain{};
+Result<void> decode(const stemma_retain* given, Retain& out) {
+  if (given == nullptr) return {};
   STEMMA_TRY(const stemma_retain retain, read_sized(given));
-  return decode_given(retain);
+  return decode_given(retain, out);
 }
 
-Result<LeaseOptions> decode(const stemma_lease_options* given) {
-  LeaseOptions out;
-  if (given == nullptr) return out;
+Result<void> decode(const stemma_lease_options* given, LeaseOptions& out) {
+  if (given == nullptr) return {};
   STEMMA_TRY(const stemma_lease_options c, read_sized(given));
   if (c.reserved != 0) return invalid("lease options' reserved is not 0", c.reserved);
-  STEMMA_TRY(out.lookup, decode(c.lookup));
-  STEMMA_TRY(out.retain, decode(c.retain));
+  STEMMA_TRY_VOID(decode(c.lookup, out.lookup));
+  STEMMA_TRY_VOID(decode(c.retain, out.retain));
   out.tenant = TenantId{c.tenant};
   out.draft_tokens = c.draft_tokens;
-  return out;
+  return {};
 }
 
 Result<Options> decode(const stemma_options* given) {

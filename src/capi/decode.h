@@ -43,9 +43,10 @@ STEMMA_SIZED(stemma_stats, {});
 Result<Scope> decode(const stemma_scope_spec* spec);
 Result<Scope> decode(const stemma_scope* scope) noexcept;
 Result<Prompt> decode(const stemma_prompt* prompt);
-Result<LookupOptions> decode(const stemma_lookup_options* options) noexcept;
-Result<Retain> decode(const stemma_retain* retain);
-Result<LeaseOptions> decode(const stemma_lease_options* options);
+// These leave `out` as it is where nothing was said: it comes with the defaults.
+Result<void> decode(const stemma_lookup_options* options, LookupOptions& out) noexcept;
+Result<void> decode(const stemma_retain* retain, Retain& out);
+Result<void> decode(const stemma_lease_options* options, LeaseOptions& out);
 // Without clock and block_io, which are objects here; null is refused.
 Result<Options> decode(const stemma_options* options);
 Result<OnBusy> decode_on_busy(uint32_t on_busy) noexcept;

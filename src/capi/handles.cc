@@ -24,6 +24,9 @@ constinit uint32_t never_used = 0, first_waiting = 0, waiting_count = 0;
 constinit SlotTable<HeldLease> lease_table;
 constinit SlotTable<Transfer> transfer_table;
 
+// Four bytes, so there is always room for them where access is cheapest.
+[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t my_shard = 0;
+
 static_assert(sizeof(BlockId) == sizeof(uint32_t));
 const uint32_t* raw(std::span<const BlockId> blocks) {
   return reinterpret_cast<const uint32_t*>(blocks.data());
@@ -37,7 +40,7 @@ static_assert(offsetof(stemma_block_copy, tokens) == offsetof(BlockCopy, tokens)
 
 // The transfer's number, or 0 after `done` was told that there is no memory.
 stemma_io begin_transfer(BlockIo::Done done, void* user) {
-  const stemma_io io = transfers().put({.done = done, .user = user});
+  const stemma_io io = transfers().put([&](Transfer& to) { to = {.done = done, .user = user}; });
   if (io == 0) done(user, Error(Errc::out_of_memory, "no memory for another transfer"));
   return io;
 }
@@ -46,8 +49,8 @@ stemma_io begin_transfer(BlockIo::Done done, void* user) {
 
 uint32_t favourite_shard() noexcept {
   static constinit std::atomic<uint32_t> threads{0};
-  static thread_local const uint32_t mine = threads.fetch_add(1, std::memory_order_relaxed);
-  return mine;
+  if (my_shard == 0) my_shard = 1 + threads.fetch_add(1, std::memory_order_relaxed);
+  return my_shard;
 }
 
 SlotTable<HeldLease>& leases() noexcept { return lease_table; }
@@ -166,12 +169,15 @@ void forget_handle(stemma_cache* cache) noexcept {
       static_cast<uint16_t>(cache - places.data());
 }
 
-Result<void> hand_out(Lease&& lease, Home& home, stemma_lease& out) noexcept {
+Result<void> hand_out(Result<Lease>& lease, Home& home, stemma_lease& out) noexcept {
+  if (!lease) return lease.error();
   home.hold();
-  HeldLease held{.lease = std::move(lease), .home = &home};
-  const uint64_t number = leases().put(std::move(held));
+  const uint64_t number = leases().put([&](HeldLease& held) {
+    held.lease = *std::move(lease);
+    held.home = &home;
+  });
   if (number == 0) {
-    held.lease = Lease();  // Before its home.
+    *lease = Lease();  // Before its home.
     home.let_go();
     return Error(Errc::out_of_memory, "no memory for another lease");
   }
@@ -201,7 +207,10 @@ stemma_status stemma_io_done(stemma_io io, stemma_status outcome) {
   {
     SlotTable<Transfer>::Use use(transfers(), io);
     switch (use.found()) {
-      case Found::yes: transfer = use.take(); break;
+      case Found::yes:
+        transfer = *use;
+        use.drop();
+        break;
       case Found::busy:
       case Found::gone: return fail(__func__, {Errc::stale, "this transfer has ended"});
       case Found::never:

@@ -134,8 +134,8 @@ struct Transfer {
 SlotTable<HeldLease>& leases() noexcept;
 SlotTable<Transfer>& transfers() noexcept;
 
-// Gives a lease of `home` its number. Error: out_of_memory; the lease has ended then.
-Result<void> hand_out(Lease&& lease, Home& home, stemma_lease& out) noexcept;
+// Gives a lease of `home` its number. Error: that of `lease`, or out_of_memory.
+Result<void> hand_out(Result<Lease>& lease, Home& home, stemma_lease& out) noexcept;
 
 // Why a number could not be used. Requires found != yes.
 Error why_no_lease(Found found, uint64_t number) noexcept;

@@ -46,7 +46,8 @@ stemma_status end_lease(const char* call, stemma_lease number, const stemma_fenc
       return ended;
     });
     if (!done) return fail(call, done.error());
-    home = use.take().home;
+    home = use->home;
+    use.drop();
   }
   home->let_go();
   return STEMMA_OK;
@@ -153,8 +154,8 @@ stemma_status stemma_lease_fork(stemma_lease lease, stemma_lease* out) {
   if (use.found() != Found::yes) return fail(__func__, why_no_lease(use.found(), lease));
   return end(__func__, caught([&]() -> Result<void> {
                if (out == nullptr) return null("out is null");
-               STEMMA_TRY(Lease fork, use->lease.fork());
-               return hand_out(std::move(fork), *use->home, *out);
+               Result<Lease> fork = use->lease.fork();
+               return hand_out(fork, *use->home, *out);
              }));
 }
 
@@ -187,11 +188,15 @@ stemma_status stemma_lease_attach_logits(stemma_lease lease, uint32_t depth, con
 }
 
 stemma_status stemma_lease_release(stemma_lease lease, const stemma_release_options* options) {
+  if (options == nullptr) {
+    return end_lease(__func__, lease, nullptr, [](Lease& l, Fence*) { return l.release(); });
+  }
   const Result<stemma_release_options> given = read_sized(options);
   if (!given) return fail(__func__, given.error());
   return end_lease(__func__, lease, given->fence, [&](Lease& l, Fence* fence) -> Result<void> {
     if (given->reserved != 0) return null("release options' reserved is not 0");
-    STEMMA_TRY(const Retain retain, decode(given->retain));
+    Retain retain;
+    STEMMA_TRY_VOID(decode(given->retain, retain));
     return l.release({.retain = given->retain != nullptr ? &retain : nullptr, .fence = fence});
   });
 }

@@ -8,7 +8,7 @@
 //   free g ------------------------> idle g + 1 <------------------------------------> busy g + 1
 //     ^                                              ~Use(): store release                 |
 //     '------------------------------------------------------------------------------------'
-//                                     Use::take(): store release
+//                                     Use::drop(): store release
 //
 // Only the thread that made a slot busy touches its value, so a second call with the same number at
 // the same time finds it busy, and one that comes later finds another generation.
@@ -19,7 +19,7 @@
 //
 // Invariant:  a slot is in at most one stack, and then free.
 // Threading:  thread-safe.
-// Cost:       put, use and take: one atomic exchange each, and the stack's; no allocation while the
+// Cost:       put, use and drop: one atomic exchange each, and the stack's; no allocation while the
 //             number of things does not pass its maximum so far. 64 bytes a slot for small values.
 #pragma once
 
@@ -63,13 +63,13 @@ class SlotTable {
     segment_count_ = 0;
   }
 
-  // Takes `value` in and returns its number; 0 when the system gives no memory (`value` is untouched
-  // then).
-  uint64_t put(T&& value) noexcept {
+  // Lets `set` fill in a fresh value and returns its number; 0 when the system gives no memory.
+  template <class Set>
+  uint64_t put(Set&& set) noexcept {
     const uint32_t index = pop();
     if (index == kNone) return 0;
     Slot& slot = at(index);
-    slot.value = std::move(value);
+    set(slot.value);
     const uint32_t generation = generation_of(slot.state.load(std::memory_order_relaxed)) + 1;
     slot.state.store(word(generation, kIdle), std::memory_order_release);
     return uint64_t{generation} << 32U | index;
@@ -105,15 +105,14 @@ class SlotTable {
     T& operator*() noexcept { return slot_->value; }
     T* operator->() noexcept { return &slot_->value; }
 
-    // Takes the thing out; its number is gone. Requires found() == yes.
-    T take() noexcept {
-      T value = std::exchange(slot_->value, T{});
+    // The thing is over; its number is gone. Requires found() == yes.
+    void drop() noexcept {
+      slot_->value = T{};
       leave(kFree);
       if (static_cast<uint32_t>(number_ >> 32U) != kLastGeneration) {
         table_.push(static_cast<uint32_t>(number_));
       }
       found_ = Found::gone;
-      return value;
     }
 
    private:

@@ -12,10 +12,18 @@ namespace {
 struct Table : SlotTable<int> {
   using SlotTable::SlotTable;
   ~Table() { free_memory(); }
+  uint64_t put(int value) {
+    return SlotTable::put([&](int& to) { to = value; });
+  }
 };
 
 Found look(Table& table, uint64_t number) { return Table::Use(table, number).found(); }
-int take(Table& table, uint64_t number) { return Table::Use(table, number).take(); }
+int take(Table& table, uint64_t number) {
+  Table::Use use(table, number);
+  const int value = *use;
+  use.drop();
+  return value;
+}
 
 TEST(SlotTable, NumbersLeadToWhatWasPut) {
   Table table;
@@ -32,7 +40,7 @@ TEST(SlotTable, NumberOfSomethingGoneIsGoneForGood) {
   std::set<uint64_t> seen;
   uint64_t last = 0;
   for (int i = 0; i < 1000; ++i) {
-    const uint64_t number = table.put(+i);
+    const uint64_t number = table.put(i);
     EXPECT_TRUE(seen.insert(number).second) << "given twice";
     EXPECT_EQ(take(table, number), i);
     EXPECT_EQ(look(table, number), Found::gone);
@@ -70,7 +78,7 @@ TEST(SlotTable, SecondUseAtTheSameTimeFindsItBusy) {
 TEST(SlotTable, GrowsWithoutMovingAnything) {
   Table table;
   std::vector<uint64_t> numbers;
-  for (int i = 0; i < 5000; ++i) numbers.push_back(table.put(+i));
+  for (int i = 0; i < 5000; ++i) numbers.push_back(table.put(i));
   EXPECT_EQ(std::set<uint64_t>(numbers.begin(), numbers.end()).size(), numbers.size());
   for (int i = 0; i < 5000; ++i) EXPECT_EQ(take(table, numbers[i]), i);
 }
@@ -81,7 +89,7 @@ TEST(SlotTable, SlotWithoutGenerationsLeftIsNotUsedAgain) {
   EXPECT_EQ(number >> 32, 0xFFFF'FFFFU);
   EXPECT_EQ(take(table, number), 1);
   for (int i = 0; i < 300; ++i) {
-    EXPECT_NE(static_cast<uint32_t>(table.put(+i)), static_cast<uint32_t>(number));
+    EXPECT_NE(static_cast<uint32_t>(table.put(i)), static_cast<uint32_t>(number));
   }
   EXPECT_EQ(look(table, number), Found::gone);
 }
