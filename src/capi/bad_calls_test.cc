@@ -118,7 +118,8 @@ TEST_F(BadCalls, EveryCacheCallKnowsWrongPointers) {
       {reinterpret_cast<stemma_cache*>(&s), STEMMA_INVALID_ARGUMENT, "no cache"},
       {reinterpret_cast<stemma_cache*>(reinterpret_cast<char*>(cache) + 1), STEMMA_INVALID_ARGUMENT,
        "no cache"},
-      {reinterpret_cast<stemma_cache*>(~uintptr_t{0}), STEMMA_INVALID_ARGUMENT, "no cache"},
+      {reinterpret_cast<stemma_cache*>(~uintptr_t{0}),  // NOLINT: points nowhere, on purpose
+       STEMMA_INVALID_ARGUMENT, "no cache"},
       {gone, STEMMA_STALE, "destroyed"},
   };
   for (const auto& [c, wanted, why] : cases) {

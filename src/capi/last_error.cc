@@ -1,6 +1,7 @@
 #include "capi/last_error.h"
 
 #include <cstdio>
+#include <string_view>
 
 namespace stemma::capi {
 namespace {
@@ -43,8 +44,10 @@ using namespace stemma::capi;
 const char* stemma_last_error_message(void) {
   if (last.call == nullptr) return "";
   if (!last.in_words) {
-    const int written = std::snprintf(last.words, sizeof last.words, "%s: %s: %s", last.call,
-                                      to_string(last.error.code()).data(), last.error.message());
+    const std::string_view code = to_string(last.error.code());
+    const int written =
+        std::snprintf(last.words, sizeof last.words, "%s: %.*s: %s", last.call,
+                      static_cast<int>(code.size()), code.data(), last.error.message());
     if (last.error.value() != Error::kNoValue && written > 0 &&
         static_cast<size_t>(written) < sizeof last.words) {
       std::snprintf(last.words + written, sizeof last.words - written, " (%u)", last.error.value());
