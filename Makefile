@@ -11,7 +11,7 @@
 #   make coverage      line coverage under build-coverage/report
 #   make format | format-check | lint                             lint: ALL=1 for every file
 #   make headers       compile each public header alone
-#   make valgrind      memcheck over the C program and fast unit tests
+#   make valgrind      memcheck over the C program, unit tests and scenarios
 #   make install       after make; PREFIX=/usr/local
 #   make package       Debian packages under build/packages
 #   make abi-update    record the C ABI as it is now, in tests/package/abi.txt
