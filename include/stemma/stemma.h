@@ -500,6 +500,7 @@ typedef struct stemma_stats {
   uint64_t logits_bytes;
   uint64_t checkpoints;
   uint64_t index_bytes;
+  uint64_t event_bytes;
   uint64_t kv_bytes_used;
   uint64_t kv_bytes_capacity;
   stemma_histogram match_tokens;
@@ -647,10 +648,13 @@ STEMMA_API stemma_status stemma_lease_commit(stemma_lease lease, uint32_t n, ste
 /* Gives up private duplicates in favour of the canonical blocks; the block table then names those.
  * *given_up may be null. */
 STEMMA_API stemma_status stemma_lease_adopt_canonical(stemma_lease lease, uint32_t* given_up);
-/* Another lease over [0, committed). The caller ends it like any other.
- * Out of blocks, over quota, wrong state. */
+/* Another lease over [0, committed), down to a whole unit. The caller ends it like any other.
+ * Out of blocks, over quota, wrong state, out of range (inside a media item to whose start a window or
+ * recurrent group cannot go back). */
 STEMMA_API stemma_status stemma_lease_fork(stemma_lease lease, stemma_lease* out);
-/* Forgets positions from n on. Out of range, busy (a fork still copies), wrong state, out of blocks. */
+/* Forgets positions from n on; below committed there may be copies to do again. No work of the engine
+ * may still touch what is given up. Out of range, busy (a fork still copies), wrong state, out of
+ * blocks. */
 STEMMA_API stemma_status stemma_lease_rewind(stemma_lease lease, uint32_t n);
 
 /* A slot of a recurrent group to save the running state into. Unsupported, out of blocks, wrong

@@ -322,6 +322,7 @@ void encode(const Stats& stats, stemma_stats* out) noexcept {
   c.logits_bytes = stats.logits_bytes;
   c.checkpoints = stats.checkpoints;
   c.index_bytes = stats.index_bytes;
+  c.event_bytes = stats.event_bytes;
   c.kv_bytes_used = stats.kv_bytes_used;
   c.kv_bytes_capacity = stats.kv_bytes_capacity;
   static_assert(STEMMA_HISTOGRAM_BUCKETS == kHistogramBuckets);
