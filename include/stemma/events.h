@@ -15,7 +15,7 @@ enum class EventKind : uint8_t { stored, removed, cleared };
 // back to back (a media position is 2^31 or more and means nothing outside this process).
 // `removed`: keys only. `cleared`: everything went.
 struct Event {
-  uint64_t sequence = 0;  // Counts up by one; a gap means the ring overflowed in between.
+  uint64_t sequence = 0;  // Counts up by one; a gap: the ring overflowed, or memory ran out.
   EventKind kind = EventKind::stored;
   ContentKey parent{};
   std::vector<ContentKey> keys;

@@ -35,6 +35,7 @@ struct PriorityRange {
 
   static constexpr uint32_t kOpenEnd = 0xFFFF'FFFFU;
 };
+inline constexpr uint32_t kMaxPriorityRanges = 64;
 
 // What a request says about the blocks it leaves behind. What counts for a block is the best said by
 // those whose use ended there or further on (of two that ended at the same place, the later): a
@@ -42,7 +43,8 @@ struct PriorityRange {
 struct Retain {
   Priority priority = kDefaultPriority;
   uint64_t ttl_ns = kNever;  // After that long `priority` falls back to the default.
-  // Ordered, not overlapping; positions outside all ranges have `priority`.
+  // Ordered, not overlapping, at most kMaxPriorityRanges; positions outside all ranges have
+  // `priority`.
   std::span<const PriorityRange> ranges = {};
   SessionId session = kNoSession;
   SessionPhase phase = SessionPhase::unknown;
@@ -96,11 +98,17 @@ struct Victim {
 // Threading:  one thread at a time; called under the cache's lock: no I/O, no callbacks.
 // Ownership:  the cache owns the policy; a policy owns whatever it keeps per cell, and ghosts.
 // Cost:       touch, replace and remove are O(1) and do not allocate in steady state.
+// Errors:     prepare() is the only call that may be short of memory, and says so. Of the cells that it
+//             was told of, every other call (but order() and check_invariants(), which may throw
+//             std::bad_alloc) must do without more, perhaps less exactly; none may throw.
 class RetentionPolicy {
  public:
   virtual ~RetentionPolicy() = default;
   virtual std::string_view name() const noexcept = 0;
 
+  // Takes memory for the cells [0, cell], which may be touched from now on. False when there is none;
+  // what was prepared before stays so.
+  virtual bool prepare(CellIndex cell) = 0;
   // A use of a path ended at `cell`: it is now the most recently used of its class.
   virtual void touch(CellIndex cell, const Touch& touch) = 0;
   // `child` is about to be freed and `parent` has no other child: the last use that counted for
@@ -141,8 +149,9 @@ class RetentionPolicy {
   virtual void check_invariants() const = 0;
 };
 
-// Makes a policy for a tree of `cells` cells. Returns null for an unknown name.
+// Makes a policy for a tree of `cells` cells. Returns null for an unknown name, or without memory.
 // Known: "lru" (least recently used leaf first, deepest first, exact within a class).
-std::unique_ptr<RetentionPolicy> make_policy(std::string_view name, uint32_t cells);
+std::unique_ptr<RetentionPolicy> make_policy(std::string_view name, uint32_t cells) noexcept;
+bool knows_policy(std::string_view name) noexcept;
 
 }  // namespace stemma

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "base/check.h"
+#include "base/slab.h"
 #include "stemma/log.h"
 #include "stemma/result.h"
 
@@ -68,10 +69,35 @@ std::string Error::to_string() const {
 }
 
 void fail_unchecked_result(const Error& error) noexcept {
-  stop("a Result was opened although it holds an error: " + error.to_string());
+  // No std::string: this may be the news that memory has run out.
+  char text[512];
+  char number[16] = "";
+  if (error.value() != Error::kNoValue) {
+    std::snprintf(number, sizeof number, " (%u)", error.value());
+  }
+  const std::string_view code = to_string(error.code());
+  std::snprintf(text, sizeof text, "a Result was opened although it holds an error: %.*s: %s%s",
+                static_cast<int>(code.size()), code.data(), error.message(), number);
+  stop(text);
 }
 
 namespace base {
+
+namespace {
+std::atomic<int64_t> slab_grants{kUnlimited};
+}  // namespace
+
+void refuse_slab_memory_after(int64_t times) noexcept {
+  slab_grants.store(times, std::memory_order_relaxed);
+}
+
+bool slab_memory_refused() noexcept {
+  int64_t left = slab_grants.load(std::memory_order_relaxed);
+  while (left > 0 &&
+         !slab_grants.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) {
+  }
+  return left == 0;
+}
 
 void check_failed(const char* file, int line, const char* what) noexcept {
   char text[512];

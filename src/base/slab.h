@@ -17,6 +17,12 @@
 
 namespace stemma::base {
 
+// For tests: the system gives slabs memory `times` more times and then refuses until it is told
+// otherwise; kUnlimited is as it always is. All threads.
+inline constexpr int64_t kUnlimited = -1;
+void refuse_slab_memory_after(int64_t times) noexcept;
+bool slab_memory_refused() noexcept;
+
 template <class T>
 class Slab {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -34,12 +40,14 @@ class Slab {
 
   // Reserves room for `count` elements. False when the system refuses.
   [[nodiscard]] bool reserve(size_t count) {
-    reserved_bytes_ = round_up(std::max<size_t>(count * sizeof(T), 1));
-    void* memory = mmap(nullptr, reserved_bytes_, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const size_t bytes = round_up(std::max<size_t>(count * sizeof(T), 1));
+    if (slab_memory_refused()) return false;
+    void* memory =
+        mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return false;
     // Large pages where they fit: scattered cells then share few of them.
-    madvise(memory, reserved_bytes_, MADV_HUGEPAGE);
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    reserved_bytes_ = bytes;
     data_ = static_cast<T*>(memory);
     return true;
   }
@@ -50,6 +58,7 @@ class Slab {
     const size_t first = begin * sizeof(T) / page() * page();
     const size_t last = round_up(end * sizeof(T));
     if (last <= first) return true;
+    if (slab_memory_refused()) return false;
     if (mprotect(reinterpret_cast<uint8_t*>(data_) + first, last - first, PROT_READ | PROT_WRITE) !=
         0) {
       return false;

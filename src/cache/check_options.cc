@@ -190,7 +190,7 @@ Result<Options> check_options(const Options& given) {
   if (options.event_capacity > 1U << 24U) {
     return Error(Errc::invalid_argument, "event_capacity is too large", options.event_capacity);
   }
-  if (make_policy(options.policy, 1) == nullptr) {
+  if (!knows_policy(options.policy)) {
     return Error(Errc::invalid_argument, "unknown retention policy");
   }
   return options;
@@ -202,6 +202,9 @@ Result<void> check_retain(const Retain& retain) {
   }
   if (static_cast<uint8_t>(retain.phase) > static_cast<uint8_t>(SessionPhase::active)) {
     return Error(Errc::invalid_argument, "unknown session phase");
+  }
+  if (retain.ranges.size() > kMaxPriorityRanges) {
+    return Error(Errc::invalid_argument, "more than 64 priority ranges", kMaxPriorityRanges);
   }
   uint32_t last = 0;
   for (uint32_t i = 0; i < retain.ranges.size(); ++i) {

@@ -5,6 +5,7 @@
 // that fails leaves the cache as empty as it was.
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <unordered_map>
 
 #include "cache/shared.h"
@@ -202,7 +203,7 @@ class ScopeReader {
  public:
   ScopeReader(Reader& in, Store& store) : in_(in), store_(store) {}
 
-  // False: corrupt (or out of memory).
+  // False: corrupt. Throws std::bad_alloc.
   bool read(std::vector<CellIndex>& all) {
     std::array<uint8_t, 32> digest;
     in_.bytes(digest.data(), digest.size());
@@ -212,20 +213,32 @@ class ScopeReader {
     const Scope scope = Scope::from_digest(digest);
     if (store_.scopes().find(scope) != nullptr) return false;
     const auto root = store_.open_root(scope, tenant);
+    if (!root && root.error().code() == Errc::out_of_memory) throw std::bad_alloc();
     if (!root) return false;
     root_ = (*root)->cell;
     tenant_index_ = (*root)->tenant_index;
     store_.hold(root_, 0, tenant_index_);
-    const bool good = read_media(items) && read_cells(all) && read_inner();
-    for (uint32_t number : numbers_) store_.media().drop_reference(number);
-    store_.undo_hold(root_, 0, tenant_index_);
-    store_.close_root(root_);
+    bool good;
+    try {
+      good = read_media(items) && read_cells(all) && read_inner();
+    } catch (const std::bad_alloc&) {
+      finish();
+      throw;
+    }
+    finish();
     // A scope with nothing in it is never written.
     return good && store_.scopes().find(scope) != nullptr;
   }
 
  private:
+  void finish() {
+    for (uint32_t number : numbers_) store_.media().drop_reference(number);
+    store_.undo_hold(root_, 0, tenant_index_);
+    store_.close_root(root_);
+  }
+
   bool read_media(uint32_t items) {
+    numbers_.reserve(items);
     for (uint32_t i = 0; i < items; ++i) {
       key::MediaIdentity item;
       const uint8_t kind = in_.u8();
@@ -237,7 +250,7 @@ class ScopeReader {
       const bool known = (kind >= 1 && kind <= 4) || item.kind == key::kMixedMedia;
       if (!in_.ok() || !known || causal > 1 || item.length == 0) return false;
       const auto number = store_.media().intern(root_, item);
-      if (!number) return false;
+      if (!number) throw std::bad_alloc();
       numbers_.push_back(*number);
     }
     return true;
@@ -283,7 +296,12 @@ class ScopeReader {
         return false;
       }
       if (group.recurrent()) {
-        store_.attach_checkpoint(g, cell, page, tenant_index_);
+        try {
+          store_.attach_checkpoint(g, cell, page, tenant_index_);
+        } catch (const std::bad_alloc&) {
+          store_.discard(g, page, tenant_index_);
+          throw;
+        }
       } else {
         store_.attach_page(g, cell, page, (level - 1) % group.ratio() + 1, tenant_index_,
                            Store::Lesser::keep);
@@ -303,6 +321,8 @@ class ScopeReader {
       const auto [parent, above] = places_[parent_index];
       tree::PrefixTree& tree = store_.tree();
       if (tree.is_short(parent) || tree.find_child(parent, words_) != kNoCell) return false;
+      ContentKey key;
+      if (store_.keyed()) key = key_of(parent, above * store_.cell_tokens());
       CellIndex cell = wanted;
       if (store_.numbered()) {
         if (!store_.draft_cell_exactly(wanted, tenant_index_)) return false;
@@ -313,8 +333,6 @@ class ScopeReader {
       const uint32_t level = above + 1;
       CellIndex up = tree.sentinel();
       if (level > tree::kHintDistance) up = tree.ancestor(parent, tree::kHintDistance - 1);
-      ContentKey key;
-      if (store_.keyed()) key = key_of(parent, above * store_.cell_tokens());
       store_.publish_cell(cell, parent, up, words_, store_.keyed() ? &key : nullptr, tenant_index_);
       places_.push_back({cell, level});
       all.push_back(cell);
@@ -435,20 +453,26 @@ Result<void> Shared::load(std::span<const uint8_t> bytes) {
     return Error(Errc::invalid_argument, "the dump is of a cache with other groups");
   }
   std::vector<CellIndex> all;
-  bool good = in.ok();
-  const uint32_t scopes = in.count(44);
-  for (uint32_t i = 0; good && i < scopes; ++i) good = ScopeReader(in, store_).read(all);
-  const uint32_t ordered = good ? in.count(4) : 0;
   std::vector<CellIndex> order;
-  for (uint32_t i = 0; good && i < ordered; ++i) {
-    const uint32_t number = in.u32();
-    good = in.ok() && number < all.size();
-    if (good) order.push_back(all[number]);
+  bool memory = true;
+  bool good = in.ok();
+  try {
+    const uint32_t scopes = in.count(44);
+    for (uint32_t i = 0; good && i < scopes; ++i) good = ScopeReader(in, store_).read(all);
+    const uint32_t ordered = good ? in.count(4) : 0;
+    for (uint32_t i = 0; good && i < ordered; ++i) {
+      const uint32_t number = in.u32();
+      good = in.ok() && number < all.size();
+      if (good) order.push_back(all[number]);
+    }
+    good = good && in.ok() && in.at_end();
+  } catch (const std::bad_alloc&) {
+    memory = good = false;
   }
-  good = good && in.ok() && in.at_end();
   if (!good) {
     store_.drop_all();
     store_.relist();
+    if (!memory) return Error(Errc::out_of_memory, "no memory for the dump's contents");
     return Error(Errc::corrupt, "the dump contradicts itself; nothing of it was kept");
   }
   store_.relist();

@@ -1,5 +1,8 @@
 // The numbered stream of stored and removed blocks, kept in a ring for slow observers.
 //
+// When there is no memory to write an event down, its number is used up all the same and never copied:
+// observers see a gap, as after an overflow.
+//
 // Threading:  one thread at a time.
 // Cost:       events keep their vectors, so a warm ring allocates only when events grow.
 #pragma once
@@ -20,18 +23,20 @@ class EventLog {
 
   // One stored event grows while blocks follow each other; anything else ends it.
   void stored(const ContentKey& parent, const ContentKey& key, std::span<const uint32_t> words,
-              uint32_t block_tokens);
-  void removed(const ContentKey& key);
-  void cleared();
+              uint32_t block_tokens) noexcept;
+  void removed(const ContentKey& key) noexcept;
+  void cleared() noexcept;
   // Ends the growing event: the next block starts a new one.
   void seal() noexcept { open_ = false; }
 
   uint64_t next_sequence() const noexcept { return next_; }
-  uint64_t copy(uint64_t from, uint32_t limit, std::vector<Event>& out) const;
+  // Copies fewer when there is no memory for more.
+  uint64_t copy(uint64_t from, uint32_t limit, std::vector<Event>& out) const noexcept;
   uint64_t bytes() const noexcept { return ring_.capacity() * sizeof(Event) + contents_bytes_; }
 
  private:
-  Event& begin(EventKind kind);
+  Event& begin(EventKind kind) noexcept;
+  void append(Event& event, const ContentKey& key, std::span<const uint32_t> words) noexcept;
   static uint64_t bytes_of(const Event& event) noexcept {
     return event.keys.capacity() * sizeof(ContentKey) + event.words.capacity() * sizeof(uint32_t);
   }

@@ -48,6 +48,21 @@ bool Group::ensure(CellIndex cell) {
   return true;
 }
 
+bool Group::ensure_page(uint32_t page) {
+  if (!home_growth_.covers(page)) {
+    const size_t end = home_growth_.next(page);
+    if (!homes_.commit(home_growth_.committed(), end)) return false;
+    home_growth_.advance(end);
+  }
+  return !loose() || lists_.ensure(page);
+}
+
+bool Group::prepare(uint32_t count) {
+  if (!pool_.prepare(count)) return false;
+  const uint32_t end = pool_.fresh_after(count);
+  return end == 0 || ensure_page(end - 1);
+}
+
 void Group::enter(CellIndex cell, uint32_t page) {
   if (recurrent()) {
     slots_[cell] = page;
@@ -65,16 +80,10 @@ void Group::erase(CellIndex cell) {
 }
 
 void Group::set_home(uint32_t page, CellIndex cell) {
-  if (!home_growth_.covers(page)) {
-    const size_t end = home_growth_.next(page);
-    STEMMA_CHECK(homes_.commit(home_growth_.committed(), end));
-    home_growth_.advance(end);
-  }
   homes_[page] = cell;
 }
 
 void Group::wait(uint32_t page, List list) {
-  STEMMA_CHECK(lists_.ensure(page));
   if (lists_.linked(page)) {
     lists_.unlink(page);
   } else {

@@ -50,8 +50,13 @@ class Group {
   uint32_t at(CellIndex cell) const noexcept;
   // The cell a cached block belongs to.
   CellIndex home(uint32_t page) const noexcept { return homes_[page]; }
-  // Takes memory for a cell's entry.
+  // Takes memory for a cell's entry. False when there is none.
   [[nodiscard]] bool ensure(CellIndex cell);
+  // Takes memory for all that is kept of a block: its books, home and place in a list.
+  [[nodiscard]] bool ensure_page(uint32_t page);
+  // The same for `count` blocks about to be drafted.
+  [[nodiscard]] bool prepare(uint32_t count);
+  // Recurrent: throws std::bad_alloc at a cell without a block; nothing has changed then.
   void enter(CellIndex cell, uint32_t page);
   void erase(CellIndex cell);
   void set_home(uint32_t page, CellIndex cell);

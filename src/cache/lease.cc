@@ -5,6 +5,9 @@
 #include "cache/shared.h"
 
 namespace stemma {
+
+using cache::guarded;
+
 namespace {
 
 Error released() { return {Errc::wrong_state, "this lease is released, moved from or empty"}; }
@@ -40,14 +43,18 @@ std::span<const BlockCopy> Lease::copies() const noexcept {
 Result<void> Lease::copies_done() { return active() ? shared_->copies_done(*record_) : released(); }
 
 Result<void> Lease::copies_failed() {
-  return active() ? shared_->copies_failed(*record_) : released();
+  if (!active()) return released();
+  return guarded([&] { return shared_->copies_failed(*record_); });
 }
 
-Result<void> Lease::run_copies() { return active() ? shared_->run_copies(*record_) : released(); }
+Result<void> Lease::run_copies() {
+  if (!active()) return released();
+  return guarded([&] { return shared_->run_copies(*record_); });
+}
 
 Result<uint32_t> Lease::shrink_to(uint32_t n) {
   if (!active()) return released();
-  return shared_->shrink_to(*record_, n);
+  return guarded([&] { return shared_->shrink_to(*record_, n); });
 }
 
 std::span<const uint32_t> Lease::media_to_process() const noexcept {
@@ -61,41 +68,46 @@ std::span<const float> Lease::logits() const noexcept {
 }
 
 Result<void> Lease::extend(std::span<const Token> tokens) {
-  return active() ? shared_->extend(*record_, tokens) : released();
+  if (!active()) return released();
+  return guarded([&] { return shared_->extend(*record_, tokens); });
 }
 
 Result<void> Lease::reserve(uint32_t positions) {
-  return active() ? shared_->reserve(*record_, positions) : released();
+  if (!active()) return released();
+  return guarded([&] { return shared_->reserve(*record_, positions); });
 }
 
 Result<Commit> Lease::commit(uint32_t n) {
   if (!active()) return released();
-  return shared_->commit(*record_, n);
+  return guarded([&] { return shared_->commit(*record_, n); });
 }
 
 uint32_t Lease::adopt_canonical() { return active() ? shared_->adopt_canonical(*record_) : 0; }
 
 Result<Lease> Lease::fork() {
   if (!active()) return released();
-  STEMMA_TRY(cache::LeaseRecord * child, shared_->fork(*record_));
+  STEMMA_TRY(cache::LeaseRecord * child, guarded([&] { return shared_->fork(*record_); }));
   return Lease(shared_, child);
 }
 
 Result<void> Lease::rewind(uint32_t n) {
-  return active() ? shared_->rewind(*record_, n) : released();
+  if (!active()) return released();
+  return guarded([&] { return shared_->rewind(*record_, n); });
 }
 
 Result<BlockId> Lease::draft_checkpoint(GroupIndex group) {
   if (!active()) return released();
-  return shared_->draft_checkpoint(*record_, group);
+  return guarded([&] { return shared_->draft_checkpoint(*record_, group); });
 }
 
 Result<void> Lease::commit_checkpoint(GroupIndex group, uint32_t depth) {
-  return active() ? shared_->commit_checkpoint(*record_, group, depth) : released();
+  if (!active()) return released();
+  return guarded([&] { return shared_->commit_checkpoint(*record_, group, depth); });
 }
 
 Result<void> Lease::attach_logits(uint32_t depth, std::span<const float> logits) {
-  return active() ? shared_->attach_logits(*record_, depth, logits) : released();
+  if (!active()) return released();
+  return guarded([&] { return shared_->attach_logits(*record_, depth, logits); });
 }
 
 Result<void> Lease::release(const ReleaseOptions& options) {

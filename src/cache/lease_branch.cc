@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/vectors.h"
 #include "cache/shared.h"
 
 namespace stemma::cache {
@@ -26,21 +27,43 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
                    lease.committed);
     }
   }
-  LeaseRecord* child = acquire();
+  Borrowed child(*this);
   const uint32_t tokens = view_.cell_tokens();
   const uint32_t cells = (n + tokens - 1) / tokens;
+  struct Source {
+    GroupIndex group;
+    uint32_t block;
+  };
+  std::vector<Source> copies;
+  // All memory first.
+  size_t most_copies = cells - lease.published;
+  for (GroupIndex g = 0; g < view_.group_count(); ++g) {
+    const Group& group = view_.group(g);
+    if (group.numbers_cells() || group.recurrent()) continue;
+    const uint32_t block_tokens = group.options().block_tokens;
+    child->pages[g].reserve((n + block_tokens - 1) / block_tokens);
+    most_copies += static_cast<size_t>(
+        std::count_if(lease.pages[g].begin(), lease.pages[g].end(),
+                      [](uint32_t entry) { return (entry & kOwn) != 0; }));
+  }
+  copies.reserve(most_copies);
+  child->copies.reserve(most_copies);
+  child->sources.reserve(most_copies);
+  if (child->cells.size() < cells) child->cells.resize(cells);
+  child->words.reserve(n - lease.words_begin);
+  child->spans.reserve(lease.spans.size());
+  child->media_numbers.reserve(lease.media_numbers.size());
+  child->media_begin_end.reserve(lease.media_begin_end.size());
+  child->media_to_process.reserve(lease.media_begin_end.size() / 2);
   for (uint32_t tries = 0;; ++tries) {
     {
       const Section lock(*this);
+      store_.prepare_live();
       const Path path = own_path(lease);
       // What is not findable is copied from the parent's own blocks.
       Need need;
       if (!store_.numbered()) need.cells = cells - lease.published;
-      struct Source {
-        GroupIndex group;
-        uint32_t block;
-      };
-      std::vector<Source> copies;
+      copies.clear();
       for (GroupIndex g = 0; g < store_.group_count(); ++g) {
         const Group& group = store_.group(g);
         if (group.recurrent()) continue;
@@ -118,7 +141,6 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
         child->report.outcome = Outcome::full_hit;
         child->counted = true;  // A fork is no lookup.
         child->reused = n;
-        if (child->cells.size() < cells) child->cells.resize(cells);
         std::copy(path.cells, path.cells + lease.published, child->cells.begin());
         for (uint32_t i = lease.published; i < cells; ++i) {
           child->cells[i] = store_.draft_cell(lease.tenant_index) | kOwn;
@@ -152,15 +174,12 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
           child->report.copied_tokens = std::max(child->report.copied_tokens, block.tokens);
         }
         ++store_.tally.forks;
-        store_.add_live(child);
+        store_.add_live(&*child);
         find_media_to_process(*child);
-        return child;
+        return child.keep();
       }
       store_.undo_hold(lease.tip, lease.published, lease.tenant_index);
-      if (give_up(tries)) {
-        recycle(child);
-        return refuse(room.error());
-      }
+      if (give_up(tries)) return refuse(room.error());
     }
     poll();
   }

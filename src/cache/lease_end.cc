@@ -1,5 +1,6 @@
 // Anchors a lease attaches, what kernels read from it, and how it ends.
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "cache/shared.h"
@@ -71,7 +72,12 @@ Result<void> Shared::commit_checkpoint(LeaseRecord& lease, GroupIndex g, uint32_
   }
   const Section lock(*this);
   STEMMA_TRY(const CellIndex cell, anchor_at(lease, depth));
-  store_.attach_checkpoint(g, cell, lease.checkpoint[g], lease.tenant_index);
+  try {
+    store_.attach_checkpoint(g, cell, lease.checkpoint[g], lease.tenant_index);
+  } catch (const std::bad_alloc&) {
+    store_.drop_inner_if_bare(cell);
+    throw;
+  }
   lease.checkpoint[g] = kPageMask;
   return {};
 }
@@ -87,7 +93,12 @@ Result<void> Shared::attach_logits(LeaseRecord& lease, uint32_t depth,
     return Error(Errc::out_of_memory, "larger than Options::logits_bytes");
   }
   STEMMA_TRY(const CellIndex cell, anchor_at(lease, depth));
-  return store_.attach_logits(cell, logits);
+  try {
+    return store_.attach_logits(cell, logits);
+  } catch (const std::bad_alloc&) {
+    store_.drop_inner_if_bare(cell);
+    throw;
+  }
 }
 
 // ---- Kernels -----------------------------------------------------------------------------------
@@ -150,10 +161,14 @@ Result<void> Shared::release(LeaseRecord* lease, const ReleaseOptions& options, 
   if (const uint32_t words = view_.keyed() ? tail_words(*lease) : 0; words != 0) {
     // Hashed here, without the lock; the tip is held, so its key stays.
     const uint32_t begin = lease->published * view_.cell_tokens();
-    std::vector<key::MediaRun> room(words);
-    lease->keys.assign(
-        1, key::block_key(view_.tree().key(lease->tip), lease->words_of(begin, begin + words),
-                          key::media_runs(lease->spans, begin, words, room)));
+    try {
+      std::vector<key::MediaRun> room(lease->spans.empty() ? 0 : words);
+      lease->keys.assign(
+          1, key::block_key(view_.tree().key(lease->tip), lease->words_of(begin, begin + words),
+                            key::media_runs(lease->spans, begin, words, room)));
+    } catch (const std::bad_alloc&) {
+      lease->publish_tail = false;  // The lease must end; the tail can be computed again.
+    }
   }
   const bool waits = options.fence != nullptr && !options.fence->signalled();
   bool last;
@@ -161,7 +176,9 @@ Result<void> Shared::release(LeaseRecord* lease, const ReleaseOptions& options, 
     const Section lock(*this);
     if (waits) {
       lease->fence = options.fence;
-      fenced_.push_back(lease);
+      lease->next_fenced = nullptr;
+      *fenced_end_ = lease;
+      fenced_end_ = &lease->next_fenced;
       fenced_count_.fetch_add(1, std::memory_order_relaxed);
     } else {
       settle(*lease);

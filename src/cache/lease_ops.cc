@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/vectors.h"
 #include "cache/shared.h"
 #include "key/content_key.h"
 #include "stemma/log.h"
@@ -186,10 +187,21 @@ Need Shared::growth(const LeaseRecord& lease, uint32_t capacity) const {
   return need;
 }
 
+void Shared::prepare_growth(LeaseRecord& lease, uint32_t capacity) {
+  const uint32_t cells = (capacity - 1) / view_.cell_tokens() + 1;
+  if (lease.cells.size() < cells) lease.cells.resize(cells);
+  for (GroupIndex g = 0; g < view_.group_count(); ++g) {
+    const Group& group = view_.group(g);
+    if (group.recurrent() || group.numbers_cells()) continue;
+    const size_t blocks = (capacity - 1) / group.options().block_tokens + 1;
+    const size_t have = lease.pages[g].size();
+    if (blocks > have) base::make_room(lease.pages[g], blocks - have);
+  }
+}
+
 void Shared::draft_up_to(LeaseRecord& lease, uint32_t capacity) {
   const uint32_t tokens = store_.cell_tokens();
   const uint32_t cells = (capacity - 1) / tokens + 1;
-  if (lease.cells.size() < cells) lease.cells.resize(cells);
   while (lease.cell_count < cells) {
     lease.cells[lease.cell_count++] = store_.draft_cell(lease.tenant_index) | kOwn;
   }
@@ -206,6 +218,7 @@ void Shared::draft_up_to(LeaseRecord& lease, uint32_t capacity) {
 Result<void> Shared::grow(LeaseRecord& lease, uint32_t positions) {
   if (positions <= capacity(lease)) return {};
   const Need need = growth(lease, positions);
+  prepare_growth(lease, positions);
   for (uint32_t tries = 0;; ++tries) {
     {
       const Section lock(*this);
@@ -235,6 +248,7 @@ Result<void> Shared::extend(LeaseRecord& lease, std::span<const Token> tokens) {
     return Error(Errc::invalid_argument, "not a token (2^31 or more) at this position", *bad);
   }
   const uint32_t length = lease.length + static_cast<uint32_t>(tokens.size());
+  base::make_room(lease.words, tokens.size());
   STEMMA_TRY_VOID(grow(lease, length));
   lease.words.insert(lease.words.end(), tokens.begin(), tokens.end());
   lease.length = length;
@@ -371,23 +385,20 @@ void Shared::advance_windows(LeaseRecord& lease) {
 
 uint32_t Shared::adopt_canonical(LeaseRecord& lease) {
   const Section lock(*this);
-  const Path path = own_path(lease);
   uint32_t given_up = 0;
-  if (store_.numbered()) {
-    for (uint32_t i = 0; i < lease.published; ++i) {
-      if ((lease.cells[i] & kOwn) == 0) continue;
+  CellIndex cell = lease.tip;
+  for (uint32_t i = lease.published; i-- > 0; cell = store_.tree().parent(cell)) {
+    if (store_.numbered() && (lease.cells[i] & kOwn) != 0) {
       store_.discard_cell(lease.cells[i] & kPageMask, lease.tenant_index);
-      lease.cells[i] = path.cells[i];
+      lease.cells[i] = cell;
       ++given_up;
     }
-  }
-  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
-    const Group& group = store_.group(g);
-    if (group.numbers_cells() || group.recurrent()) continue;
-    for (uint32_t j = 0; j < lease.published / group.ratio(); ++j) {
-      uint32_t& entry = lease.pages[g][j];
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      const Group& group = store_.group(g);
+      if (group.numbers_cells() || group.recurrent() || (i + 1) % group.ratio() != 0) continue;
+      uint32_t& entry = lease.pages[g][i / group.ratio()];
       if (entry == kPageMask || (entry & kOwn) == 0) continue;
-      const uint32_t page = group.at(path.cells[(j + 1) * group.ratio() - 1]);
+      const uint32_t page = group.at(cell);
       if (page == kNoPage) continue;
       store_.discard(g, entry & kPageMask, lease.tenant_index);
       entry = page;

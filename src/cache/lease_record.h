@@ -64,7 +64,7 @@ struct LeaseRecord {
   Logits logits;
   Logits past_logits;  // Of before a rewind: the caller may still look at them.
 
-  // ---- Pending ----
+  // ---- Pending: there is room for kMaxGroups, always ----
   std::vector<BlockCopy> copies;
   std::vector<CopySource> sources;
 
@@ -73,7 +73,7 @@ struct LeaseRecord {
   bool counted = false;
   bool publish_tail = true;
   Retain retain;  // Its ranges are in `ranges`.
-  std::vector<PriorityRange> ranges;
+  std::vector<PriorityRange> ranges;  // Room for kMaxPriorityRanges, always.
   Fence* fence = nullptr;
   Report report;
   uint32_t computed = 0;  // Positions committed beyond what was reused.
@@ -85,6 +85,8 @@ struct LeaseRecord {
   std::vector<uint32_t> query;           // Scratch: a prompt's words, when it has media.
   std::vector<CopySource> next_sources;  // Scratch of take_stand().
   std::array<std::vector<uint32_t>, kMaxGroups> next_pages;
+  std::vector<uint32_t> spare_cells;  // Scratch of take_stand(), too.
+  LeaseRecord* next_fenced = nullptr;  // The next of those that wait for a fence.
   std::vector<CellIndex> path;   // Scratch: the tree's own cells of this lease's path.
   std::vector<ContentKey> keys;  // Scratch of commits.
 

@@ -6,6 +6,9 @@
 #include "stemma/log.h"
 
 namespace stemma {
+
+using cache::guarded;
+
 namespace {
 
 Error gone() { return {Errc::wrong_state, "this PagedCache was moved from"}; }
@@ -28,33 +31,36 @@ PagedCache::~PagedCache() {
 }
 
 Result<PagedCache> PagedCache::create(const Options& options) {
-  STEMMA_TRY(const Options checked, cache::check_options(options));
-  auto shared = std::make_unique<cache::Shared>(checked);
-  if (!shared->create()) return Error(Errc::out_of_memory, "no address space for the index");
-  const Stats stats = shared->stats();
-  log(LogLevel::info, "a cache of " + std::to_string(stats.group_count) + " groups, " +
-                          std::to_string(stats.groups[0].capacity_blocks) +
-                          " blocks in the first, " + std::to_string(stats.kv_bytes_capacity) +
-                          " bytes of KV, policy " + checked.policy);
-  return PagedCache(shared.release());
+  return guarded([&]() -> Result<PagedCache> {
+    STEMMA_TRY(const Options checked, cache::check_options(options));
+    auto shared = std::make_unique<cache::Shared>(checked);
+    if (!shared->create()) return Error(Errc::out_of_memory, "no address space for the index");
+    const Stats stats = shared->stats();
+    log(LogLevel::info, "a cache of " + std::to_string(stats.group_count) + " groups, " +
+                            std::to_string(stats.groups[0].capacity_blocks) +
+                            " blocks in the first, " + std::to_string(stats.kv_bytes_capacity) +
+                            " bytes of KV, policy " + checked.policy);
+    return PagedCache(shared.release());
+  });
 }
 
 Result<Report> PagedCache::lookup(const Scope& scope, const Prompt& prompt,
                                   const LookupOptions& options) const {
   if (shared_ == nullptr) return gone();
-  return shared_->lookup(scope, prompt, options);
+  return guarded([&] { return shared_->lookup(scope, prompt, options); });
 }
 
 Result<Lease> PagedCache::lease(const Scope& scope, const Prompt& prompt,
                                 const LeaseOptions& options) {
   if (shared_ == nullptr) return gone();
-  STEMMA_TRY(cache::LeaseRecord * record, shared_->lease(scope, prompt, options));
+  STEMMA_TRY(cache::LeaseRecord * record,
+             guarded([&] { return shared_->lease(scope, prompt, options); }));
   return Lease(shared_, record);
 }
 
 Result<PinResult> PagedCache::pin(const Scope& scope, const Prompt& prompt, uint64_t ttl_ns) {
   if (shared_ == nullptr) return gone();
-  return shared_->pin(scope, prompt, ttl_ns);
+  return guarded([&] { return shared_->pin(scope, prompt, ttl_ns); });
 }
 Result<void> PagedCache::unpin(PinId id) {
   return shared_ != nullptr ? shared_->unpin(id) : gone();
@@ -71,7 +77,7 @@ uint64_t PagedCache::tenant_bytes(TenantId tenant) const {
 
 Result<uint32_t> PagedCache::truncate(const Scope& scope, const Prompt& prompt, uint32_t keep) {
   if (shared_ == nullptr) return gone();
-  return shared_->truncate(scope, prompt, keep);
+  return guarded([&] { return shared_->truncate(scope, prompt, keep); });
 }
 uint32_t PagedCache::drop_scope(const Scope& scope) {
   return shared_ != nullptr ? shared_->drop_scope(scope) : 0;
@@ -87,26 +93,35 @@ Stats PagedCache::stats() const { return shared_ != nullptr ? shared_->stats() :
 Result<std::vector<uint32_t>> PagedCache::branch_points(const Scope& scope,
                                                         const Prompt& prompt) const {
   if (shared_ == nullptr) return gone();
-  return shared_->branch_points(scope, prompt);
+  return guarded([&] { return shared_->branch_points(scope, prompt); });
 }
 uint64_t PagedCache::events(uint64_t from, uint32_t limit, std::vector<Event>& out) const {
   return shared_ != nullptr ? shared_->events(from, limit, out) : from;
 }
-EventDump PagedCache::event_dump() const {
+EventDump PagedCache::event_dump() const try {
   return shared_ != nullptr ? shared_->event_dump() : EventDump{};
+} catch (const std::bad_alloc&) {
+  return {};
 }
 uint32_t PagedCache::poll() { return shared_ != nullptr ? shared_->poll() : 0; }
-std::vector<uint8_t> PagedCache::dump() const {
+std::vector<uint8_t> PagedCache::dump() const try {
   return shared_ != nullptr ? shared_->dump() : std::vector<uint8_t>{};
+} catch (const std::bad_alloc&) {
+  return {};
 }
 Result<void> PagedCache::load(std::span<const uint8_t> bytes) {
   if (shared_ == nullptr) return gone();
-  Result<void> loaded = shared_->load(bytes);
-  if (!loaded) log(LogLevel::error, "an index dump was refused: " + loaded.error().to_string());
+  Result<void> loaded = guarded([&] { return shared_->load(bytes); });
+  if (loaded) return loaded;
+  try {
+    log(LogLevel::error, "an index dump was refused: " + loaded.error().to_string());
+  } catch (const std::bad_alloc&) {  // The caller is told all the same.
+  }
   return loaded;
 }
-void PagedCache::check_invariants() const {
+void PagedCache::check_invariants() const try {
   if (shared_ != nullptr) shared_->check_invariants();
+} catch (const std::bad_alloc&) {
 }
 
 }  // namespace stemma

@@ -1,8 +1,10 @@
 #include "cache/scope_table.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
+#include "base/vectors.h"
 
 namespace stemma::cache {
 
@@ -61,17 +63,15 @@ void ScopeTable::insert(Table& table, uint32_t root) {
   entry.tag.store(tag, std::memory_order_release);
 }
 
-void ScopeTable::rebuild() {
-  size_t n = tables_.back()->mask + 1;
-  while (n < size_ * 4) n *= 2;
-  if (n == tables_.back()->mask + 1) {
+void ScopeTable::rebuild(std::unique_ptr<Table> larger) noexcept {
+  if (larger == nullptr) {
     // Full of removed entries: swept in place. A reader beside this may miss its scope; it is told
     // the truth under the lock.
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i <= tables_.back()->mask; ++i) {
       tables_.back()->entries[i].tag.store(0, std::memory_order_relaxed);
     }
   } else {
-    tables_.push_back(std::make_unique<Table>(n));
+    tables_.push_back(std::move(larger));
   }
   used_ = 0;
   for (uint32_t root = 0; root < roots_.size(); ++root) {
@@ -81,19 +81,30 @@ void ScopeTable::rebuild() {
 }
 
 void ScopeTable::add(const Root& root) {
-  uint32_t index;
+  const auto index =
+      free_roots_.empty() ? static_cast<uint32_t>(roots_.size()) : free_roots_.back();
+  // First everything that needs memory, for a later remove() too.
+  base::make_room(roots_, 1);
+  base::make_room(free_roots_, roots_.size() + 1 - free_roots_.size());
+  const bool full = (used_ + 1) * 2 > tables_.back()->mask + 1;
+  std::unique_ptr<Table> larger;
+  if (full) {
+    size_t n = tables_.back()->mask + 1;
+    while (n < (size_ + 1) * 4) n *= 2;
+    base::make_room(tables_, 1);
+    if (n > tables_.back()->mask + 1) larger = std::make_unique<Table>(n);
+  }
+  by_cell_.insert_or_assign(root.cell, index);
+
   if (free_roots_.empty()) {
-    index = static_cast<uint32_t>(roots_.size());
     roots_.push_back(root);
   } else {
-    index = free_roots_.back();
     free_roots_.pop_back();
     roots_[index] = root;
   }
-  by_cell_[root.cell] = index;
   ++size_;
-  if ((used_ + 1) * 2 > tables_.back()->mask + 1) {
-    rebuild();
+  if (full) {
+    rebuild(std::move(larger));
   } else {
     insert(*tables_.back(), index);
   }

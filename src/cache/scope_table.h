@@ -36,6 +36,7 @@ class ScopeTable {
   // Valid until the next add().
   const Root* find(const Scope& scope) const noexcept;
   const Root* find(CellIndex cell) const noexcept;
+  // Throws std::bad_alloc; nothing has changed then. hide() and remove() need no memory.
   void add(const Root& root);
   // The scope is no longer found; the root itself is still known by its cell.
   void hide(CellIndex cell);
@@ -58,7 +59,7 @@ class ScopeTable {
   static uint64_t tag_of(const Scope& scope) noexcept;
   Entry* locate(const Scope& scope) const noexcept;
   void insert(Table& table, uint32_t root);
-  void rebuild();
+  void rebuild(std::unique_ptr<Table> larger) noexcept;
 
   std::vector<std::unique_ptr<Table>> tables_;
   std::atomic<Table*> table_;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 #include "base/check.h"
 #include "base/thread_number.h"
+#include "base/vectors.h"
 #include "key/content_key.h"
 
 namespace stemma::cache {
@@ -46,9 +48,14 @@ LeaseRecord* Shared::take_record() {
     free_records_.pop_back();
     return record;
   }
-  records_.push_back(std::make_unique<LeaseRecord>());
-  free_records_.reserve(records_.size());
-  records_.back()->record_index = static_cast<uint32_t>(records_.size() - 1);
+  auto record = std::make_unique<LeaseRecord>();
+  record->ranges.reserve(kMaxPriorityRanges);
+  record->copies.reserve(kMaxGroups);
+  record->sources.reserve(kMaxGroups);
+  record->next_sources.reserve(kMaxGroups);
+  record->record_index = static_cast<uint32_t>(records_.size());
+  base::make_room(free_records_, records_.size() + 1 - free_records_.size());
+  records_.push_back(std::move(record));
   return records_.back().get();
 }
 
@@ -82,12 +89,13 @@ void Shared::recycle(LeaseRecord* record) {
   record->logits.reset();
   record->past_logits.reset();
   uint64_t words = record->cells.capacity() + record->words.capacity() + record->query.capacity() +
-                   record->path.capacity();
+                   record->path.capacity() + record->spare_cells.capacity();
   for (GroupIndex g = 0; g < view_.group_count(); ++g) {
     words += record->pages[g].capacity() + record->next_pages[g].capacity();
   }
   const uint64_t bytes = sizeof(LeaseRecord) + words * sizeof(uint32_t) +
                          record->keys.capacity() * sizeof(ContentKey) +
+                         record->ranges.capacity() * sizeof(PriorityRange) +
                          record->spans.capacity() * sizeof(key::MediaSpan);
   if (bytes != record->counted_bytes) {
     record_bytes_.fetch_add(bytes - record->counted_bytes, std::memory_order_relaxed);
@@ -118,6 +126,8 @@ Result<void> Shared::read_prompt(const Prompt& prompt, LeaseRecord& record, Quer
   if (prompt.tokens.size() > key::kMaxPromptPositions) {
     return Error(Errc::invalid_argument, "the prompt is longer than 2^31 - 1 positions");
   }
+  const size_t cells = prompt.tokens.size() / view_.cell_tokens() + 1;
+  if (record.cells.size() < cells) record.cells.resize(cells);
   if (prompt.media.empty()) {
     query.words = prompt.tokens;
     return {};
@@ -135,6 +145,8 @@ Result<void> Shared::read_prompt(const Prompt& prompt, LeaseRecord& record, Quer
   }
   record.query.assign(prompt.tokens.begin(), prompt.tokens.end());
   query.words = record.query;
+  record.media_numbers.reserve(record.spans.size());
+  record.media_to_process.reserve(prompt.media.size());
   for (const MediaItem& item : prompt.media) {
     record.media_begin_end.push_back(item.offset);
     record.media_begin_end.push_back(item.offset + item.length);
@@ -185,7 +197,6 @@ Result<void> Shared::walk(const Scope& scope, const Prompt& prompt, bool read, L
   query.root_guess = read ? view_.scopes().guess(scope) : kNoCell;
   if (query.root_guess != kNoCell) {
     const auto cells = static_cast<uint32_t>(query.words.size() / view_.cell_tokens());
-    if (record.cells.size() < cells) record.cells.resize(cells);
     query.walk =
         view_.tree().walk(query.root_guess, query.words.data(), cells, record.cells.data());
   }
@@ -205,7 +216,6 @@ Path Shared::judge(CellIndex root, LeaseRecord& record, const Query& query) {
   tree::PrefixTree& tree = store_.tree();
   const uint32_t tokens = store_.cell_tokens();
   const auto cells = static_cast<uint32_t>(query.words.size() / tokens);
-  if (record.cells.size() < cells) record.cells.resize(cells);
   Path path;
   path.root = root;
   path.words = query.words;
@@ -351,7 +361,8 @@ void Shared::leave(LeaseRecord& record) {
 }
 
 Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseOptions& options,
-                           bool read, bool last_try) {
+                           bool read, bool last_try) try {
+  store_.prepare_live();
   const bool scope_known = store_.tree().has_child(record.root);
   Stand stand;
   Match match;
@@ -368,6 +379,8 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
   }
   stand.n = match.n;
   stand.capacity = std::max(std::min(options.draft_tokens, record.length), stand.n);
+  const uint32_t tokens = store_.cell_tokens();
+  record.words.reserve(query.words.size() - stand.n / tokens * tokens);
   Result<void> room = take_stand(record, stand);
   if (!room && last_try && !record.next_sources.empty() &&
       room.error().code() != Errc::out_of_memory) {
@@ -381,10 +394,11 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
     match.report.to_compute_tokens = record.length - stand.n;
     match.report.outcome = stand.n == 0 ? Outcome::miss : Outcome::partial_hit;
     match.report.reason = MissReason::gave_up;
+    record.words.reserve(query.words.size() - stand.n / tokens * tokens);
     room = take_stand(record, stand);
   }
   if (!room) return room.error();
-  record.words_begin = record.published * store_.cell_tokens();
+  record.words_begin = record.published * tokens;
   record.words.assign(query.words.begin() + record.words_begin, query.words.end());
   record.reused = record.committed = stand.n;
   record.report = match.report;
@@ -396,6 +410,8 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
   store_.add_live(&record);
   find_media_to_process(record);
   return {};
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory for another lease");
 }
 
 void Shared::find_media_to_process(LeaseRecord& lease) {
@@ -409,22 +425,36 @@ void Shared::find_media_to_process(LeaseRecord& lease) {
 
 uint32_t Shared::poll() {
   if (fenced_count_.load(std::memory_order_relaxed) == 0) return 0;
-  std::vector<LeaseRecord*> waiting;
+  LeaseRecord* asked;
   {
     const Section lock(*this);
-    waiting.swap(fenced_);
+    asked = std::exchange(fenced_, nullptr);
+    fenced_end_ = &fenced_;
   }
   // Fences are the engine's code: asked without the lock.
-  const auto done = std::partition(waiting.begin(), waiting.end(),
-                                   [](LeaseRecord* lease) { return !lease->fence->signalled(); });
-  const auto settled = static_cast<uint32_t>(waiting.end() - done);
+  LeaseRecord* done = nullptr;
+  LeaseRecord** done_end = &done;
+  LeaseRecord* waiting = nullptr;
+  LeaseRecord** waiting_end = &waiting;
+  while (asked != nullptr) {
+    LeaseRecord* lease = std::exchange(asked, std::exchange(asked->next_fenced, nullptr));
+    LeaseRecord**& end = lease->fence->signalled() ? done_end : waiting_end;
+    *end = lease;
+    end = &lease->next_fenced;
+  }
+  uint32_t settled = 0;
   {
     const Section lock(*this);
-    for (auto it = done; it != waiting.end(); ++it) {
-      settle(**it);
-      recycle(*it);
+    for (; done != nullptr; ++settled) {
+      LeaseRecord* lease = std::exchange(done, done->next_fenced);
+      settle(*lease);
+      recycle(lease);
     }
-    fenced_.insert(fenced_.end(), waiting.begin(), done);
+    if (waiting != nullptr) {
+      *waiting_end = fenced_;
+      if (fenced_ == nullptr) fenced_end_ = waiting_end;
+      fenced_ = waiting;
+    }
     fenced_count_.fetch_sub(settled, std::memory_order_relaxed);
   }
   return settled;

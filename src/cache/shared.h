@@ -4,6 +4,11 @@
 // Decide, do, settle: walks, hashing, copies, fences and callbacks run without the lock; each
 // section under it is short. The lock of the record pool is taken last (docs/concurrency.md).
 //
+// Prepare, then change: memory is taken before the first change of a section, so std::bad_alloc may
+// leave any call of the first two lists below that returns a Result, and nothing has changed then.
+// PagedCache and Lease turn it into out_of_memory. What ends a use (release, poll, unpin, drop_scope,
+// reset, evict, ...) needs no memory.
+//
 // Threading:  thread-safe; a LeaseRecord is used by one thread at a time.
 // Ownership:  lives as long as its PagedCache or any Lease: whichever goes last, known under the
 //             lock, deletes it. (A reference count of its own would be one more line that all
@@ -13,6 +18,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -124,6 +130,7 @@ class Shared {
   };
 
   // Validates the prompt and finds its units; words are the caller's tokens unless it has media.
+  // Takes all memory that following the prompt needs.
   Result<void> read_prompt(const Prompt& prompt, LeaseRecord& record, Query& query);
   // Follows the words without the lock, into record.cells, and sees to it that they are tokens.
   Result<void> walk(const Scope& scope, const Prompt& prompt, bool read, LeaseRecord& record,
@@ -156,7 +163,9 @@ class Shared {
     uint32_t n = 0;
     uint32_t capacity = 0;
   };
-  // Moves a lease to a stand; all or nothing. Its words must be set by the caller afterwards.
+  // Moves a lease to a stand; all or nothing. Its words must be set by the caller afterwards. Throws
+  // std::bad_alloc before it changes anything. The path may be in lease.cells if that has room for a
+  // cell more than the words fill.
   Result<void> take_stand(LeaseRecord& lease, const Stand& stand) STEMMA_REQUIRES(mutex_);
   // The tree's own cells of a lease's published path, into lease.path.
   Path own_path(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
@@ -171,6 +180,7 @@ class Shared {
   bool shorten_copies(LeaseRecord& lease, uint32_t n) STEMMA_REQUIRES(mutex_);
   Result<void> grow(LeaseRecord& lease, uint32_t capacity) STEMMA_EXCLUDES(mutex_);
   Need growth(const LeaseRecord& lease, uint32_t capacity) const;
+  void prepare_growth(LeaseRecord& lease, uint32_t capacity);
   void draft_up_to(LeaseRecord& lease, uint32_t capacity) STEMMA_REQUIRES(mutex_);
   void release_source(LeaseRecord& lease, const CopySource& source) STEMMA_REQUIRES(mutex_);
   void release_sources(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
@@ -214,7 +224,8 @@ class Shared {
   bool owned_ STEMMA_GUARDED_BY(mutex_) = true;
   Store store_ STEMMA_GUARDED_BY(mutex_);
   const Store& view_;  // For what may be read without the lock.
-  std::vector<LeaseRecord*> fenced_ STEMMA_GUARDED_BY(mutex_);
+  LeaseRecord* fenced_ STEMMA_GUARDED_BY(mutex_) = nullptr;  // Linked by next_fenced, oldest first.
+  LeaseRecord** fenced_end_ STEMMA_GUARDED_BY(mutex_) = &fenced_;
   std::atomic<uint32_t> fenced_count_{0};  // Those another thread is just asking included.
 
   // Records not in use: a few in slots that threads take by exchange, the rest under a lock.
@@ -231,6 +242,17 @@ class Shared {
 
 // What records of ended leases may keep: with a budget, its part of it.
 uint64_t record_allowance(const Options& options);
+
+// Turns memory that ran out below a public call into its answer; whoever threw had changed nothing.
+template <class Call>
+auto guarded(Call&& call) noexcept -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return Error(Errc::out_of_memory, "the system gave no memory for this call");
+  }
+}
+
 // Checks what a caller says about retention. Error: invalid_argument.
 Result<void> check_retain(const Retain& retain);
 void set_retain(LeaseRecord& lease, const Retain& retain);

@@ -25,6 +25,18 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   const uint32_t keep = n / tokens;
   const Path& path = stand.path;
   const CellIndex tip = path.ending(keep);
+  const uint32_t total_cells = blocks_for(stand.capacity, tokens);
+
+  // All memory first. (Where the path is in lease.cells, that is large enough and does not move.
+  // Copies are at most one a group: for so many there is always room.)
+  if (lease.cells.size() < total_cells) lease.cells.resize(total_cells);
+  if (lease.cell_count != 0) lease.spare_cells.reserve(lease.cell_count - lease.own_from);
+  lease.spare_cells.clear();
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    const Group& group = store_.group(g);
+    if (group.numbers_cells() || group.recurrent()) continue;
+    lease.next_pages[g].reserve(blocks_for(stand.capacity, group.options().block_tokens));
+  }
 
   // First find everything that will be used. Cells are held at once, so that making room cannot
   // take them; loose blocks are pinned only when there is room, because pinning takes them from
@@ -74,7 +86,6 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     if (group.numbers_cells()) continue;
     const uint32_t ratio = group.ratio();
     std::vector<uint32_t>& list = pages[g];
-    list.reserve(total);
     const uint32_t low = group.window() && n > group.options().window_tokens
                              ? (n - group.options().window_tokens) / block_tokens
                              : 0;
@@ -91,7 +102,6 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
       }
     }
   }
-  const uint32_t total_cells = blocks_for(stand.capacity, tokens);
   if (!store_.numbered()) need.cells = total_cells - keep;
 
   // What the lease owns already can be used again, but for drafts that a fork still copies from.
@@ -134,8 +144,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   store_.evict_for(missing, lease.tenant_index);
 
   // Nothing can fail from here on. Let go of the old stand, keeping what was owned.
-  std::vector<uint32_t> spare_cells;
-  std::array<std::vector<uint32_t>, kMaxGroups> spare_pages;
+  std::vector<uint32_t>& spare_cells = lease.spare_cells;
   for (uint32_t i = lease.own_from; i < lease.cell_count; ++i) {
     if ((lease.cells[i] & kOwn) == 0) continue;
     const CellIndex cell = lease.cells[i] & kPageMask;
@@ -145,29 +154,30 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
       store_.discard_cell(cell, lease.tenant_index);
     }
   }
-  std::vector<CellIndex> kept;
-  if (path.cells != lease.cells.data()) kept.assign(path.cells, path.cells + keep);
   const CellIndex source_cell = n % tokens == 0 ? kNoCell : path.holding(n - 1, tokens);
   release_sources(lease);
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    size_t spare = 0;  // Gathered at the front of the old list.
     for (uint32_t entry : lease.pages[g]) {
       if (entry == kPageMask) continue;
       if (reusable_page(g, entry)) {
-        spare_pages[g].push_back(entry & kPageMask);
+        lease.pages[g][spare++] = entry & kPageMask;
       } else if ((entry & kOwn) != 0) {
         store_.discard(g, entry & kPageMask, lease.tenant_index);
       } else if ((entry & kPinned) != 0) {
         store_.unpin_page(g, entry & kPageMask, Group::kRecent);
       }
     }
+    lease.pages[g].resize(spare);
     lease.pages[g].swap(pages[g]);
   }
   if (lease.tip != kNoCell) store_.let_go(lease.tip, lease.published, lease);
   lease.tip = tip;
   lease.published = keep;
 
-  if (lease.cells.size() < total_cells) lease.cells.resize(total_cells);
-  std::copy(kept.begin(), kept.end(), lease.cells.begin());
+  if (path.cells != lease.cells.data()) {
+    std::copy(path.cells, path.cells + keep, lease.cells.begin());
+  }
   for (uint32_t i = keep; i < total_cells; ++i) {
     uint32_t cell;
     if (spare_cells.empty()) {
@@ -184,17 +194,18 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
     const Group& group = store_.group(g);
     if (group.numbers_cells() || group.recurrent()) continue;
+    std::vector<uint32_t>& spare_pages = pages[g];
     for (uint32_t i = 0; i < need.blocks[g]; ++i) {
       uint32_t page;
-      if (spare_pages[g].empty()) {
+      if (spare_pages.empty()) {
         page = store_.draft(g, lease.tenant_index);
       } else {
-        page = spare_pages[g].back();
-        spare_pages[g].pop_back();
+        page = spare_pages.back();
+        spare_pages.pop_back();
       }
       lease.pages[g].push_back(page | kOwn);
     }
-    for (uint32_t page : spare_pages[g]) store_.discard(g, page, lease.tenant_index);
+    for (uint32_t page : spare_pages) store_.discard(g, page, lease.tenant_index);
     const GroupOptions& options = group.options();
     lease.window_low[g] = group.window() && n > options.window_tokens
                               ? (n - options.window_tokens) / options.block_tokens

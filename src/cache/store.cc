@@ -1,8 +1,10 @@
 #include "cache/store.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
+#include "base/vectors.h"
 #include "key/content_key.h"
 
 namespace stemma::cache {
@@ -68,6 +70,7 @@ bool Store::create(const Options& options) {
   policy_ = make_policy(options.policy, numbered_ ? first_cells_ : tree_.total_cells());
   if (policy_ == nullptr) return false;
   tracks_contents_ = policy_->tracks_contents();
+  scratch_.reserve(cell_tokens_);
   plain_ = numbered_ && groups_.size() == 1;
   tenants_.emplace_back();
   for (const TenantQuota& quota : options.quotas) {
@@ -120,7 +123,14 @@ Result<const ScopeTable::Root*> Store::open_root(const Scope& scope, TenantId te
   extra_.publish(place);
   tree_.make_root(cell, keyed_ ? key::root_key(scope) : ContentKey{});
   ++roots_;
-  scopes_.add({scope, cell, tenant, tenant_index_of(tenant), false});
+  try {
+    scopes_.add({scope, cell, tenant, tenant_index_of(tenant), false});
+  } catch (const std::bad_alloc&) {
+    tree_.remove(cell);
+    extra_.release(place);
+    --roots_;
+    return Error(Errc::out_of_memory, "no memory for another scope");
+  }
   return scopes_.find(scope);
 }
 
@@ -277,8 +287,15 @@ void Store::remember_session(const LeaseRecord& who, CellIndex cell) {
     return;
   }
   const auto session = static_cast<uint64_t>(who.retain.session);
-  session_at_[cell] = session;
-  sessions_[session] = {cell, tree_.birth(cell)};
+  try {
+    session_at_[cell] = session;
+    sessions_[session] = {cell, tree_.birth(cell)};
+  } catch (const std::bad_alloc&) {
+    // Only a hint, and older ones would be wrong: the session is forgotten.
+    session_at_.erase(cell);
+    sessions_.erase(session);
+    return;
+  }
   const uint64_t cells = numbered_ ? first_cells_ : extra_.capacity();
   if (sessions_.size() <= cells + cells / 4 + kSpareSessions) return;
   // Forget sessions whose last use is gone, or another's by now: at most as many stay as there are
@@ -313,7 +330,9 @@ void Store::end_session(SessionId session) {
 
 // ---- Live leases -------------------------------------------------------------------------------
 
-void Store::add_live(LeaseRecord* record) {
+void Store::prepare_live() { base::make_room(live_, 1); }
+
+void Store::add_live(LeaseRecord* record) noexcept {
   record->live_index = static_cast<uint32_t>(live_.size());
   live_.push_back(record);
 }
@@ -414,9 +433,8 @@ void Store::detach_page(GroupIndex g, uint32_t page, uint32_t tenant_index) {
 void Store::refill_entry(Group& group, CellIndex cell) {
   // Another block of the same span, further down another branch, covers this cell as well.
   group.erase(cell);
-  std::vector<CellIndex> below;
-  tree_.children(cell, below);
-  for (CellIndex child : below) {
+  for (CellIndex child = tree_.first_child(cell); child != kNoCell;
+       child = tree_.next_child(child)) {
     const uint32_t page = group.at(child);
     if (page != kNoPage) {
       group.enter(cell, page);

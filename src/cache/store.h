@@ -8,6 +8,8 @@
 // Invariants: a cell is live in the tree iff its place is `cached` in its books; every live,
 //             childless, unheld cell that is no root, no orphan is held by the policy; an orphan
 //             that nobody holds does not exist; the parent of a cut cell is held by it.
+// Memory:     check_room() takes what the blocks it grants will ever need; calls that may throw
+//             std::bad_alloc say so; all others need none. What only ends or forgets needs none.
 // Threading:  one thread at a time (PagedCache's mutex). tree() walks and scopes().guess() on any.
 // Cost:       make_room O(blocks evicted), and O(leased blocks) when most of the pool is leased and
 //             the running lower bound of what is evictable has run out.
@@ -22,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/vectors.h"
 #include "cache/counters.h"
 #include "cache/event_log.h"
 #include "cache/group.h"
@@ -152,6 +155,7 @@ class Store {
   }
 
   // ---- Anchors ----
+  // These three throw std::bad_alloc; nothing has changed then.
   // The cell that carries anchors at a depth inside a cell, made if asked. kNoCell: none, no room.
   CellIndex inner_cell(CellIndex parent, std::span<const uint32_t> words, bool make);
   void attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, uint32_t tenant_index);
@@ -172,7 +176,8 @@ class Store {
   void drop_all();
 
   // ---- Pins with deadlines ----
-  // Holds the path to a cell and, besides, blocks of loose groups. Error: over_pin_share.
+  // Holds the path to a cell and, besides, blocks of loose groups. Error: over_pin_share. Throws
+  // std::bad_alloc; nothing has changed then.
   struct LooseBlock {
     GroupIndex group;
     uint32_t page;
@@ -188,7 +193,9 @@ class Store {
   void end_session(SessionId session);
 
   // ---- Live leases ----
-  void add_live(LeaseRecord* record);
+  // Takes the memory that add_live() needs; throws std::bad_alloc.
+  void prepare_live();
+  void add_live(LeaseRecord* record) noexcept;
   void remove_live(LeaseRecord* record);
   std::span<LeaseRecord* const> live() const noexcept { return live_; }
 
@@ -199,7 +206,7 @@ class Store {
   // Nothing cached, leased or pinned.
   bool empty() const noexcept;
   void check_invariants() const;
-  // For loading a dump: takes exactly this cell (and block).
+  // For loading a dump: takes exactly this cell (and block). These three throw std::bad_alloc.
   bool draft_cell_exactly(CellIndex cell, uint32_t tenant_index);
   bool draft_exactly(GroupIndex g, uint32_t page, uint32_t tenant_index);
   // A cell where cells have their own supply, if one is free: nothing is evicted for it.
@@ -270,7 +277,6 @@ class Store {
   void draft_became_cached_of(Tenant& tenant, GroupIndex g) noexcept;
   void refund_to(Tenant& tenant, GroupIndex g, bool draft) noexcept;
   void unhold(CellIndex cell, uint32_t depth_cells, uint32_t tenant_index);
-  void drop_anchors_at(CellIndex cell, uint32_t tenant_index);
   bool bare(CellIndex cell) const noexcept { return !tree_.has_child(cell) && holds(cell) == 0; }
   void mark_path(CellIndex cell, uint32_t tenant_index, Evictable& held);
   uint64_t tenant_quick_bytes(uint32_t tenant_index) const noexcept;
@@ -280,9 +286,15 @@ class Store {
   uint64_t idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) const;
   bool drop_idle_checkpoint(uint32_t tenant_index);
   [[nodiscard]] bool take_memory(const Need& need);
+  // Takes all memory for cells [0, last] (of extra_ where no group numbers them) to come into use.
+  [[nodiscard]] bool ensure_cells(CellIndex last);
   // Frees a childless cell that nobody holds and the policy no longer counts.
   void free_cell(CellIndex cell, uint32_t tenant_index);
   void free_orphans(CellIndex cell, uint32_t tenant_index);
+  // What was just cut off at `top`: tells the policy and observers, and frees what nobody holds.
+  // Returns how many cells they were.
+  uint32_t let_go_below(CellIndex top, bool with_top, uint32_t tenant_index);
+  void drop_anchors_at(CellIndex cell, uint32_t tenant_index);
   // A use of the path to `cell` ended: touches the deepest cell of it that can still be found.
   void end_use(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
   void free_cell_contents(CellIndex cell, uint32_t tenant_index);
@@ -347,7 +359,8 @@ class Store {
   static constexpr uint64_t kSpareSessions = 64;
   std::unordered_map<uint64_t, LastUse> sessions_;
   std::unordered_map<CellIndex, uint64_t> session_at_;  // Whose use of a cell was the last.
-  std::vector<CellIndex> scratch_;
+  std::vector<CellIndex> scratch_;  // Room for the cells that one cell's words begin with.
+  CellIndex ready_cells_ = 0;       // See ensure_cells().
   uint32_t roots_ = 0;
   uint32_t inner_cells_ = 0;
   uint64_t cell_bytes_ = 0;  // KV bytes a cell can stand for, at most.

@@ -1,7 +1,10 @@
 // Anchors, pins with deadlines, forgetting on request, statistics and the checker of the Store.
 #include <algorithm>
+#include <iterator>
+#include <new>
 
 #include "base/check.h"
+#include "base/vectors.h"
 #include "cache/store.h"
 
 namespace stemma::cache {
@@ -11,18 +14,22 @@ namespace stemma::cache {
 CellIndex Store::inner_cell(CellIndex parent, std::span<const uint32_t> words, bool make) {
   const CellIndex found = tree_.find_inner(parent, words);
   if (found != kNoCell || !make) return found;
-  const uint32_t free_place = extra_.draft();
-  if (free_place == kNoPage) return kNoCell;
-  const CellIndex cell = free_place + first_cells_ + 1;
-  if (!tree_.ensure(cell)) {
-    extra_.release(free_place);
-    return kNoCell;
+  if (extra_.free_blocks() == 0) return kNoCell;
+  if (!extra_.prepare(1) || !tree_.ensure(extra_.fresh_after(1) + first_cells_)) {
+    throw std::bad_alloc();
   }
   bool media = false;
   for (uint32_t word : words) media = media || key::is_media_word(word);
+  const uint32_t free_place = extra_.draft();
+  const CellIndex cell = free_place + first_cells_ + 1;
+  try {
+    tree_.publish_inner(cell, parent, words, media);
+  } catch (const std::bad_alloc&) {
+    extra_.release(free_place);
+    throw;
+  }
   if (media) hold_media(words, true);
   extra_.publish(free_place);
-  tree_.publish_inner(cell, parent, words, media);
   tree_.set_anchored(parent, true);
   ++inner_cells_;
   return cell;
@@ -43,38 +50,39 @@ void Store::drop_inner_if_bare(CellIndex cell) {
 void Store::attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, uint32_t tenant_index) {
   Group& group = *groups_[g];
   const uint32_t old = group.at(cell);
+  group.enter(cell, slot);  // All that needs memory.
   if (old != kNoPage) {
     // Replace; the cell keeps its place even if it carried nothing else.
     group.stop_waiting(old);
-    group.erase(cell);
     refund(tenant_index, g, false);
     group.pool().release(old);
   }
   group.pool().publish(slot);
   draft_became_cached(tenant_index, g);
   group.set_home(slot, cell);
-  group.enter(cell, slot);
   group.wait(slot, Group::kRecent);
   if (!tree_.is_inner(cell)) tree_.set_anchored(cell, true);
 }
 
 Result<void> Store::attach_logits(CellIndex cell, std::span<const float> values) {
   const uint64_t bytes = values.size() * sizeof(float) + sizeof(LogitsEntry);
-  auto blob = std::make_shared<const std::vector<float>>(values.begin(), values.end());
-  if (const auto it = logits_at_.find(cell); it != logits_at_.end()) {
-    logits_bytes_ -= it->second->bytes;
-    logits_.erase(it->second);
-    logits_at_.erase(it);
+  std::list<LogitsEntry> fresh;
+  fresh.push_back(
+      {cell, std::make_shared<const std::vector<float>>(values.begin(), values.end()), bytes});
+  const auto [at, added] = logits_at_.try_emplace(cell, fresh.begin());
+  if (!added) {
+    logits_bytes_ -= at->second->bytes;
+    logits_.erase(at->second);
+    at->second = fresh.begin();
   }
   while (logits_bytes_ + bytes > options_.logits_bytes && !logits_.empty()) {
     const CellIndex oldest = logits_.front().cell;
     logits_bytes_ -= logits_.front().bytes;
     logits_.pop_front();
     logits_at_.erase(oldest);
-    if (oldest != cell) drop_inner_if_bare(oldest);
+    drop_inner_if_bare(oldest);
   }
-  logits_.push_back({cell, std::move(blob), bytes});
-  logits_at_[cell] = std::prev(logits_.end());
+  logits_.splice(logits_.end(), fresh);
   logits_bytes_ += bytes;
   if (!tree_.is_inner(cell)) tree_.set_anchored(cell, true);
   return {};
@@ -106,84 +114,70 @@ void Store::drop_anchors_at(CellIndex cell, uint32_t tenant_index) {
 }
 
 void Store::drop_anchors(CellIndex cell, uint32_t tenant_index) {
-  std::vector<CellIndex> inner;
-  tree_.inner_children(cell, inner);
   drop_anchors_at(cell, tenant_index);
-  for (CellIndex c : inner) {
-    drop_anchors_at(c, tenant_index);
-    drop_inner_if_bare(c);
-  }
+  drop_inner_anchors(cell, {}, tenant_index);
 }
 
 void Store::drop_inner_anchors(CellIndex parent, std::span<const uint32_t> words,
                                uint32_t tenant_index) {
-  std::vector<CellIndex> inner;
-  tree_.inner_children(parent, inner);
-  for (CellIndex cell : inner) {
+  for (CellIndex cell = tree_.first_inner(parent); cell != kNoCell;) {
+    const CellIndex next = tree_.next_inner(cell);
     const auto shared = std::min(tree_.word_count(cell), static_cast<uint32_t>(words.size()));
-    if (tree::common_words(tree_.words(cell), words.data(), shared) != shared) continue;
-    drop_anchors_at(cell, tenant_index);
-    drop_inner_if_bare(cell);
+    if (tree::common_words(tree_.words(cell), words.data(), shared) == shared) {
+      drop_anchors_at(cell, tenant_index);
+      drop_inner_if_bare(cell);
+    }
+    cell = next;
   }
 }
 
 // ---- Forgetting --------------------------------------------------------------------------------
 
-uint32_t Store::cut(CellIndex top, uint32_t tenant_index) {
-  const CellIndex parent = tree_.parent(top);
-  std::vector<CellIndex> cells{top};
-  tree_.descendants(top, cells);
-  tree_.orphan(top);
+uint32_t Store::let_go_below(CellIndex top, bool with_top, uint32_t tenant_index) {
   known_evictable_ = 0;
-  for (CellIndex cell : cells) {
+  uint32_t count = 0;
+  for (CellIndex cell = with_top ? top : tree_.next_below(top, top); cell != kNoCell;
+       cell = tree_.next_below(top, cell)) {
     policy_->remove(cell);
     if (keyed_) events_.removed(tree_.key(cell));
+    ++count;
   }
-  books(parent).pin(place(parent));  // The cut-off top holds its parent until it goes.
   end_pins_of_orphans();
-  uint32_t left = 0;
-  for (auto it = cells.rbegin(); it != cells.rend(); ++it) {
-    if (!tree_.is_live(*it)) continue;
-    if (bare(*it)) {
-      free_orphans(*it, tenant_index);
-    }
+  for (CellIndex cell = tree_.is_live(top) ? top : kNoCell; cell != kNoCell;) {
+    const CellIndex next = tree_.next_below(top, cell);
+    if (bare(cell)) free_orphans(cell, tenant_index);
+    cell = next;
   }
-  for (CellIndex cell : cells) left += tree_.is_live(cell) && tree_.is_orphan(cell) ? 1U : 0U;
-  tally.orphaned += left;
+  // If the top is gone, so is everything below it.
+  for (CellIndex cell = tree_.is_live(top) ? top : kNoCell; cell != kNoCell;
+       cell = tree_.next_below(top, cell)) {
+    tally.orphaned += with_top || cell != top ? 1U : 0U;
+  }
   events_.seal();
-  return static_cast<uint32_t>(cells.size());
+  return count;
+}
+
+uint32_t Store::cut(CellIndex top, uint32_t tenant_index) {
+  const CellIndex parent = tree_.parent(top);
+  tree_.orphan(top);
+  books(parent).pin(place(parent));  // The cut-off top holds its parent until it goes.
+  return let_go_below(top, true, tenant_index);
 }
 
 uint32_t Store::drop_root(CellIndex root) {
-  std::vector<CellIndex> cells;
-  tree_.descendants(root, cells);
   const uint32_t tenant_index = scopes_.find(root)->tenant_index;
   tree_.orphan(root);
   scopes_.hide(root);
-  known_evictable_ = 0;
-  for (CellIndex cell : cells) {
-    policy_->remove(cell);
-    if (keyed_) events_.removed(tree_.key(cell));
-  }
-  end_pins_of_orphans();
-  for (auto it = cells.rbegin(); it != cells.rend(); ++it) {
-    if (tree_.is_live(*it) && bare(*it)) free_orphans(*it, tenant_index);
-  }
-  uint32_t left = 0;
-  for (CellIndex cell : cells) left += tree_.is_live(cell) && tree_.is_orphan(cell) ? 1U : 0U;
-  tally.orphaned += left;
-  if (cells.empty()) close_root(root);
-  events_.seal();
-  return static_cast<uint32_t>(cells.size());
+  return let_go_below(root, false, tenant_index);
 }
 
 void Store::drop_all() {
   end_all_pins();
-  std::vector<CellIndex> roots;
-  for (const ScopeTable::Root& root : scopes_.roots()) {
-    if (root.cell != kNoCell && !root.hidden) roots.push_back(root.cell);
+  // Roots that go leave their place behind: by index.
+  for (size_t i = 0; i < scopes_.roots().size(); ++i) {
+    const ScopeTable::Root& root = scopes_.roots()[i];
+    if (root.cell != kNoCell && !root.hidden) drop_root(root.cell);
   }
-  for (CellIndex root : roots) drop_root(root);
 }
 
 // ---- Pins with deadlines -----------------------------------------------------------------------
@@ -222,12 +216,13 @@ Result<PinId> Store::add_pin(CellIndex cell, uint32_t depth_cells, std::vector<L
   if (!pins_within_share(cell, depth_cells, blocks)) {
     return Error(Errc::over_pin_share, "pins may not hold this much of the pool", depth_cells);
   }
-  deadlines_.reserve(deadlines_.size() + 1);
+  base::make_room(deadlines_, 1);
+  base::make_room(pins_, 1);
+  base::make_room(free_pins_, pins_.size() + 1 - free_pins_.size());
   uint32_t slot;
   if (free_pins_.empty()) {
     slot = static_cast<uint32_t>(pins_.size());
     pins_.emplace_back();
-    free_pins_.reserve(pins_.size());
   } else {
     slot = free_pins_.back();
     free_pins_.pop_back();

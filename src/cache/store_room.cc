@@ -1,5 +1,6 @@
 // How the Store makes room: counting what could go, choosing through the policy, freeing.
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "cache/store.h"
@@ -172,30 +173,31 @@ bool Store::drop_idle_checkpoint(uint32_t tenant_index) {
   return false;
 }
 
-bool Store::take_memory(const Need& need) {
-  for (GroupIndex g = 0; g < groups_.size(); ++g) {
-    if (groups_[g]->numbers_cells()) {
-      if (!cells_.prepare(need.blocks[g])) return false;
-      const uint32_t end = cells_.fresh_after(need.blocks[g]);
-      if (end != 0 && !tree_.ensure(end - 1)) return false;
-      for (auto& other : groups_) {
-        if (end != 0 && !other->ensure(end - 1)) return false;
-      }
-    } else if (!groups_[g]->pool().prepare(need.blocks[g])) {
-      return false;
-    }
-  }
-  if (numbered_) return true;
-  if (!extra_.prepare(need.cells)) return false;
-  const CellIndex last = extra_.fresh_after(need.cells) + first_cells_;
-  if (!tree_.ensure(last)) return false;
+bool Store::ensure_cells(CellIndex last) {
+  if (last < ready_cells_) return true;
+  if (!tree_.ensure(last) || !policy_->prepare(last)) return false;
   for (auto& group : groups_) {
     if (!group->ensure(last)) return false;
   }
+  ready_cells_ = last + 1;
   return true;
 }
 
-Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
+bool Store::take_memory(const Need& need) {
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g]->numbers_cells()) {
+      if (!groups_[g]->prepare(need.blocks[g])) return false;
+      continue;
+    }
+    if (!cells_.prepare(need.blocks[g])) return false;
+    const uint32_t end = cells_.fresh_after(need.blocks[g]);
+    if (end != 0 && !ensure_cells(end - 1)) return false;
+  }
+  return numbered_ || (extra_.prepare(need.cells) &&
+                       ensure_cells(extra_.fresh_after(need.cells) + first_cells_));
+}
+
+Result<void> Store::check_room(const Need& need, uint32_t tenant_index) try {
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
     if (group.loose() && uint64_t{need.blocks[g]} + need.reserved[g] >
@@ -231,6 +233,8 @@ Result<void> Store::check_room(const Need& need, uint32_t tenant_index) {
   }
   if (!take_memory(need)) return Error(Errc::out_of_memory, "no memory for the index");
   return {};
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory to count what could be evicted");
 }
 
 uint64_t Store::over_quota(const Need& need, uint32_t tenant_index) const noexcept {
@@ -302,16 +306,18 @@ uint32_t Store::draft_cell(uint32_t tenant_index) {
 }
 
 bool Store::draft_cell_exactly(CellIndex cell, uint32_t tenant_index) {
-  if (!numbered_ || cell >= first_cells_ || !cells_.draft_exactly(cell)) return false;
+  if (!numbered_ || cell >= first_cells_) return false;
+  if (!cells_.ensure(cell) || !ensure_cells(cell)) throw std::bad_alloc();
+  if (!cells_.draft_exactly(cell)) return false;
   charge_draft(tenant_index, 0);
-  bool memory = tree_.ensure(cell);
-  for (auto& group : groups_) memory = group->ensure(cell) && memory;
-  if (!memory) discard_cell(cell, tenant_index);
-  return memory;
+  return true;
 }
 
 bool Store::draft_exactly(GroupIndex g, uint32_t page, uint32_t tenant_index) {
-  if (!groups_[g]->pool().draft_exactly(page)) return false;
+  Group& group = *groups_[g];
+  if (page >= group.pool().capacity()) return false;
+  if (!group.pool().ensure(page) || !group.ensure_page(page)) throw std::bad_alloc();
+  if (!group.pool().draft_exactly(page)) return false;
   charge_draft(tenant_index, g);
   return true;
 }
@@ -319,7 +325,8 @@ bool Store::draft_exactly(GroupIndex g, uint32_t page, uint32_t tenant_index) {
 CellIndex Store::draft_free_cell() {
   Need need;
   need.cells = 1;
-  if (extra_.free_blocks() == 0 || !take_memory(need)) return kNoCell;
+  if (extra_.free_blocks() == 0) return kNoCell;
+  if (!take_memory(need)) throw std::bad_alloc();
   return draft_cell(0);
 }
 

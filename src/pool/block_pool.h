@@ -37,6 +37,8 @@ class BlockPool {
 
   // Takes memory so that the next `count` drafts cannot fail for want of it. False: none to be had.
   [[nodiscard]] bool prepare(uint32_t count) noexcept;
+  // The same for drafting exactly `block`.
+  [[nodiscard]] bool ensure(uint32_t block) noexcept { return block < capacity_ && grow(block); }
   // The highest block that `count` drafts could bring into use for the first time, plus one.
   uint32_t fresh_after(uint32_t count) const noexcept;
   // One writable block, or kNone when none is free.

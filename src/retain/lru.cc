@@ -1,7 +1,10 @@
 #include "retain/lru.h"
 
 #include <algorithm>
+#include <array>
+#include <new>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 
@@ -9,20 +12,20 @@ namespace stemma::retain {
 
 LruPolicy::LruPolicy(uint32_t cells, uint32_t first_stamp) : cells_(cells), stamp_(first_stamp) {
   ok_ = lists_.create(cells, kMaxQueues);
-  queues_.reserve(4);
+  queues_.reserve(kMaxQueues);
 }
 
-void LruPolicy::ensure(CellIndex cell) {
-  if (lists_.ensured(cell)) return;
-  const uint32_t before = lists_.ensured();
-  STEMMA_CHECK(lists_.ensure(cell));
-  if (stamps_ && lists_.ensured() != before) {
-    STEMMA_CHECK(stamps_.commit(before, lists_.ensured()) &&
-                 queue_of_.commit(before, lists_.ensured()));
+bool LruPolicy::prepare(CellIndex cell) {
+  if (cell < covered_) return true;
+  // Slabs that are not in use commit nothing.
+  if (!lists_.ensure(cell)) return false;
+  const uint32_t end = lists_.ensured();
+  if (!stamps_.commit(covered_, end) || !queue_of_.commit(covered_, end) ||
+      !deadlines_.commit(covered_, end)) {
+    return false;
   }
-  if (deadlines_ && lists_.ensured() != before) {
-    STEMMA_CHECK(deadlines_.commit(before, lists_.ensured()));
-  }
+  covered_ = end;
+  return true;
 }
 
 bool LruPolicy::holds(CellIndex cell) const noexcept { return lists_.linked(cell); }
@@ -45,8 +48,7 @@ bool LruPolicy::matches(uint32_t queue, const Queue& wanted) const noexcept {
          q.ttl_ns == wanted.ttl_ns && (q.ttl_ns == kNever || q.expired_rank == wanted.expired_rank);
 }
 
-uint32_t LruPolicy::queue_for(const Touch& touch) {
-  const Queue wanted = class_of(touch);
+uint32_t LruPolicy::queue_for(const Queue& wanted) {
   if (last_queue_ < queues_.size() && matches(last_queue_, wanted)) return last_queue_;
   return last_queue_ = find_queue(wanted);
 }
@@ -69,7 +71,7 @@ void LruPolicy::let_rise(uint32_t queue, uint64_t now_ns) {
     const CellIndex cell = lists_.front(queue);
     lists_.unlink(cell);
     lists_.push_back(to, cell);
-    queue_of_[cell] = static_cast<uint8_t>(to);
+    if (stamps_) queue_of_[cell] = static_cast<uint8_t>(to);
   }
 }
 
@@ -85,9 +87,9 @@ uint32_t LruPolicy::add_queue(const Queue& wanted) {
   // The last queues are kept for tenants that have none yet: a tenant's cells are never in another
   // tenant's queue.
   if (queues_.size() < (tenant_known ? kMaxQueues - kMaxTenants : kMaxQueues)) {
-    if (queues_.size() == 1) start_stamps();
     const auto q = static_cast<uint32_t>(queues_.size());
     queues_.push_back(wanted);
+    if (q == 1) (void)start_stamps();
     return q;
   }
   // Full: share a queue of the tenant, of the nearest rank, then of the nearest time to live.
@@ -106,11 +108,30 @@ uint32_t LruPolicy::add_queue(const Queue& wanted) {
   return best;
 }
 
-void LruPolicy::start_stamps() {
-  STEMMA_CHECK(stamps_.reserve(cells_) && stamps_.commit(0, lists_.ensured()) &&
-               queue_of_.reserve(cells_) && queue_of_.commit(0, lists_.ensured()));
-  // One queue is already in order.
-  for_each(0, [&](CellIndex cell) { stamps_[cell] = next_stamp(); });
+bool LruPolicy::start_stamps() {
+  base::Slab<uint32_t> stamps;
+  base::Slab<uint8_t> queue_of;
+  if (!stamps.reserve(cells_) || !stamps.commit(0, covered_) || !queue_of.reserve(cells_) ||
+      !queue_of.commit(0, covered_)) {
+    return false;
+  }
+  stamps_ = std::move(stamps);
+  queue_of_ = std::move(queue_of);
+  // Each queue is already in order; there is more than one only if memory was refused before.
+  for (uint32_t q = 0; q < queues_.size(); ++q) {
+    for_each(q, [&](CellIndex cell) {
+      stamps_[cell] = next_stamp();
+      queue_of_[cell] = static_cast<uint8_t>(q);
+    });
+  }
+  return true;
+}
+
+bool LruPolicy::start_deadlines() {
+  base::Slab<uint64_t> deadlines;
+  if (!deadlines.reserve(cells_) || !deadlines.commit(0, covered_)) return false;
+  deadlines_ = std::move(deadlines);
+  return true;
 }
 
 uint32_t LruPolicy::next_stamp() {
@@ -119,21 +140,32 @@ uint32_t LruPolicy::next_stamp() {
 }
 
 void LruPolicy::renumber() {
-  // Once in four billion touches: all cells, in the order of their stamps, get small new ones.
-  std::vector<CellIndex> order;
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
-    for_each(q, [&](CellIndex cell) { order.push_back(cell); });
+  // Once in four billion touches: all cells, in the order of their stamps, get small new ones. Every
+  // queue is in that order, so they are merged; a touch may not need memory.
+  std::array<CellIndex, kMaxQueues> next;
+  for (uint32_t q = 0; q < queues_.size(); ++q) next[q] = lists_.front(q);
+  for (stamp_ = 0;; ++stamp_) {
+    uint32_t oldest = kMaxQueues;
+    for (uint32_t q = 0; q < queues_.size(); ++q) {
+      if (next[q] == base::IndexLists::kNone) continue;
+      if (oldest == kMaxQueues || stamps_[next[q]] < stamps_[next[oldest]]) oldest = q;
+    }
+    if (oldest == kMaxQueues) return;
+    const CellIndex cell = next[oldest];
+    next[oldest] = lists_.after(cell);
+    stamps_[cell] = stamp_;
   }
-  std::sort(order.begin(), order.end(), [&](CellIndex a, CellIndex b) {
-    return stamps_[a] < stamps_[b];
-  });  // No two are equal.
-  stamp_ = 0;
-  for (CellIndex cell : order) stamps_[cell] = stamp_++;
 }
 
 void LruPolicy::touch(CellIndex cell, const Touch& touch) {
   ensure(cell);
-  const uint32_t q = queue_for(touch);
+  Queue wanted = class_of(touch);
+  if (wanted.ttl_ns != kNever && !deadlines_ && !start_deadlines()) {
+    wanted.rank = wanted.expired_rank;
+    wanted.ttl_ns = kNever;
+  }
+  if (!stamps_ && queues_.size() > 1 && ++touches_without_stamps_ % 256 == 0) (void)start_stamps();
+  const uint32_t q = queue_for(wanted);
   if (lists_.linked(cell)) lists_.unlink(cell);
   const uint32_t stamp = stamps_ ? next_stamp() : 0;
   lists_.push_back(q, cell);
@@ -141,10 +173,7 @@ void LruPolicy::touch(CellIndex cell, const Touch& touch) {
     stamps_[cell] = stamp;
     queue_of_[cell] = static_cast<uint8_t>(q);
   }
-  if (queues_[q].ttl_ns == kNever) return;
-  if (!deadlines_)
-    STEMMA_CHECK(deadlines_.reserve(cells_) && deadlines_.commit(0, lists_.ensured()));
-  deadlines_[cell] = touch.deadline_ns;
+  if (queues_[q].ttl_ns != kNever) deadlines_[cell] = touch.deadline_ns;
 }
 
 void LruPolicy::replace(CellIndex child, CellIndex parent) {
@@ -196,7 +225,8 @@ Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
     if (lists_.empty(q) || (only_tenant && queue.tenant != tenant)) continue;
     const uint32_t rank = rank_at(queue, lists_.front(q), now_ns);
     if (best == kMaxQueues || rank < best_rank ||
-        (rank == best_rank && stamps_[lists_.front(q)] < stamps_[lists_.front(best)])) {
+        (rank == best_rank && stamps_ &&
+         stamps_[lists_.front(q)] < stamps_[lists_.front(best)])) {
       best = q;
       best_rank = rank;
     }
@@ -255,12 +285,16 @@ void LruPolicy::check_invariants() const {
 
 namespace stemma {
 
-std::unique_ptr<RetentionPolicy> make_policy(std::string_view name, uint32_t cells) {
-  if (name == "lru") {
+std::unique_ptr<RetentionPolicy> make_policy(std::string_view name, uint32_t cells) noexcept {
+  if (!knows_policy(name)) return nullptr;
+  try {
     auto policy = std::make_unique<retain::LruPolicy>(cells);
     if (policy->ok()) return policy;
+  } catch (const std::bad_alloc&) {
   }
   return nullptr;
 }
+
+bool knows_policy(std::string_view name) noexcept { return name == "lru"; }
 
 }  // namespace stemma

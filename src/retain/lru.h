@@ -9,7 +9,9 @@
 //
 // While there is one class no timestamps are needed and the policy costs 8 bytes a cell. The first
 // second class brings a 4-byte stamp and the queue's number per cell, by which queues are compared; the first time to live
-// brings an 8-byte deadline per cell.
+// brings an 8-byte deadline per cell. When the system refuses that memory nobody is told no: without
+// stamps, classes of equal rank go one after the other instead of by age (until there is memory);
+// without deadlines, a time to live counts as over at once.
 //
 // Threading:  one thread at a time.
 // Cost:       touch, replace, remove O(1) (touch: O(classes in use) to find its queue, cached for
@@ -20,6 +22,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "base/index_lists.h"
 #include "base/slab.h"
 #include "stemma/retention.h"
@@ -37,6 +40,7 @@ class LruPolicy final : public RetentionPolicy {
   bool ok() const noexcept { return ok_; }
 
   std::string_view name() const noexcept override { return "lru"; }
+  bool prepare(CellIndex cell) override;
   void touch(CellIndex cell, const Touch& touch) override;
   void replace(CellIndex child, CellIndex parent) override;
   void remove(CellIndex cell) override;
@@ -66,29 +70,35 @@ class LruPolicy final : public RetentionPolicy {
     for (uint32_t i = lists_.front(queue); i != base::IndexLists::kNone; i = lists_.after(i))
       visit(i);
   }
-  void ensure(CellIndex cell);
+  void ensure(CellIndex cell) {
+    if (cell >= covered_) [[unlikely]]
+      STEMMA_CHECK(prepare(cell));
+  }
   uint16_t rank_at(const Queue& queue, CellIndex cell, uint64_t now_ns) const noexcept {
     const bool over = queue.risen || (queue.ttl_ns != kNever && now_ns >= deadlines_[cell]);
     return over ? queue.expired_rank : queue.rank;
   }
-  uint32_t queue_for(const Touch& touch);
+  uint32_t queue_for(const Queue& wanted);
   uint32_t find_queue(const Queue& wanted);
   uint32_t add_queue(const Queue& wanted);
   void let_rise(uint32_t queue, uint64_t now_ns);
   bool matches(uint32_t queue, const Queue& wanted) const noexcept;
-  void start_stamps();
+  bool start_stamps();
+  bool start_deadlines();
   void renumber();
   uint32_t next_stamp();
   static Queue class_of(const Touch& touch) noexcept;
 
   uint32_t cells_;
+  uint32_t covered_ = 0;  // Cells below have all the memory that is in use.
   bool ok_ = false;
   base::IndexLists lists_;          // One list per queue, oldest first.
   base::Slab<uint32_t> stamps_;     // Not reserved while there is one class.
   base::Slab<uint8_t> queue_of_;    // With stamps_.
   base::Slab<uint64_t> deadlines_;  // Not reserved while nothing has a time to live.
-  std::vector<Queue> queues_;
+  std::vector<Queue> queues_;  // Never more than it has room for from the start.
   uint32_t last_queue_ = 0;
+  uint32_t touches_without_stamps_ = 0;
   uint64_t now_ns_ = 0;  // Of the last victim().
   uint32_t stamp_;
 };

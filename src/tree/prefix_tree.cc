@@ -112,6 +112,15 @@ void PrefixTree::descendants(CellIndex top, std::vector<CellIndex>& out) const {
   for (; next < out.size(); ++next) children(out[next], out);
 }
 
+CellIndex PrefixTree::next_below(CellIndex top, CellIndex cell) const noexcept {
+  if (has_child(cell)) return first_child(cell);
+  for (; cell != top; cell = parent(cell)) {
+    const CellIndex next = next_child(cell);
+    if (next != kNoCell) return next;
+  }
+  return kNoCell;
+}
+
 // ---- Changing ----------------------------------------------------------------------------------
 
 void PrefixTree::make_root(CellIndex cell, const ContentKey& key) {
@@ -122,13 +131,13 @@ void PrefixTree::make_root(CellIndex cell, const ContentKey& key) {
   count_birth();
 }
 
-void PrefixTree::orphan(CellIndex top) {
+void PrefixTree::orphan(CellIndex top) noexcept {
   STEMMA_CHECK(is_live(top) && !is_orphan(top));
   if (parent(top) != sentinel_) trie_remove(&hot_[parent(top)].child, top);
   sibling_[top].flags |= kCut;
-  std::vector<CellIndex> below{top};
-  descendants(top, below);
-  for (CellIndex cell : below) store_relaxed(hot_[cell].link, hot_[cell].link | kOrphan);
+  for (CellIndex cell = top; cell != kNoCell; cell = next_below(top, cell)) {
+    store_relaxed(hot_[cell].link, hot_[cell].link | kOrphan);
+  }
 }
 
 void PrefixTree::set_anchored(CellIndex cell, bool anchored) noexcept {
@@ -154,9 +163,10 @@ CellIndex PrefixTree::find_inner(CellIndex parent, std::span<const uint32_t> wor
 
 void PrefixTree::publish_inner(CellIndex cell, CellIndex parent, std::span<const uint32_t> words,
                                bool media) {
+  Ref& trie = inner_.try_emplace(parent, kNoRef).first->second;  // All that needs memory.
   write_cell(cell, parent, 0, words, media);
   sibling_[cell].flags |= kInner;
-  trie_insert(&inner_.try_emplace(parent, kNoRef).first->second, cell);
+  trie_insert(&trie, cell);
   count_birth();
 }
 
@@ -175,6 +185,15 @@ void PrefixTree::inner_prefixes(CellIndex parent, std::span<const uint32_t> word
   trie_short_prefixes(it->second, words, out);
   const CellIndex exact = words.size() < tokens_ ? trie_find(it->second, words) : kNoCell;
   if (exact != kNoCell && equal_words(exact, words)) out.push_back(exact);
+}
+
+CellIndex PrefixTree::first_inner(CellIndex parent) const noexcept {
+  const auto it = inner_.find(parent);
+  return it == inner_.end() ? kNoCell : trie_first(it->second);
+}
+
+CellIndex PrefixTree::next_inner(CellIndex cell) const noexcept {
+  return trie_next(inner_.find(parent(cell))->second, cell);
 }
 
 void PrefixTree::inner_children(CellIndex parent, std::vector<CellIndex>& out) const {

@@ -111,9 +111,20 @@ class PrefixTree {
   };
   // A child that shares most leading words with `words`; none when no child shares any.
   Partial best_child(CellIndex parent, std::span<const uint32_t> words) const noexcept;
-  // Short children whose words are a strict prefix of `words`, shortest first.
+  // Short children whose words are a strict prefix of `words`, shortest first: fewer than
+  // cell_tokens() of them.
   void short_prefixes(CellIndex parent, std::span<const uint32_t> words,
                       std::vector<CellIndex>& out) const;
+  // The children of a cell one by one, without memory: a child may be removed once the next one is
+  // known. kNoCell: there is none (more).
+  CellIndex first_child(CellIndex parent) const noexcept { return trie_first(hot_[parent].child); }
+  CellIndex next_child(CellIndex child) const noexcept {
+    return trie_next(hot_[parent(child)].child, child);
+  }
+  // The same for all cells below `top`, parents before children; starts with `cell` = top. When the
+  // next one is known, a childless cell may be removed, and with it those above it that then have no
+  // child left.
+  CellIndex next_below(CellIndex top, CellIndex cell) const noexcept;
   void children(CellIndex parent, std::vector<CellIndex>& out) const;
   bool branches(CellIndex cell) const noexcept {
     return hot_[cell].child != kNoRef && is_node(hot_[cell].child);
@@ -141,7 +152,7 @@ class PrefixTree {
   void remove(CellIndex cell);
   // Cuts `top` off from its parent; it and all below stay live for those who hold them. Its parent
   // no longer counts it as a child, so who cuts must hold the parent until `top` is removed.
-  void orphan(CellIndex top);
+  void orphan(CellIndex top) noexcept;
   // Births are compared as signed differences: a cell older than 2^31 publications would look unborn
   // to every walk. Who meets an old cell under the lock makes it young; walks that began before
   // then reject it once and are right all the same.
@@ -172,10 +183,15 @@ class PrefixTree {
   // A short cell that carries anchors at a depth inside a cell. Lives beside the children of
   // `parent` (found only by these calls) and goes with it.
   CellIndex find_inner(CellIndex parent, std::span<const uint32_t> words) const noexcept;
+  // Throws std::bad_alloc; nothing has changed then.
   void publish_inner(CellIndex cell, CellIndex parent, std::span<const uint32_t> words, bool media);
   void remove_inner(CellIndex cell);
+  // Those whose words are a prefix of `words`, shortest first: at most cell_tokens() of them.
   void inner_prefixes(CellIndex parent, std::span<const uint32_t> words,
                       std::vector<CellIndex>& out) const;
+  // One by one, as with first_child().
+  CellIndex first_inner(CellIndex parent) const noexcept;
+  CellIndex next_inner(CellIndex cell) const noexcept;
   void inner_children(CellIndex parent, std::vector<CellIndex>& out) const;
   bool has_inner(CellIndex parent) const { return inner_.count(parent) != 0; }
 
@@ -186,6 +202,8 @@ class PrefixTree {
  private:
   // The trie hanging on `*root`, over the words of its cells.
   CellIndex trie_find(Ref root, std::span<const uint32_t> words) const noexcept;
+  CellIndex trie_first(Ref root) const noexcept;
+  CellIndex trie_next(Ref root, CellIndex cell) const noexcept;
   void trie_insert(Ref* root, CellIndex cell);
   void trie_remove(Ref* root, CellIndex cell);
   void trie_short_prefixes(Ref root, std::span<const uint32_t> words,

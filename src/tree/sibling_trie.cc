@@ -33,6 +33,24 @@ CellIndex PrefixTree::trie_find(Ref ref, std::span<const uint32_t> words) const 
   return ref == kNoRef ? kNoCell : cell_of(ref);
 }
 
+CellIndex PrefixTree::trie_first(Ref ref) const noexcept {
+  while (is_node(ref)) ref = sibling_[ref].left;
+  return ref == kNoRef ? kNoCell : cell_of(ref);
+}
+
+CellIndex PrefixTree::trie_next(Ref ref, CellIndex cell) const noexcept {
+  // The way down to the cell, remembering the last turn to the left.
+  const std::span<const uint32_t> own(words(cell), tokens_);
+  Ref beyond = kNoRef;
+  while (is_node(ref)) {
+    const Sibling& node = sibling_[ref];
+    const bool right = bit_of(own, node.crit) != 0;
+    if (!right) beyond = node.right;
+    ref = right ? node.right : node.left;
+  }
+  return trie_first(beyond);
+}
+
 void PrefixTree::trie_insert(Ref* root, CellIndex cell) {
   if (*root == kNoRef) {
     __atomic_store_n(root, cell_ref(cell), __ATOMIC_RELEASE);
@@ -128,18 +146,8 @@ void PrefixTree::branch_words(CellIndex parent, std::span<const uint32_t> words,
 }
 
 void PrefixTree::trie_cells(Ref root, std::vector<CellIndex>& out) const {
-  if (root == kNoRef) return;
-  // Depth is bounded by the bits of a cell; a small explicit stack keeps this usable anywhere.
-  std::vector<Ref> stack{root};
-  while (!stack.empty()) {
-    const Ref ref = stack.back();
-    stack.pop_back();
-    if (is_node(ref)) {
-      stack.push_back(sibling_[ref].right);
-      stack.push_back(sibling_[ref].left);
-    } else {
-      out.push_back(cell_of(ref));
-    }
+  for (CellIndex cell = trie_first(root); cell != kNoCell; cell = trie_next(root, cell)) {
+    out.push_back(cell);
   }
 }
 
