@@ -87,8 +87,8 @@ namespace {
 std::atomic<int64_t> slab_grants{kUnlimited};
 }  // namespace
 
-void refuse_slab_memory_after(int64_t times) noexcept {
-  slab_grants.store(times, std::memory_order_relaxed);
+int64_t refuse_slab_memory_after(int64_t times) noexcept {
+  return slab_grants.exchange(times, std::memory_order_relaxed);
 }
 
 bool slab_memory_refused() noexcept {

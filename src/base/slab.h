@@ -18,9 +18,9 @@
 namespace stemma::base {
 
 // For tests: the system gives slabs memory `times` more times and then refuses until it is told
-// otherwise; kUnlimited is as it always is. All threads.
+// otherwise; kUnlimited is as it always is. All threads. Returns what was left of the last limit.
 inline constexpr int64_t kUnlimited = -1;
-void refuse_slab_memory_after(int64_t times) noexcept;
+int64_t refuse_slab_memory_after(int64_t times) noexcept;
 bool slab_memory_refused() noexcept;
 
 template <class T>
