@@ -12,6 +12,8 @@
 //             or fence is called under it.
 // Ownership:  leases keep the innards alive; destroying the cache while leases live is fine. After
 //             a move the old object answers wrong_state, or nothing.
+// Memory:     a call that finds none answers out_of_memory, with nothing changed; any call that returns
+//             a Result may. The others need none, or say what they do without. Nothing throws.
 // Cost:       a full hit costs a few times the memcmp of the prompt and allocates nothing in steady
 //             state; evicting one block costs one block's work, amortised.
 #pragma once
@@ -84,7 +86,8 @@ class PagedCache {
   Result<PinResult> pin(const Scope& scope, const Prompt& prompt, uint64_t ttl_ns);
   // Error: stale when it has expired or was never given.
   Result<void> unpin(PinId id);
-  // The conversation is over: what it used last, if nobody used it since, goes early.
+  // The conversation is over: what it used last, if nobody used it since, goes early. (Without memory
+  // to note who used what last, a session is forgotten: then nothing happens.)
   void end_session(SessionId session);
   // Error: invalid_argument for a tenant without a quota at creation.
   Result<void> set_quota(TenantId tenant, uint64_t bytes);
@@ -111,8 +114,10 @@ class PagedCache {
   Result<std::vector<uint32_t>> branch_points(const Scope& scope, const Prompt& prompt) const;
   // Copies events from `from` on into `out`, at most `limit`; returns the next sequence number to
   // ask for. When `from` is no longer kept the first event copied shows the gap by its number; when
-  // there was never such an event the answer is smaller than `from`: this is another cache.
+  // there was never such an event the answer is smaller than `from`: this is another cache. Copies
+  // fewer when there is no memory for more.
   uint64_t events(uint64_t from, uint32_t limit, std::vector<Event>& out) const;
+  // Without memory: no events, to be continued from 0, so that nothing is missed unseen.
   EventDump event_dump() const;
   // Settles releases whose fences have signalled. lease(), extend() and reserve() do it too when
   // they are short of blocks. Returns how many leases were settled.
@@ -121,14 +126,16 @@ class PagedCache {
   // ---- Dump and load --------------------------------------------------------------------------
 
   // The whole index, self-describing and checksummed (docs/formats/index-dump.md). No KV bytes.
+  // Empty when there is no memory for it; load() does not take that for a dump.
   std::vector<uint8_t> dump() const;
   // Loads a dump into this cache, which must be empty and equally configured: the same prompts get
   // the same answers, with the same block ids (where larger blocks of another group end inside one,
-  // any of several equal part-blocks may be named as the source of a copy). Error: corrupt, invalid_argument (other
-  // configuration), wrong_state (not empty); nothing changed.
+  // any of several equal part-blocks may be named as the source of a copy). Error: corrupt,
+  // invalid_argument (other configuration), wrong_state (not empty), out_of_memory; nothing changed.
   Result<void> load(std::span<const uint8_t> bytes);
 
-  // Stops the process with a description if the books do not balance. For tests; O(everything).
+  // Stops the process with a description if the books do not balance. For tests; O(everything). Looks
+  // at less when there is no memory.
   void check_invariants() const;
 
  private:

@@ -13,6 +13,8 @@
 // Threading:  one thread at a time; different leases on different threads at once. May be released
 //             or destroyed on any thread.
 // Ownership:  move-only. Keeps the cache's innards alive, so it may outlive its PagedCache.
+// Memory:     calls before the end may answer out_of_memory, with nothing changed: call again, or end
+//             the lease. Ending it needs no memory, nor do copies_done() and adopt_canonical().
 // Cost:       release is O(1) for what was reused, O(1) per block that goes back.
 #pragma once
 
@@ -142,6 +144,7 @@ class Lease {
 
   // Whole blocks stay cached, the committed part of the last block becomes a copy source, drafts go
   // back. Error: wrong_state (already released), invalid_argument (retain); nothing changed then.
+  // (A cache with content keys that has no memory to make the part-block's goes without it.)
   Result<void> release(const ReleaseOptions& options = {});
   // The same, but the part-block is not published.
   Result<void> abandon(Fence* fence = nullptr);

@@ -79,9 +79,7 @@ void Group::erase(CellIndex cell) {
   }
 }
 
-void Group::set_home(uint32_t page, CellIndex cell) {
-  homes_[page] = cell;
-}
+void Group::set_home(uint32_t page, CellIndex cell) { homes_[page] = cell; }
 
 void Group::wait(uint32_t page, List list) {
   if (lists_.linked(page)) {

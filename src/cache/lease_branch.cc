@@ -42,9 +42,9 @@ Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
     if (group.numbers_cells() || group.recurrent()) continue;
     const uint32_t block_tokens = group.options().block_tokens;
     child->pages[g].reserve((n + block_tokens - 1) / block_tokens);
-    most_copies += static_cast<size_t>(
-        std::count_if(lease.pages[g].begin(), lease.pages[g].end(),
-                      [](uint32_t entry) { return (entry & kOwn) != 0; }));
+    most_copies +=
+        static_cast<size_t>(std::count_if(lease.pages[g].begin(), lease.pages[g].end(),
+                                          [](uint32_t entry) { return (entry & kOwn) != 0; }));
   }
   copies.reserve(most_copies);
   child->copies.reserve(most_copies);

@@ -72,7 +72,7 @@ struct LeaseRecord {
   bool write = true;
   bool counted = false;
   bool publish_tail = true;
-  Retain retain;  // Its ranges are in `ranges`.
+  Retain retain;                      // Its ranges are in `ranges`.
   std::vector<PriorityRange> ranges;  // Room for kMaxPriorityRanges, always.
   Fence* fence = nullptr;
   Report report;
@@ -85,10 +85,10 @@ struct LeaseRecord {
   std::vector<uint32_t> query;           // Scratch: a prompt's words, when it has media.
   std::vector<CopySource> next_sources;  // Scratch of take_stand().
   std::array<std::vector<uint32_t>, kMaxGroups> next_pages;
-  std::vector<uint32_t> spare_cells;  // Scratch of take_stand(), too.
+  std::vector<uint32_t> spare_cells;   // Scratch of take_stand(), too.
   LeaseRecord* next_fenced = nullptr;  // The next of those that wait for a fence.
-  std::vector<CellIndex> path;   // Scratch: the tree's own cells of this lease's path.
-  std::vector<ContentKey> keys;  // Scratch of commits.
+  std::vector<CellIndex> path;         // Scratch: the tree's own cells of this lease's path.
+  std::vector<ContentKey> keys;        // Scratch of commits.
 
   // The words of positions [begin, end). Requires words_begin <= begin <= end <= length.
   std::span<const uint32_t> words_of(uint32_t begin, uint32_t end) const {

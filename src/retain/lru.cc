@@ -225,8 +225,7 @@ Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
     if (lists_.empty(q) || (only_tenant && queue.tenant != tenant)) continue;
     const uint32_t rank = rank_at(queue, lists_.front(q), now_ns);
     if (best == kMaxQueues || rank < best_rank ||
-        (rank == best_rank && stamps_ &&
-         stamps_[lists_.front(q)] < stamps_[lists_.front(best)])) {
+        (rank == best_rank && stamps_ && stamps_[lists_.front(q)] < stamps_[lists_.front(best)])) {
       best = q;
       best_rank = rank;
     }

@@ -96,7 +96,7 @@ class LruPolicy final : public RetentionPolicy {
   base::Slab<uint32_t> stamps_;     // Not reserved while there is one class.
   base::Slab<uint8_t> queue_of_;    // With stamps_.
   base::Slab<uint64_t> deadlines_;  // Not reserved while nothing has a time to live.
-  std::vector<Queue> queues_;  // Never more than it has room for from the start.
+  std::vector<Queue> queues_;       // Never more than it has room for from the start.
   uint32_t last_queue_ = 0;
   uint32_t touches_without_stamps_ = 0;
   uint64_t now_ns_ = 0;  // Of the last victim().

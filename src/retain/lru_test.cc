@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/slab.h"
+
 namespace stemma::retain {
 namespace {
 
@@ -297,6 +299,59 @@ TEST(Lru, ClearForgetsEverything) {
   EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, kNoCell);
   policy.touch(4, {});
   EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 4U);
+}
+
+// Whatever is done with memory refused, and what is chosen when there is memory again.
+class WithoutSlabs {
+ public:
+  WithoutSlabs() { base::refuse_slab_memory_after(0); }
+  ~WithoutSlabs() { base::refuse_slab_memory_after(base::kUnlimited); }
+};
+
+TEST(Lru, PreparingIsAllThatCanBeRefused) {
+  LruPolicy policy(1000);
+  ASSERT_TRUE(policy.prepare(9));
+  policy.touch(9, {});
+  const WithoutSlabs none;
+  EXPECT_TRUE(policy.prepare(9));
+  EXPECT_FALSE(policy.prepare(999));
+  EXPECT_FALSE(policy.prepare(999));
+  for (CellIndex cell = 0; cell < 10; ++cell) policy.touch(cell, {});
+  EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 0U);
+}
+
+TEST(Lru, WithoutMemoryForStampsClassesStillCountAndTenantsStayApart) {
+  LruPolicy policy(100);
+  ASSERT_TRUE(policy.prepare(99));
+  {
+    const WithoutSlabs none;
+    policy.touch(1, {.priority = 90});
+    policy.touch(2, {.priority = 10});
+    policy.touch(3, {.tenant = TenantId{5}, .priority = 10});
+    policy.touch(4, {.priority = 90});
+    policy.check_invariants();
+    EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 2U);
+    EXPECT_EQ(policy.victim(1, true, TenantId{5}).cell, 3U);
+    policy.replace(2, 4);  // Its own entry is taken for the better one.
+    EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 3U);
+  }
+  // With memory again it finds its way back: by age, across classes.
+  for (int i = 0; i < 300; ++i) policy.touch(50, {.tenant = TenantId{5}, .priority = 90});
+  policy.check_invariants();
+  policy.touch(1, {.priority = 90});
+  policy.remove(3);
+  std::vector<CellIndex> order;
+  policy.order(1, order);
+  EXPECT_EQ(order, (std::vector<CellIndex>{4, 50, 1}));
+}
+
+TEST(Lru, TimeToLiveThatCannotBeNotedIsOver) {
+  LruPolicy policy(100);
+  ASSERT_TRUE(policy.prepare(99));
+  const WithoutSlabs none;
+  policy.touch(1, {.now_ns = 1, .priority = 90, .deadline_ns = 1000});
+  policy.touch(2, {.now_ns = 2, .priority = 40});
+  EXPECT_EQ(policy.victim(3, false, kNoTenant).cell, 1U) << "at its default priority by now";
 }
 
 TEST(Lru, IsMadeByName) {

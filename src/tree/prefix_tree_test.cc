@@ -219,6 +219,19 @@ TEST_P(PrefixTreeModel, AgreesWithAVectorOfWords) {
       Cells below;
       forest.tree.descendants(forest.root, below);
       ASSERT_EQ(below.size() + 1, forest.nodes.size());
+      Cells in_place;
+      for (CellIndex cell = forest.root; cell != kNoCell;
+           cell = forest.tree.next_below(forest.root, cell)) {
+        in_place.push_back(cell);
+        ASSERT_LE(in_place.size(), forest.nodes.size());
+        if (cell == forest.root) continue;
+        ASSERT_NE(std::ranges::find(in_place, forest.tree.parent(cell)), in_place.end());
+      }
+      std::ranges::sort(in_place);
+      Cells listed = below;
+      listed.push_back(forest.root);
+      std::ranges::sort(listed);
+      ASSERT_EQ(in_place, listed);
       std::set<CellIndex> seen{forest.root};
       for (CellIndex cell : below) {
         ASSERT_TRUE(seen.count(forest.tree.parent(cell))) << "parents come before children";

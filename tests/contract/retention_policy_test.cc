@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "base/slab.h"
 #include "support/policy_fixture.h"
 
 namespace stemma::test {
@@ -242,6 +243,24 @@ TEST_P(RetentionPolicyContract, SaysHowMuchMemoryItHolds) {
     for (CellIndex cell = 0; cell < 10'000; ++cell) touch(cell, priority(cell % 2 == 0 ? 90 : 10));
   }
   EXPECT_EQ(policy->bytes(), bytes) << "no memory is taken in steady state";
+}
+
+TEST_P(RetentionPolicyContract, WhatWasPreparedNeedsNoMoreMemory) {
+  make(10'000);
+  ASSERT_TRUE(policy->prepare(4'999));
+  base::refuse_slab_memory_after(0);
+  EXPECT_FALSE(policy->prepare(9'999));
+  for (CellIndex cell = 0; cell < 5'000; ++cell) {
+    touch(cell, {.tenant = cell % 2 == 0 ? kRed : kBlue,
+                 .priority = static_cast<Priority>(cell % 5 * 20),
+                 .deadline_ns = cell % 3 == 0 ? kSecond : kNever});
+  }
+  for (CellIndex cell = 1; cell < 5'000; cell += 7) policy->replace(cell, cell - 1);
+  now_ns = 2 * kSecond;
+  EXPECT_NE(next_of(kRed), kNoCell);
+  const size_t left = drain().size();
+  base::refuse_slab_memory_after(base::kUnlimited);
+  EXPECT_EQ(left, 5'000U - 5'000U / 7 - 1);
 }
 
 TEST(RetentionPolicies, UnknownNamesMakeNone) {

@@ -212,7 +212,8 @@ std::vector<Call> calls() {
     options.lookup.want_logits = true;
     return w.keep(w.cache->lease(w.scope, w.second, options));
   });
-  add("lease while one waits for its fence",
+  add(
+      "lease while one waits for its fence",
       [&](World& w) {
         w.begin_new();
         ok(w.lease.release({.fence = &w.fence}));
@@ -229,7 +230,8 @@ std::vector<Call> calls() {
   add("extend", begin_new, [](World& w) { return code(w.lease.extend(w.more.tokens)); });
   add("reserve", begin_new, [](World& w) { return code(w.lease.reserve(300)); });
   add("commit", begin_new, [](World& w) { return code(w.lease.commit(w.lease.length())); });
-  add("commit of what others computed",
+  add(
+      "commit of what others computed",
       [](World& w) {
         w.begin_new();
         w.fill(w.fresh, 50);
@@ -237,7 +239,8 @@ std::vector<Call> calls() {
       [](World& w) { return code(w.lease.commit(w.lease.length())); });
   add("fork", begin_new, [](World& w) { return w.keep(w.lease.fork()); });
   add("rewind of own blocks", begin_new, [](World& w) { return code(w.lease.rewind(75)); });
-  add("rewind of what is published",
+  add(
+      "rewind of what is published",
       [](World& w) {
         w.begin_new();
         ok(w.lease.commit(100));
@@ -246,7 +249,8 @@ std::vector<Call> calls() {
       [](World& w) { return code(w.lease.rewind(64)); });
   add("draft_checkpoint", begin_new, [](World& w) { return code(w.lease.draft_checkpoint(1)); });
   for (const uint32_t depth : {64U, 69U}) {
-    add("commit_checkpoint",
+    add(
+        "commit_checkpoint",
         [](World& w) {
           w.begin_new();
           (void)w.lease.draft_checkpoint(1);
@@ -255,7 +259,8 @@ std::vector<Call> calls() {
     add("attach_logits", begin_new,
         [depth](World& w) { return code(w.lease.attach_logits(depth, w.logits)); });
   }
-  add("attach_logits in place of others",
+  add(
+      "attach_logits in place of others",
       [](World& w) {
         w.begin_new();
         (void)w.lease.attach_logits(70, w.logits);
@@ -270,7 +275,8 @@ std::vector<Call> calls() {
   add("event_dump", nothing, [](World& w) { return (void)w.cache->event_dump(), kOk; });
   add("dump", nothing, [](World& w) { return (void)w.cache->dump(), kOk; });
   add("check_invariants", nothing, [](World& w) { return w.cache->check_invariants(), kOk; });
-  add("load",
+  add(
+      "load",
       [](World& w) {
         w.other.reset();
         w.dump = w.cache->dump();
@@ -281,16 +287,16 @@ std::vector<Call> calls() {
       },
       [](World& w) { return code(w.cache->load(w.dump)); });
 
-  add_ending("copies_done", hit, [](World& w) {
-    return w.lease.copies().empty() ? kOk : code(w.lease.copies_done());
-  });
-  add_ending("adopt_canonical",
-             [](World& w) {
-               w.begin_new();
-               w.fill(w.fresh, 50);
-               ok(w.lease.commit(w.lease.length()));
-             },
-             [](World& w) { return w.lease.adopt_canonical(), kOk; });
+  add_ending("copies_done", hit,
+             [](World& w) { return w.lease.copies().empty() ? kOk : code(w.lease.copies_done()); });
+  add_ending(
+      "adopt_canonical",
+      [](World& w) {
+        w.begin_new();
+        w.fill(w.fresh, 50);
+        ok(w.lease.commit(w.lease.length()));
+      },
+      [](World& w) { return w.lease.adopt_canonical(), kOk; });
   const auto whole = [](World& w) {
     w.begin_new();
     ok(w.lease.commit(w.lease.length()));
@@ -304,26 +310,29 @@ std::vector<Call> calls() {
              [](World& w) { return code(w.lease.release({.fence = &w.fence})); });
   add_ending("release with copies pending", hit, [](World& w) { return code(w.lease.release()); });
   add_ending("abandon", whole, [](World& w) { return code(w.lease.abandon()); });
-  add_ending("end of a lease", whole, [](World& w) { return (void)Lease(std::move(w.lease)), kOk; });
+  add_ending("end of a lease", whole,
+             [](World& w) { return (void)Lease(std::move(w.lease)), kOk; });
   add_ending("move over a lease", whole, [](World& w) { return w.lease = Lease(), kOk; });
-  add_ending("poll",
-             [whole](World& w) {
-               whole(w);
-               ok(w.lease.release({.fence = &w.fence}));
-               w.fence.set = true;
-             },
-             [](World& w) { return w.cache->poll() == 1 ? kOk : Errc::busy; });
+  add_ending(
+      "poll",
+      [whole](World& w) {
+        whole(w);
+        ok(w.lease.release({.fence = &w.fence}));
+        w.fence.set = true;
+      },
+      [](World& w) { return w.cache->poll() == 1 ? kOk : Errc::busy; });
   const auto pin = [](World& w) { w.pin = ok(w.cache->pin(w.scope, w.first, kSecond)).id; };
   add_ending("unpin", pin, [](World& w) {
     const Errc end = code(w.cache->unpin(w.pin));
     return end == Errc::stale ? kOk : end;  // Where nothing could be pinned.
   });
-  add_ending("a pin's end",
-             [pin](World& w) {
-               pin(w);
-               w.clock.advance_ns(2 * kSecond);
-             },
-             [](World& w) { return w.cache->stats().pinned_blocks == 0 ? kOk : Errc::busy; });
+  add_ending(
+      "a pin's end",
+      [pin](World& w) {
+        pin(w);
+        w.clock.advance_ns(2 * kSecond);
+      },
+      [](World& w) { return w.cache->stats().pinned_blocks == 0 ? kOk : Errc::busy; });
   add_ending("end_session", nothing,
              [](World& w) { return w.cache->end_session(SessionId{5}), kOk; });
   add_ending("set_quota", nothing, [](World& w) {
@@ -445,6 +454,29 @@ TEST_P(Memory, IndexThatCannotGrowRefusesAndKeepsItsBooks) {
     world.finish();
     if (all_granted || HasFailure()) break;
   }
+}
+
+using MemoryOfEvents = PagedFixture;
+
+TEST_F(MemoryOfEvents, LostEventLeavesAGapInTheNumbers) {
+  Options options = grouped({full(20)});
+  options.event_capacity = 16;
+  PagedCache& cache = cache_with(options);
+  fill(cache, tokens(160, 1));
+  {
+    const NoMemory none;
+    EXPECT_EQ(cache.evict(2), 2U);
+  }
+  EXPECT_EQ(cache.evict(1), 1U);
+  std::vector<Event> events;
+  const uint64_t next = cache.events(0, 100, events);
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].sequence, 0U);
+  EXPECT_EQ(events[0].kind, EventKind::stored);
+  EXPECT_EQ(events[1].kind, EventKind::removed);
+  EXPECT_EQ(events[1].keys.size(), 1U);
+  EXPECT_EQ(events[1].sequence + 1, next);
+  EXPECT_GT(events[1].sequence, 1U) << "the gap";
 }
 
 INSTANTIATE_TEST_SUITE_P(Caches, Memory, ::testing::ValuesIn(configs()),

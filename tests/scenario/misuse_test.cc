@@ -271,7 +271,12 @@ TEST_F(Misuse, StaleAndForeignPinsAreHarmless) {
 
 TEST_F(Misuse, BadRetentionIsRefusedAndNothingChanges) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 8});
+  std::vector<PriorityRange> too_many;
+  for (uint32_t i = 0; i <= kMaxPriorityRanges; ++i) {
+    too_many.push_back({.begin = i, .end = i + 1, .priority = 80});
+  }
   const std::vector<std::vector<PriorityRange>> bad = {
+      too_many,
       {{.begin = 0, .end = 64, .priority = 80}, {.begin = 63, .end = 128, .priority = 50}},
       {{.begin = 0, .priority = 80}, {.begin = 64, .end = 128, .priority = 50}},
       {{.begin = 64, .end = 128, .priority = 80}, {.begin = 0, .end = 64, .priority = 50}},
