@@ -22,6 +22,7 @@ constexpr size_t kChecksumBytes = 32;
 
 class Writer {
  public:
+  Writer() { out_.reserve(4096); }
   void bytes(const void* data, size_t count) {
     const auto* p = static_cast<const uint8_t*>(data);
     out_.insert(out_.end(), p, p + count);

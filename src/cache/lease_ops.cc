@@ -95,8 +95,10 @@ Result<void> Shared::run_copies(LeaseRecord& lease) {
     wait.changed.wait(lock, [&] { return wait.outcome.has_value(); });
   }
   if (*wait.outcome) return copies_done(lease);
-  log(LogLevel::warning, "copying part-blocks failed; the request computes them again: " +
-                             wait.outcome->error().to_string());
+  log_line(LogLevel::warning, [&] {
+    return "copying part-blocks failed; the request computes them again: " +
+           wait.outcome->error().to_string();
+  });
   STEMMA_TRY_VOID(copies_failed(lease));
   return Error(Errc::copy_failed, "the copy failed; the lease stepped back", lease.reused);
 }

@@ -3,7 +3,6 @@
 #include "stemma/cache.h"
 
 #include "cache/shared.h"
-#include "stemma/log.h"
 
 namespace stemma {
 
@@ -36,10 +35,11 @@ Result<PagedCache> PagedCache::create(const Options& options) {
     auto shared = std::make_unique<cache::Shared>(checked);
     if (!shared->create()) return Error(Errc::out_of_memory, "no address space for the index");
     const Stats stats = shared->stats();
-    log(LogLevel::info, "a cache of " + std::to_string(stats.group_count) + " groups, " +
-                            std::to_string(stats.groups[0].capacity_blocks) +
-                            " blocks in the first, " + std::to_string(stats.kv_bytes_capacity) +
-                            " bytes of KV, policy " + checked.policy);
+    cache::log_line(LogLevel::info, [&] {
+      return "a cache of " + std::to_string(stats.group_count) + " groups, " +
+             std::to_string(stats.groups[0].capacity_blocks) + " blocks in the first, " +
+             std::to_string(stats.kv_bytes_capacity) + " bytes of KV, policy " + checked.policy;
+    });
     return PagedCache(shared.release());
   });
 }
@@ -112,10 +112,9 @@ std::vector<uint8_t> PagedCache::dump() const try {
 Result<void> PagedCache::load(std::span<const uint8_t> bytes) {
   if (shared_ == nullptr) return gone();
   Result<void> loaded = guarded([&] { return shared_->load(bytes); });
-  if (loaded) return loaded;
-  try {
-    log(LogLevel::error, "an index dump was refused: " + loaded.error().to_string());
-  } catch (const std::bad_alloc&) {  // The caller is told all the same.
+  if (!loaded) {
+    cache::log_line(LogLevel::error,
+                    [&] { return "an index dump was refused: " + loaded.error().to_string(); });
   }
   return loaded;
 }

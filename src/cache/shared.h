@@ -27,6 +27,7 @@
 #include "cache/matcher.h"
 #include "cache/store.h"
 #include "stemma/cache.h"
+#include "stemma/log.h"
 
 namespace stemma::cache {
 
@@ -250,6 +251,15 @@ auto guarded(Call&& call) noexcept -> decltype(call()) {
     return call();
   } catch (const std::bad_alloc&) {
     return Error(Errc::out_of_memory, "the system gave no memory for this call");
+  }
+}
+
+// Logs what `line` makes; nothing when there is no memory for it.
+template <class Line>
+void log_line(LogLevel level, Line&& line) noexcept {
+  try {
+    log(level, line());
+  } catch (const std::bad_alloc&) {
   }
 }
 
