@@ -340,6 +340,9 @@ std::vector<Call> calls() {
   });
   add_ending("drop_scope", begin_new,
              [](World& w) { return w.cache->drop_scope(w.scope) != 0 ? kOk : Errc::busy; });
+  add_ending(
+      "drop_scope that nobody uses", [](World& w) { w.other.emplace(); },
+      [](World& w) { return w.cache->drop_scope(w.scope) != 0 ? kOk : Errc::busy; });
   add_ending("reset", begin_new, [](World& w) { return code(w.cache->reset(OnBusy::defer)); });
   add_ending("evict", nothing, [](World& w) { return w.cache->evict(4) == 4 ? kOk : Errc::busy; });
   add_ending("stats", nothing, [](World& w) { return (void)w.cache->stats(), kOk; });
