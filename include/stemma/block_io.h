@@ -38,7 +38,8 @@ class BlockIo {
 
 // Work of the engine that may still touch a lease's blocks when the lease is released (a kernel in
 // flight, say). Nothing the lease held is reused before the fence signals.
-// Ownership: the engine's; must live until it has signalled and been seen to (PagedCache::poll()).
+// Ownership: the engine's; must live until signalled() has returned true, or the cache and all of its
+//            leases are gone. From then on nobody calls it: it may be recycled inside that very call.
 class Fence {
  public:
   virtual ~Fence() = default;

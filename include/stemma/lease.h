@@ -134,7 +134,8 @@ class Lease {
   // commit_checkpoint(). One at a time per group. Error: unsupported, out_of_blocks, wrong_state.
   Result<BlockId> draft_checkpoint(GroupIndex group);
   // The drafted slot now holds the state after exactly `depth` positions. Error: out_of_range (not
-  // within committed, or inside a media item), wrong_state (nothing drafted).
+  // within committed, or inside a media item), wrong_state (nothing drafted); the slot stays drafted
+  // then, and goes back with the lease.
   Result<void> commit_checkpoint(GroupIndex group, uint32_t depth);
   // Keeps the logits after exactly `depth` positions, replacing older ones. Copied; counted against
   // Options::logits_bytes. Error: unsupported, out_of_range, out_of_memory (larger than the budget).
