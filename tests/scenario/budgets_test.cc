@@ -49,7 +49,7 @@ TEST_F(Pins, ForgettingEndsThePinsOnWhatIsForgotten) {
 }
 
 TEST_F(Pins, WindowsAndCheckpointsOfAPinnedPrefixStay) {
-  Options options = grouped({full(16), window(32, 16, 16, 16), recurrent(4)});
+  Options options = grouped({full(64), window(32, 10, 16, 16), recurrent(2)});
   options.pin_share = 0.5;
   PagedCache& cache = cache_with(options);
   Lease lease = take(cache, tokens(80));
@@ -60,14 +60,14 @@ TEST_F(Pins, WindowsAndCheckpointsOfAPinnedPrefixStay) {
   const PinResult pin = ok(cache.pin(scope, tokens(80), kSecond));
   EXPECT_EQ(pin.pinned_tokens, 64U) << "where there is a checkpoint";
   for (uint32_t i = 0; i < 8; ++i) {
-    Lease other = take(cache, tokens(128, 10 + i));
-    ok(other.commit(128));
+    Lease other = take(cache, tokens(80, 10 + i));
+    ok(other.commit(80));
     save_checkpoint(other, 2);
     ok(other.release());
   }
   EXPECT_EQ(kept(cache, tokens(64)), 64U);
   clock.advance_ns(2 * kSecond);
-  for (uint32_t i = 0; i < 8; ++i) fill(cache, tokens(128, 30 + i));
+  for (uint32_t i = 0; i < 8; ++i) fill(cache, tokens(80, 30 + i));
   EXPECT_EQ(kept(cache, tokens(64)), 0U);
 }
 
