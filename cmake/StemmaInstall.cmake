@@ -9,9 +9,24 @@ install(TARGETS stemma_core stemma_shared stemma_static EXPORT stemma-targets
   ARCHIVE COMPONENT development
   FILE_SET HEADERS COMPONENT development)
 if(TARGET stemma)
-  set_target_properties(stemma PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+    set_target_properties(stemma PROPERTIES INSTALL_RPATH "${CMAKE_INSTALL_LIBDIR}")
+  else()
+    set_target_properties(stemma PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  endif()
   install(TARGETS stemma RUNTIME COMPONENT program)
 endif()
+
+# Whoever gets a part gets the licence with it.
+foreach(part IN ITEMS runtime:libstemma0 development:libstemma-dev program:stemma)
+  string(REPLACE ":" ";" part "${part}")
+  list(GET part 0 component)
+  list(GET part 1 package)
+  if(NOT component STREQUAL "program" OR TARGET stemma)
+    install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" RENAME copyright
+            DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/${package}" COMPONENT ${component})
+  endif()
+endforeach()
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/stemma")
 install(EXPORT stemma-targets NAMESPACE stemma:: DESTINATION "${package_dir}"
@@ -26,7 +41,16 @@ install(FILES "${PROJECT_BINARY_DIR}/stemma-config.cmake"
 
 # The prefix is where the file lies, so that an unpacked archive works wherever it is.
 set(pkgconfig_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
-file(RELATIVE_PATH pkgconfig_to_prefix "/prefix/${pkgconfig_dir}" "/prefix")
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+  set(pkgconfig_prefix "${CMAKE_INSTALL_PREFIX}")
+  set(pkgconfig_libdir "${CMAKE_INSTALL_FULL_LIBDIR}")
+  set(pkgconfig_includedir "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+else()
+  file(RELATIVE_PATH to_prefix "/prefix/${pkgconfig_dir}" "/prefix")
+  set(pkgconfig_prefix "\${pcfiledir}/${to_prefix}")
+  set(pkgconfig_libdir "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+  set(pkgconfig_includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
 configure_file(cmake/stemma.pc.in "${PROJECT_BINARY_DIR}/stemma.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/stemma.pc" DESTINATION "${pkgconfig_dir}"
         COMPONENT development)

@@ -38,7 +38,8 @@ endif()
 function(stemma_configure_target target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
-  target_compile_options(${target} PRIVATE ${stemma_warnings})
+  # We catch std::bad_alloc, whatever a parent project does without.
+  target_compile_options(${target} PRIVATE ${stemma_warnings} -fexceptions)
 endfunction()
 
 # stemma_x86_flags(FILE FLAG...): extra flags for one file, where there is such a file and an x86-64.

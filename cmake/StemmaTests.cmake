@@ -72,6 +72,8 @@ endforeach()
 # The program, as a user calls it.
 if(TARGET stemma)
   add_test(NAME demo.LogitsAreIdentical COMMAND stemma demo --requests 30)
+  add_test(NAME demo.LostOutputIsAnError COMMAND sh -c "$<TARGET_FILE:stemma> --help > /dev/full")
+  set_tests_properties(demo.LostOutputIsAnError PROPERTIES WILL_FAIL ON LABELS program)
   add_test(NAME demo.BadArgumentsAreRefused COMMAND stemma demo --requests none)
   set_tests_properties(demo.BadArgumentsAreRefused PROPERTIES
     PASS_REGULAR_EXPRESSION "--requests needs a number")

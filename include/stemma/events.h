@@ -28,6 +28,7 @@ struct Event {
 struct EventDump {
   std::vector<Event> events;
   uint64_t next_sequence = 0;
+  bool complete = true;  // false: there was no memory for it, and nothing is in it.
 };
 
 }  // namespace stemma

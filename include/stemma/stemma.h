@@ -10,8 +10,8 @@
  * Status:     every call that can fail returns a stemma_status. STEMMA_OK is 0; anything else has
  *             changed nothing (exceptions are named), left the outputs alone, and put a sentence that
  *             names what is wrong where stemma_last_error_message() finds it.
- * Handles:    a stemma_cache* is opaque: null, destroyed and foreign pointers are recognised and
- *             refused. A stemma_lease is a 64-bit number that is never given twice in a process: 0, a
+ * Handles:    a stemma_cache* is opaque: null, foreign and destroyed pointers are recognised and
+ *             refused (a destroyed one until some 60,000 more caches have been created). A stemma_lease is a 64-bit number that is never given twice in a process: 0, a
  *             number never given, and that of a released lease are answered with a status.
  * Threading:  thread-safe, with two exceptions. A cache may not be used by another call while it is
  *             being destroyed. A lease serves one call at a time: a second call that meets the first
@@ -591,16 +591,19 @@ STEMMA_API stemma_status stemma_cache_branch_points(stemma_cache* cache, const s
                                                     const stemma_prompt* prompt, uint32_t* out,
                                                     size_t capacity, size_t* count);
 /* Calls `each` for events from number `from` on, at most `limit`. *next: the number to ask for next
- * time. When `from` is no longer kept, the first event shows the gap by its number. */
+ * time; smaller than `from` when there was never such an event. When `from` is no longer kept, the
+ * first event shows the gap by its number. Short of memory there are fewer, perhaps none. */
 STEMMA_API stemma_status stemma_cache_events(stemma_cache* cache, uint64_t from, uint32_t limit,
                                              stemma_event_fn each, void* user, uint64_t* next);
-/* Everything cached at one instant, as `stored` events; the stream continues at *next. */
+/* Everything cached at one instant, as `stored` events; the stream continues at *next.
+ * Out of memory: nothing was called. */
 STEMMA_API stemma_status stemma_cache_event_dump(stemma_cache* cache, stemma_event_fn each,
                                                  void* user, uint64_t* next);
 /* Settles releases whose fences have signalled. *settled may be null. */
 STEMMA_API stemma_status stemma_cache_poll(stemma_cache* cache, uint32_t* settled);
 
-/* Calls `take` once with the whole index, without KV bytes (docs/formats/index-dump.md). */
+/* Calls `take` once with the whole index, without KV bytes (docs/formats/index-dump.md).
+ * Out of memory: it was not called. */
 STEMMA_API stemma_status stemma_cache_dump(stemma_cache* cache, stemma_bytes_fn take, void* user);
 /* Loads a dump into an empty, equally configured cache. Corrupt, invalid, wrong state. */
 STEMMA_API stemma_status stemma_cache_load(stemma_cache* cache, const uint8_t* bytes, size_t size);
@@ -670,7 +673,8 @@ STEMMA_API stemma_status stemma_lease_attach_logits(stemma_lease lease, uint32_t
                                                     const float* logits, size_t count);
 
 /* The end: whole blocks stay cached, the committed part of the last one becomes a copy source, drafts
- * go back. Null options: defaults. Invalid (retain): the lease lives on. */
+ * go back. Null options: defaults. Invalid (retain), out of memory (with a fence that has not
+ * signalled): the lease lives on. */
 STEMMA_API stemma_status stemma_lease_release(stemma_lease lease,
                                               const stemma_release_options* options);
 /* The same, but the part-block is not published. `fence` may be null. */

@@ -1,8 +1,9 @@
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "base/slab.h"
 #include "stemma/log.h"
 #include "stemma/result.h"
@@ -10,14 +11,32 @@
 namespace stemma {
 namespace {
 
-std::atomic<LogHandler> log_handler{nullptr};
-std::atomic<void*> log_user{nullptr};
-std::atomic<FatalHandler> fatal_handler{nullptr};
-std::atomic<void*> fatal_user{nullptr};
+// A handler with what it was set with: neither is ever seen without the other.
+template <class Handler>
+class Callback {
+ public:
+  void set(Handler handler, void* user) noexcept {
+    const base::MutexLock lock(mutex_);
+    handler_ = handler;
+    user_ = user;
+  }
+  std::pair<Handler, void*> get() noexcept {
+    const base::MutexLock lock(mutex_);
+    return {handler_, user_};
+  }
+
+ private:
+  base::Mutex mutex_;
+  Handler handler_ STEMMA_GUARDED_BY(mutex_) = nullptr;
+  void* user_ STEMMA_GUARDED_BY(mutex_) = nullptr;
+};
+
+constinit Callback<LogHandler> log_callback;
+constinit Callback<FatalHandler> fatal_callback;
 
 [[noreturn]] void stop(std::string_view what) noexcept {
-  if (FatalHandler handler = fatal_handler.load(std::memory_order_acquire)) {
-    handler(what, fatal_user.load(std::memory_order_relaxed));
+  if (const auto [handler, user] = fatal_callback.get(); handler != nullptr) {
+    handler(what, user);
   } else {
     std::fprintf(stderr, "stemma: %.*s\n", static_cast<int>(what.size()), what.data());
   }
@@ -26,20 +45,15 @@ std::atomic<void*> fatal_user{nullptr};
 
 }  // namespace
 
-void set_log_handler(LogHandler handler, void* user) noexcept {
-  log_user.store(user, std::memory_order_relaxed);
-  log_handler.store(handler, std::memory_order_release);
-}
+void set_log_handler(LogHandler handler, void* user) noexcept { log_callback.set(handler, user); }
 
 void log(LogLevel level, std::string_view line) noexcept {
-  if (LogHandler handler = log_handler.load(std::memory_order_acquire)) {
-    handler(level, line, log_user.load(std::memory_order_relaxed));
-  }
+  const auto [handler, user] = log_callback.get();
+  if (handler != nullptr) handler(level, line, user);
 }
 
 void set_fatal_handler(FatalHandler handler, void* user) noexcept {
-  fatal_user.store(user, std::memory_order_relaxed);
-  fatal_handler.store(handler, std::memory_order_release);
+  fatal_callback.set(handler, user);
 }
 
 std::string_view to_string(Errc code) noexcept {

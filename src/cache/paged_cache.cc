@@ -101,7 +101,7 @@ uint64_t PagedCache::events(uint64_t from, uint32_t limit, std::vector<Event>& o
 EventDump PagedCache::event_dump() const try {
   return shared_ != nullptr ? shared_->event_dump() : EventDump{};
 } catch (const std::bad_alloc&) {
-  return {};
+  return {.events = {}, .next_sequence = 0, .complete = false};
 }
 uint32_t PagedCache::poll() { return shared_ != nullptr ? shared_->poll() : 0; }
 std::vector<uint8_t> PagedCache::dump() const try {

@@ -1,5 +1,6 @@
 // Anchors, pins with deadlines, forgetting on request, statistics and the checker of the Store.
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <new>
 
@@ -232,7 +233,9 @@ Result<PinId> Store::add_pin(CellIndex cell, uint32_t depth_cells, std::vector<L
   pin.depth_cells = depth_cells;
   pin.deadline_ns = deadline_ns;
   pin.blocks = std::move(blocks);
-  ++pin.generation;
+  // One count for all caches: a pin of one is none of another's.
+  static std::atomic<uint32_t> pins_so_far{0};
+  pin.generation = 1 + pins_so_far.fetch_add(1, std::memory_order_relaxed);
   hold(cell, depth_cells, tenant_of(cell));
   for (const LooseBlock& block : pin.blocks) pin_page(block.group, block.page);
   pinned_cells_ += depth_cells;

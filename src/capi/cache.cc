@@ -29,7 +29,8 @@ stemma_status with_prompt(const char* call, stemma_cache* handle, const stemma_s
                           const stemma_prompt* prompt, Body&& body) noexcept {
   return with_cache(call, handle, [&](PagedCache& cache) -> Result<void> {
     STEMMA_TRY(const Scope in, decode(scope));
-    STEMMA_TRY(const Prompt words, decode(prompt));
+    MediaRoom room;
+    STEMMA_TRY(const Prompt words, decode(prompt, room));
     return body(cache, in, words);
   });
 }
@@ -76,7 +77,9 @@ stemma_status stemma_cache_destroy(stemma_cache* cache, uint32_t on_busy) {
   if (const uint32_t live = (*home)->holders() - 1; live != 0 && *decoded == OnBusy::refuse) {
     return fail(__func__, {Errc::busy, "leases of this cache are alive, this many", live});
   }
-  forget_handle(cache);
+  if (!forget_handle(cache, *home)) {
+    return fail(__func__, {Errc::stale, "this cache was destroyed, or never created"});
+  }
   (*home)->let_go();
   return STEMMA_OK;
 }
@@ -219,6 +222,7 @@ stemma_status stemma_cache_event_dump(stemma_cache* cache, stemma_event_fn each,
     if (each == nullptr) return null("each is null");
     if (next == nullptr) return null("next is null");
     const EventDump dump = c.event_dump();
+    if (!dump.complete) return Error(Errc::out_of_memory, "no memory for the dump");
     *next = dump.next_sequence;
     for (const Event& event : dump.events) show(event, each, user);
     return {};
@@ -237,6 +241,7 @@ stemma_status stemma_cache_dump(stemma_cache* cache, stemma_bytes_fn take, void*
   return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
     if (take == nullptr) return null("take is null");
     const std::vector<uint8_t> bytes = c.dump();
+    if (bytes.empty()) return Error(Errc::out_of_memory, "no memory for the dump");
     take(user, bytes.data(), bytes.size());
     return {};
   });

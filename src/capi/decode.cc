@@ -1,6 +1,8 @@
 #include "capi/decode.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <string>
 
 namespace stemma::capi {
@@ -10,16 +12,15 @@ namespace {
 constexpr size_t kMaxBytes = 0x7FFF'FFFFU;
 constexpr size_t kMaxPositions = 0x7FFF'FFFFU;
 constexpr size_t kMaxAdapters = 65'536;
-constexpr size_t kMaxRanges = 1U << 20U;
 constexpr size_t kMaxQuotas = 4'096;
 
 Error invalid(const char* what, uint32_t value = Error::kNoValue) {
   return {Errc::invalid_argument, what, value};
 }
 
-// What a call needs only while it runs; each thread keeps the room.
-thread_local std::vector<MediaItem> media_room;
-thread_local std::vector<PriorityRange> range_room;
+// What a call needs only while it runs. Nothing is destroyed when a thread ends: destructors of the
+// caller's own thread-local objects may still release leases then.
+constinit thread_local std::array<PriorityRange, kMaxPriorityRanges> range_room{};
 
 struct Text {
   const stemma_bytes& from;
@@ -44,10 +45,7 @@ Result<void> decode_given(const stemma_retain& retain, Retain& out) {
   if (retain.ranges == nullptr && retain.range_count != 0) {
     return invalid("retain.ranges is null, and range_count is not 0");
   }
-  if (retain.range_count > kMaxRanges) {
-    return invalid("retain.range_count is more than 1,048,576");
-  }
-  range_room.clear();
+  if (retain.range_count > kMaxPriorityRanges) return invalid("retain.range_count is more than 64");
   for (size_t i = 0; i < retain.range_count; ++i) {
     const stemma_priority_range& range = retain.ranges[i];
     if (range.priority > kMaxPriority) {
@@ -56,14 +54,14 @@ Result<void> decode_given(const stemma_retain& retain, Retain& out) {
     if (range.reserved != 0) {
       return invalid("reserved of this range is not 0", static_cast<uint32_t>(i));
     }
-    range_room.push_back({.begin = range.begin,
-                          .end = range.end,
-                          .priority = static_cast<Priority>(range.priority),
-                          .ttl_ns = range.ttl_ns});
+    range_room[i] = {.begin = range.begin,
+                     .end = range.end,
+                     .priority = static_cast<Priority>(range.priority),
+                     .ttl_ns = range.ttl_ns};
   }
   out = Retain{.priority = static_cast<Priority>(retain.priority),
                .ttl_ns = retain.ttl_ns,
-               .ranges = range_room,
+               .ranges = std::span(range_room).first(retain.range_count),
                .session = SessionId{retain.session},
                .phase = static_cast<SessionPhase>(retain.phase),
                .session_ttl_ns = retain.session_ttl_ns,
@@ -164,7 +162,7 @@ Result<Scope> decode(const stemma_scope_spec* given) {
   return Scope::make(spec);
 }
 
-Result<Prompt> decode(const stemma_prompt* prompt) {
+Result<Prompt> decode(const stemma_prompt* prompt, MediaRoom& room) {
   if (prompt == nullptr) return invalid("prompt is null");
   if (prompt->tokens == nullptr && prompt->token_count != 0) {
     return invalid("prompt.tokens is null, and token_count is not 0");
@@ -178,7 +176,7 @@ Result<Prompt> decode(const stemma_prompt* prompt) {
   if (prompt->media_count > prompt->token_count) {
     return Error(Errc::out_of_range, "prompt.media_count is more than there are positions");
   }
-  media_room.clear();
+  MediaItem* const items = room.take(prompt->media_count);
   for (size_t i = 0; i < prompt->media_count; ++i) {
     const stemma_media_item& item = prompt->media[i];
     if (item.kind < STEMMA_MEDIA_IMAGE || item.kind > STEMMA_MEDIA_OTHER) {
@@ -187,14 +185,14 @@ Result<Prompt> decode(const stemma_prompt* prompt) {
     if (item.causal > 1) {
       return invalid("causal of this media item is neither 0 nor 1", static_cast<uint32_t>(i));
     }
-    MediaItem& to = media_room.emplace_back();
+    MediaItem& to = items[i];
     to.kind = static_cast<MediaKind>(item.kind);
     std::copy_n(item.digest, to.digest.size(), to.digest.begin());
     to.offset = item.offset;
     to.length = item.length;
     to.causal = item.causal != 0;
   }
-  out.media = media_room;
+  out.media = {items, prompt->media_count};
   return out;
 }
 

@@ -2,11 +2,12 @@
 // could not even hold: null with a length, flags other than 0 and 1, enumerators nobody has defined,
 // numbers that would lose bits.
 //
-// Threading:  pure functions, except that media and ranges are put into memory of the calling thread.
+// Threading:  pure functions, except that ranges are put into memory of the calling thread.
 // Ownership:  results borrow from what was given and from that memory; use them at once, in one call.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -42,7 +43,20 @@ STEMMA_SIZED(stemma_stats, {});
 
 Result<Scope> decode(const stemma_scope_spec* spec);
 Result<Scope> decode(const stemma_scope* scope) noexcept;
-Result<Prompt> decode(const stemma_prompt* prompt);
+// Room for a prompt's media items while a call runs; a few need no memory.
+class MediaRoom {
+ public:
+  MediaItem* take(size_t count) {
+    if (count <= few_.size()) return few_.data();
+    many_.resize(count);
+    return many_.data();
+  }
+
+ private:
+  std::array<MediaItem, 16> few_;
+  std::vector<MediaItem> many_;
+};
+Result<Prompt> decode(const stemma_prompt* prompt, MediaRoom& room);
 // These leave `out` as it is where nothing was said: it comes with the defaults.
 Result<void> decode(const stemma_lookup_options* options, LookupOptions& out) noexcept;
 Result<void> decode(const stemma_retain* retain, Retain& out);

@@ -14,11 +14,14 @@ namespace stemma::capi {
 namespace {
 
 constexpr uint32_t kMaxCaches = 4096;
+// Many more places than caches: one is used again only after some 60,000 other caches, and until then
+// a pointer to the cache that was there is known to be stale. Places never used cost no memory.
+constexpr uint32_t kPlaces = 65'536;
 
-constinit std::array<stemma_cache, kMaxCaches> places{};
+constinit std::array<stemma_cache, kPlaces> places{};
 constinit std::mutex places_mutex;
 // The places not in use, the one that waited longest first. Those never used come before all others.
-constinit std::array<uint16_t, kMaxCaches> waiting{};
+constinit std::array<uint16_t, kPlaces> waiting{};
 constinit uint32_t never_used = 0, first_waiting = 0, waiting_count = 0;
 
 constinit SlotTable<HeldLease> lease_table;
@@ -134,15 +137,14 @@ void Home::close() noexcept {
 
 stemma_cache* make_handle(Home* home) noexcept {
   const std::lock_guard lock(places_mutex);
+  if (never_used - waiting_count >= kMaxCaches) return nullptr;
   uint32_t place;
-  if (never_used < kMaxCaches) {
+  if (never_used < kPlaces) {
     place = never_used++;
-  } else if (waiting_count != 0) {
-    place = waiting[first_waiting];
-    first_waiting = (first_waiting + 1) % kMaxCaches;
-    --waiting_count;
   } else {
-    return nullptr;
+    place = waiting[first_waiting];
+    first_waiting = (first_waiting + 1) % kPlaces;
+    --waiting_count;
   }
   places[place].home.store(home, std::memory_order_release);
   return &places[place];
@@ -162,11 +164,13 @@ Result<Home*> find_home(stemma_cache* cache) noexcept {
   return home;
 }
 
-void forget_handle(stemma_cache* cache) noexcept {
+bool forget_handle(stemma_cache* cache, const Home* home) noexcept {
   const std::lock_guard lock(places_mutex);
+  if (cache->home.load(std::memory_order_relaxed) != home) return false;
   cache->home.store(nullptr, std::memory_order_release);
-  waiting[(first_waiting + waiting_count++) % kMaxCaches] =
+  waiting[(first_waiting + waiting_count++) % kPlaces] =
       static_cast<uint16_t>(cache - places.data());
+  return true;
 }
 
 Result<void> hand_out(Result<Lease>& lease, Home& home, stemma_lease& out) noexcept {

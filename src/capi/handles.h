@@ -118,7 +118,7 @@ stemma_cache* make_handle(Home* home) noexcept;
 // Error: invalid_argument (null, foreign), stale (destroyed).
 Result<Home*> find_home(stemma_cache* cache) noexcept;
 // Requires a handle that was found.
-void forget_handle(stemma_cache* cache) noexcept;
+bool forget_handle(stemma_cache* cache, const Home* home) noexcept;
 
 // ---- Leases and transfers ---------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ bool is_released_size(uint32_t size) noexcept {
 
 template <class T>
 bool is_newer_size(uint32_t size) noexcept {
-  return size > sizeof(T) && size <= sizeof(T) + kMaxUnknownBytes;
+  return size > sizeof(T) && size <= sizeof(T) + kMaxUnknownBytes && size % alignof(T) == 0;
 }
 
 template <class T>

@@ -52,7 +52,7 @@ TEST(Sized, NewerCallerIsUnderstoodWhenItAsksForNothingNew) {
 }
 
 TEST(Sized, SizesThatNeverWereAreRefused) {
-  for (const uint32_t size : {0U, 1U, 4U, 7U, 9U, 11U, 1'000'000U, 0xFFFF'FFFFU}) {
+  for (const uint32_t size : {0U, 1U, 4U, 7U, 9U, 11U, 13U, 18U, 1'000'000U, 0xFFFF'FFFFU}) {
     struct {
       Grown grown;
       uint8_t beyond[kMaxUnknownBytes] = {};

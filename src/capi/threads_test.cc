@@ -162,5 +162,86 @@ TEST_F(CapiThreads, EachThreadHasItsOwnLastError) {
   });
 }
 
+// Releases a lease, with ranges, when its thread ends.
+struct AtThreadEnd {
+  stemma_lease lease = 0;
+  stemma_status status = STEMMA_INVALID_ARGUMENT;
+  stemma_status* out = nullptr;
+  ~AtThreadEnd() {
+    if (out == nullptr) return;
+    const stemma_priority_range ranges[2] = {{0, 8, 60, 0, STEMMA_NEVER}, {8, 16, 40, 0, 1000}};
+    stemma_retain retain = STEMMA_RETAIN_INIT;
+    retain.ranges = ranges;
+    retain.range_count = 2;
+    stemma_release_options options = STEMMA_RELEASE_OPTIONS_INIT;
+    options.retain = &retain;
+    *out = stemma_lease_release(lease, &options);
+  }
+};
+thread_local AtThreadEnd at_thread_end;
+
+TEST_F(CapiThreads, LeasesMayBeReleasedWhileTheirThreadEnds) {
+  stemma_status status = STEMMA_INVALID_ARGUMENT;
+  std::thread([&] {
+    at_thread_end.out = &status;  // Made before this thread's first call, so destroyed after it.
+    const std::vector<uint32_t> words = tokens(40).tokens;
+    std::vector<stemma_media_item> media(20);
+    for (uint32_t i = 0; i < 20; ++i) {
+      media[i] = {};
+      media[i].kind = STEMMA_MEDIA_IMAGE;
+      media[i].offset = 2 * i;
+      media[i].length = 1;
+    }
+    stemma_prompt prompt = c_prompt(words);
+    prompt.media = media.data();
+    prompt.media_count = media.size();
+    ASSERT_OK(stemma_cache_lease(cache, &scope, &prompt, nullptr, &at_thread_end.lease));
+    ASSERT_OK(stemma_lease_commit(at_thread_end.lease, 40, nullptr));
+  }).join();
+  EXPECT_EQ(status, STEMMA_OK);
+}
+
+TEST_F(CapiThreads, LogHandlerMayBeTakenAwayWhileOthersLog) {
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> lines{0};
+  std::thread switching([&] {
+    while (!stop) {
+      ASSERT_OK(stemma_set_log_handler([](void* user, uint32_t, const char*,
+                                          size_t) { ++*static_cast<std::atomic<uint64_t>*>(user); },
+                                       &lines));
+      ASSERT_OK(stemma_set_log_handler(nullptr, nullptr));
+    }
+  });
+  const uint8_t junk[3] = {1, 2, 3};
+  on_threads([&](int) {
+    for (int i = 0; i < kRounds; ++i) {
+      ASSERT_EQ(stemma_cache_load(cache, junk, sizeof junk), STEMMA_CORRUPT);
+    }
+  });
+  stop = true;
+  switching.join();
+}
+
+TEST_F(CapiThreads, PinsOfOneCacheAreNoneOfAnothers) {
+  stemma_cache* const first = cache;
+  const std::vector<uint32_t> words = tokens(40).tokens;
+  const stemma_prompt prompt = c_prompt(words);
+  const auto fill_and_pin = [&](stemma_cache* c, stemma_pin* pin) {
+    stemma_lease lease = 0;
+    ASSERT_OK(stemma_cache_lease(c, &scope, &prompt, nullptr, &lease));
+    ASSERT_OK(stemma_lease_commit(lease, 40, nullptr));
+    ASSERT_OK(stemma_lease_release(lease, nullptr));
+    ASSERT_OK(stemma_cache_pin(c, &scope, &prompt, STEMMA_NEVER, pin));
+  };
+  stemma_pin one{}, other{};
+  fill_and_pin(first, &one);
+  create();
+  fill_and_pin(cache, &other);
+  EXPECT_EQ(stemma_cache_unpin(cache, one.id), STEMMA_STALE);
+  EXPECT_OK(stemma_cache_unpin(cache, other.id));
+  EXPECT_OK(stemma_cache_unpin(first, one.id));
+  EXPECT_OK(stemma_cache_destroy(first, STEMMA_ON_BUSY_DEFER));
+}
+
 }  // namespace
 }  // namespace stemma::test

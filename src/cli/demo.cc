@@ -20,7 +20,7 @@ Runs a small transformer (random weights, on the CPU) over prompts that share pr
 the cache and once with the cache switched off, and compares the logits of every sampled position
 bit by bit.
 
-  --requests N  how many requests, 1 to 100000 (500: about 15 seconds)
+  --requests N  about how many requests, 10 to 100000 (500: about 15 seconds)
   --seed N      other prompts and other weights (1)
   --json        the table as one JSON object on standard output, nothing else
 
@@ -61,8 +61,8 @@ std::string parse(std::span<const std::string_view> words, Arguments& out) {
         if (!whole) return "--seed needs a whole number";
         out.seed = number;
       } else {
-        if (!whole || number == 0 || number > 100'000) {
-          return "--requests needs a number from 1 to 100000";
+        if (!whole || number < 10 || number > 100'000) {
+          return "--requests needs a number from 10 to 100000";
         }
         out.requests = number;
       }

@@ -38,10 +38,7 @@ constexpr Command kCommands[] = {
     {"bench", stemma::bench::run_bench},
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::vector<std::string_view> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+int run(std::span<const std::string_view> words) {
   if (words.empty()) {
     std::fputs(kHelp, stderr);
     return 2;
@@ -56,9 +53,22 @@ int main(int argc, char** argv) {
     return 0;
   }
   for (const Command& command : kCommands) {
-    if (command.name == first) return command.run(std::span(words).subspan(1));
+    if (command.name == first) return command.run(words.subspan(1));
   }
   std::fprintf(stderr, "stemma: there is no command '%.*s'\nTry 'stemma --help'.\n",
                static_cast<int>(first.size()), first.data());
   return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string_view> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+  const int code = run(words);
+  // A full disk or a closed pipe must not look like success.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    std::fputs("stemma: standard output could not be written\n", stderr);
+    return code == 0 ? 1 : code;
+  }
+  return code;
 }
