@@ -3,21 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "support/mix.h"
+
 namespace stemma::test {
 namespace {
 
 constexpr uint64_t kMediaBit = uint64_t{1} << 63;
-
-// splitmix64's finisher: every input bit reaches every output bit.
-constexpr uint64_t mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58'476D'1CE4'E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D0'49BB'1331'11EBU;
-  return x ^ (x >> 31);
-}
-
-constexpr uint64_t combine(uint64_t a, uint64_t b) {
-  return mix(a * 0x9E37'79B9'7F4A'7C15U + mix(b + 0x9E37'79B9'7F4A'7C15U));
-}
 
 uint64_t identity_of(std::span<const MediaItem> parts, uint32_t begin) {
   uint64_t hash = parts.size();

@@ -1,0 +1,229 @@
+// FakeSequences is an engine with opaque sequences, of any mix of traits, that computes nothing but
+// carries real contents.
+//
+// The KV of a position is a 64-bit value made from every word up to and with it, in each kind of layer
+// the model has; a recurrent layer has one value, made from the whole prefix. compute() goes on from
+// what it reads, so what was wrong before makes all that follows wrong. right() compares everything a
+// decode would read with the text it should belong to. Blobs contain these values and are as long as
+// they say.
+//
+// It falls into the traps that llama.cpp has, silently, as llama.cpp does:
+//   - trim() of a window model succeeds although the window is gone;
+//   - a load that fails empties its destination (a checkpoint: its window or recurrent part);
+//   - no bytes, or a blob of nothing, load successfully and change nothing;
+//   - a state loaded into a sequence that is not empty replaces what was there;
+//   - segments loaded twice or with a gap, and a checkpoint without its segments, are accepted;
+//   - blobs have no checksum and no model: flipped bits and other models' blobs are accepted;
+//   - a segment loaded behind a recurrent checkpoint erases it;
+//   - copy() of a recurrent sequence gives the state of its end, whatever range was asked for;
+//   - with shares_window, window cells of two sequences are never recycled, and decoding stops.
+//
+// Threading:  one thread at a time.
+// Cost:       every call is O(positions held), with a byte or two of work for each byte of a blob.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stemma/ids.h"
+#include "stemma/sequence_engine.h"
+#include "support/sequence_faults.h"
+
+namespace stemma {
+
+// How gtest shows it.
+inline void PrintTo(const Held& held, std::ostream* out) {
+  *out << "[" << held.begin << ", " << held.end << ")" << (held.whole ? "" : ", not whole");
+}
+
+}  // namespace stemma
+
+namespace stemma::test {
+
+// What a call costs on the virtual clock. The figures are llama.cpp's on a 2-core CPU (12 layers of
+// 768, F16, flash attention, a context of 4096): of the order of what users have, exact for nobody.
+struct SequenceCosts {
+  uint64_t call_ns = 4'000;       // Any call; held() is free.
+  uint64_t save_ns = 26'000;      // On top, per save.
+  uint64_t load_ns = 32'000;      // On top, per load.
+  uint64_t save_byte_ps = 95;     // Picoseconds.
+  uint64_t load_byte_ps = 100;    // Also what Fork::copy costs.
+  uint64_t token_ns = 2'600'000;  // Per token computed.
+};
+
+class FakeSequences final : public SequenceEngine {
+ public:
+  struct Options {
+    uint32_t sequences = 4;
+    uint32_t context_tokens = 1024;
+    bool unified = true;
+    Rewind rewind = Rewind::any;
+    uint32_t rewind_tokens = 16;  // Of Rewind::window and Rewind::bounded.
+    Fork fork = Fork::shared;
+    bool segments = true;
+    bool checkpoints = false;
+    bool shift = false;
+    // false: recurrent layers only, as mamba; with Rewind::exact and Rewind::bounded.
+    bool full_attention = true;
+    // A live window keeps this many positions longer than it must. A blob does not have them.
+    uint32_t window_slack_tokens = 8;
+    bool shares_window = false;
+    uint32_t row_bytes = 16;    // Of one position in one kind of layer, at least 8.
+    uint32_t state_bytes = 64;  // Of a recurrent state, at least 8.
+    uint64_t model = 1;         // Models compute different values from the same words.
+    SequenceCosts costs = {};
+  };
+  struct Counts {
+    std::array<uint64_t, kCalls> calls{};
+    uint64_t computed_tokens = 0;
+    uint64_t copied_tokens = 0;
+    uint64_t saved_bytes = 0;
+    uint64_t loaded_bytes = 0;
+    uint64_t of(Call call) const { return calls[static_cast<uint32_t>(call)]; }
+  };
+
+  // Whether there is such an engine. Sharing needs a unified context, segments need full attention,
+  // full attention alone has no checkpoints, and Fork::none saves nothing.
+  static bool possible(const Options& options);
+  // Stops the process unless possible().
+  explicit FakeSequences(const Options& options);
+
+  // ---- What an engine does --------------------------------------------------------------------------
+
+  // A forward pass: appends words behind what is held, all or none.
+  // Error: out_of_blocks (no room in the context), invalid_argument.
+  Result<void> compute(SequenceId sequence, std::span<const Token> words);
+
+  // ---- What tests want to know ----------------------------------------------------------------------
+
+  // "" if decoding behind `words` would read exactly what belongs to them, in every kind of layer; else
+  // what is wrong first.
+  std::string right(SequenceId sequence, std::span<const Token> words) const;
+  // Changes with everything that is in the sequence.
+  uint64_t fingerprint(SequenceId sequence) const;
+  // Positions that take up room in the context, shared ones once, of all sequences.
+  uint32_t used_tokens() const;
+  const Counts& counts() const { return counts_; }
+  // Time spent in calls, by the costs.
+  uint64_t elapsed_ns() const { return elapsed_ps_ / 1000; }
+
+  // What goes wrong. Of held(), lie_nothing says empty and lie_half one position too many.
+  FaultSchedule faults;
+
+  // ---- SequenceEngine -------------------------------------------------------------------------------
+
+  EngineTraits traits() const override;
+  Held held(SequenceId sequence) override;
+  Result<void> clear(SequenceId sequence) override;
+  Result<void> trim(SequenceId sequence, uint32_t n) override;
+  Result<void> copy(SequenceId from, SequenceId to, Range range) override;
+  Result<uint64_t> size(SequenceId sequence, Part part, Range range) override;
+  Result<uint64_t> save(SequenceId sequence, Part part, Range range,
+                        std::span<uint8_t> out) override;
+  Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
+                    std::span<const uint8_t> bytes) override;
+  Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override;
+
+ private:
+  enum class Extent : uint8_t { nothing, half, whole };
+  enum class Layer : uint8_t { full, window, recurrent };
+
+  // One position in one kind of layer. `owners` is how many sequences have it.
+  struct Cell {
+    uint32_t position = 0;
+    Token word = 0;
+    uint64_t value = 0;
+    uint32_t owners = 0;
+  };
+  using Cells = std::vector<uint32_t>;  // Numbers of cells, by position; gaps and doubles happen.
+  struct Memory {
+    std::vector<Cell> cells;
+    std::vector<uint32_t> free;
+    uint32_t capacity = 0;  // Of all sequences, or of each.
+    uint32_t used() const { return static_cast<uint32_t>(cells.size() - free.size()); }
+  };
+  // A recurrent layer after `depth` words.
+  struct State {
+    uint32_t depth = 0;
+    uint64_t value = 0;
+  };
+  struct Sequence {
+    Cells full;
+    Cells window;
+    std::optional<State> state;
+    std::vector<State> earlier;  // Rewind::bounded: the last few, oldest first.
+  };
+  struct Blob {
+    Part part = Part::state;
+    std::vector<Cell> full;
+    std::vector<Cell> window;
+    std::vector<State> states;
+  };
+
+  static constexpr uint64_t kHeaderBytes = 20;  // Magic, part, how many of each of the three kinds.
+  static constexpr Error kNoSuchSequence{Errc::invalid_argument, "no such sequence"};
+  static constexpr Error kBadRange{Errc::invalid_argument, "a range that is empty or upside down"};
+  static constexpr Error kNotHeld{Errc::out_of_range, "positions that are not held"};
+  static constexpr Error kNoRoom{Errc::out_of_blocks, "no room in the context"};
+  static constexpr Error kTooFarBack{Errc::wrong_state, "a recurrent state does not go back"};
+  static constexpr Error kRefused{Errc::corrupt, "bytes that are no blob"};
+
+  static uint64_t salt(Layer layer, uint32_t position);
+  bool known(SequenceId sequence) const { return to_index(sequence) < options_.sequences; }
+  bool windowed() const { return options_.rewind == Rewind::window; }
+  bool recurrent() const {
+    return options_.rewind == Rewind::exact || options_.rewind == Rewind::bounded;
+  }
+  uint32_t window_kept() const { return options_.rewind_tokens + options_.window_slack_tokens; }
+  uint64_t cell_bytes() const { return 8 + uint64_t{options_.row_bytes}; }
+  Sequence& at(SequenceId sequence) { return sequences_[to_index(sequence)]; }
+  const Sequence& at(SequenceId sequence) const { return sequences_[to_index(sequence)]; }
+
+  // Cells.
+  uint32_t room(const Memory& memory, const Cells& cells) const;
+  static uint32_t end_of(const Memory& memory, const Cells& cells);
+  static bool holds(const Memory& memory, const Cells& cells, Range range);
+  static bool owns(const Memory& memory, const Cells& cells, uint32_t cell);
+  static void put(Memory& memory, Cells& cells, uint32_t cell);
+  static void add(Memory& memory, Cells& cells, uint32_t position, Token word, uint64_t value);
+  template <class Predicate>
+  static void drop_if(Memory& memory, Cells& cells, Predicate goes);
+  static void drop_outside(Memory& memory, Cells& cells, uint32_t begin, uint32_t end);
+  uint32_t move_down(Memory& memory, Cells& cells, uint32_t keep, uint32_t discard, bool move);
+
+  // Sequences.
+  uint32_t end_of(const Sequence& s) const;
+  Held truth(const Sequence& s) const;
+  bool in_turn(const Sequence& s, uint64_t* hash) const;
+  Result<void> append(Sequence& s, std::span<const Token> words);
+  void empty(Sequence& s);
+  void empty_partial(Sequence& s);
+  std::string wrong_cells(Layer layer, const Sequence& s, std::span<const Token> words,
+                          std::span<const uint64_t> hashes) const;
+
+  // Calls.
+  Extent begin_call(Call call, Fault* fault);
+  static Result<void> end_call(Fault fault);
+  Result<void> check_save(SequenceId sequence, Part part, Range range) const;
+  Result<void> check_part(Part part) const;
+  Blob select(const Sequence& s, Part part, Range range) const;
+  uint64_t bytes_of(const Blob& blob) const;
+  void write(const Blob& blob, Extent extent, uint8_t* out) const;
+  std::optional<Blob> read(Part part, std::span<const uint8_t> bytes) const;
+  Result<void> load_blob(Sequence& s, Part part, Range wanted, const Blob& blob, Extent extent);
+  void spend_bytes(uint64_t bytes, uint64_t byte_ps) { elapsed_ps_ += bytes * byte_ps; }
+
+  Options options_;
+  Memory full_;
+  Memory window_;
+  std::vector<Sequence> sequences_;
+  Counts counts_;
+  uint64_t elapsed_ps_ = 0;
+};
+
+}  // namespace stemma::test
