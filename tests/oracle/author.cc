@@ -65,6 +65,23 @@ void Author::cut(paged::Text& text, uint32_t n) const {
   std::erase_if(text.media, [&](const MediaItem& item) { return item.offset >= n; });
 }
 
+void Author::exchange(paged::Text& text, size_t index) {
+  MediaItem& item = text.media[index];
+  switch (random_.below(5)) {
+    case 0: item.digest.fill(static_cast<uint8_t>(random_.below(3))); return;
+    case 1: item.digest.back() = static_cast<uint8_t>(random_.below(3)); return;
+    case 2: item.kind = static_cast<MediaKind>(random_.between(1, 3)); return;
+    case 3: item.causal = !item.causal; return;
+    default: break;
+  }
+  // One position longer; what follows moves.
+  const uint32_t end = item.offset + item.length++;
+  text.tokens.insert(text.tokens.begin() + end, kPlaceholder);
+  for (MediaItem& other : text.media) {
+    if (other.offset >= end) ++other.offset;
+  }
+}
+
 paged::Text Author::beginning() {
   if (written_.empty()) return systems_.front();
   paged::Text text = written_[random_.below(static_cast<uint32_t>(written_.size()))];
@@ -81,8 +98,8 @@ paged::Text Author::write() {
   } else if (how < 65 && !written_.empty()) {
     text = written_[random_.below(static_cast<uint32_t>(written_.size()))];
     // The same words around another picture.
-    for (MediaItem& item : text.media) {
-      if (random_.chance(25)) item.digest.fill(static_cast<uint8_t>(random_.below(3)));
+    for (size_t i = 0; i < text.media.size(); ++i) {
+      if (random_.chance(40)) exchange(text, i);
     }
   } else if (how < 75) {
     text = beginning();

@@ -32,6 +32,8 @@ class Author {
   paged::Text piece(paged::Random& random, uint32_t longest) const;
   void append(paged::Text& text, const paged::Text& more) const;
   void cut(paged::Text& text, uint32_t n) const;
+  // Makes an item another one that differs from it in one thing only.
+  void exchange(paged::Text& text, size_t index);
 
   Options options_;
   paged::Random random_;

@@ -16,6 +16,8 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+uint32_t bits(float value) { return std::bit_cast<uint32_t>(value); }
+
 }  // namespace
 
 std::vector<PrefixHash> prefix_hashes(uint32_t adapter, const paged::Text& text) {
@@ -70,10 +72,8 @@ std::string Judge::verdict() {
       found = known_.find(hashes.back());
     }
     ++judged_;
-    if (std::memcmp(found->second.data(), claim.logits.data(),
-                    claim.logits.size() * sizeof(float)) == 0) {
-      continue;
-    }
+    // As many as the model has words, bit by bit.
+    if (std::ranges::equal(found->second, claim.logits, {}, bits, bits)) continue;
     ++wrong_;
     // The shortest wrong one is nearest to the cause.
     if (claim.text.size() >= shortest) continue;
@@ -81,8 +81,10 @@ std::string Judge::verdict() {
     std::ostringstream out;
     out << "wrong logits after " << claim.text.size() << " positions, adapter " << claim.adapter
         << ", " << claim.text.media.size() << " media items";
-    for (size_t i = 0; i < claim.logits.size(); ++i) {
-      const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
+    if (claim.logits.size() != found->second.size()) {
+      out << "; they are " << claim.logits.size() << ", should be " << found->second.size();
+    }
+    for (size_t i = 0; i < std::min(claim.logits.size(), found->second.size()); ++i) {
       if (bits(claim.logits[i]) == bits(found->second[i])) continue;
       out << "; logit " << i << " is " << claim.logits[i] << ", should be " << found->second[i];
       break;

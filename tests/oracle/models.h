@@ -17,6 +17,8 @@ T one_of(paged::Random& random, const T (&values)[N]) {
 
 inline constexpr int kFull = 0, kWindow = 1, kSinks = 2, kRecurrent = 3, kFullWindow = 4,
                      kFullRecurrent = 5, kHybrid = 6, kModelKinds = 7;
+inline constexpr const char* kKindNames[kModelKinds] = {
+    "full", "window", "sinks", "recurrent", "full+window", "full+recurrent", "hybrid"};
 
 // A model's shape, and as many weights of that shape as there are adapters.
 struct Models {

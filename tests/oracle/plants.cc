@@ -91,7 +91,7 @@ class WindowHole final : public paged::Engine {
     for (GroupIndex g = 0; g < request.tables.size(); ++g) {
       const GroupOptions& group = arena_.layout().groups[g];
       if (group.attention != Attention::window || request.computed < 2) continue;
-      // The block before the one that is being written, which a window of two still sees.
+      // The block before the one that is being written, which any window still sees.
       const size_t block = (request.computed - 1) / group.block_tokens;
       if (block != request.computed / group.block_tokens) request.tables[g][block] = BlockId{0};
     }

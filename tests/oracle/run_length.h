@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-#include <utility>
 
 namespace stemma::oracle {
 
@@ -38,7 +37,10 @@ class RunLength {
         seed_(from_environment("STEMMA_ORACLE_FIRST_SEED", 1) - 1) {}
 
   bool next() {
-    if (only_one()) return std::exchange(seed_, from_environment("STEMMA_ORACLE_SEED", 0)) != seed_;
+    if (only_one()) {
+      seed_ = from_environment("STEMMA_ORACLE_SEED", 0);
+      return runs_++ == 0;
+    }
     ++seed_;
     return runs_++ < kAtLeast || Clock::now() < end_;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -60,6 +61,7 @@ class Desk final : public paged::Listener {
     options_.patience_steps = random_.between(1, 6);
     options_.give_up_steps = 300;
     options_.adopt_canonical = random_.chance(70);
+    if (random_.chance(50)) options_.branch_copy_steps = random_.between(1, 12);
     options_.overlap = config.force_overlap || random_.chance(50);
     options_.listener = this;
     options_.draft = &memory_;
@@ -103,6 +105,7 @@ class Desk final : public paged::Listener {
     spec.max_new_tokens = random_.below(kLongestAnswer + 1);
     spec.sample_seed = random_.chance(60) ? 0 : random_.between(1, 2);
     if (random_.chance(20)) spec.best_of = random_.between(2, 3);
+    if (random_.chance(60)) spec.branch_after = random_.below(spec.max_new_tokens + 1);
     if (random_.chance(50)) spec.guess_tokens = random_.between(1, 4);
     if (config_.allow_retries && random_.chance(15)) spec.retries = random_.between(1, 2);
     spec.want_logits = random_.chance(80);
@@ -172,6 +175,54 @@ class Desk final : public paged::Listener {
   std::string wrong;
 };
 
+// Words that no engine asks for, in a scope of their own, published and forgotten without a pause by
+// several threads at once. Blocks and tree cells change hands under everybody's lookups: a walk is
+// stale when what it went over was forgotten before it had the lock.
+class Churn {
+ public:
+  Churn(PagedCache& cache, uint64_t seed) : cache_(cache), seed_(seed) {
+    Random random(seed);
+    for (std::vector<Token>& prompt : prompts_) {
+      for (uint32_t i = 0; i < 24; ++i) prompt.push_back(random.below(i < 12 ? 1 : 250));
+    }
+  }
+  void start() {
+    for (uint64_t i = 1; i <= 2; ++i) {
+      threads_.emplace_back(
+          [this, i](const std::stop_token& stop) { work(stop, Random(seed_ + i)); });
+    }
+  }
+
+ private:
+  void work(const std::stop_token& stop, Random random) {
+    LeaseOptions options;
+    options.tenant = TenantId{100};
+    while (!stop.stop_requested()) {
+      for (uint32_t i = 0; i < 50; ++i) {
+        const Prompt prompt{.tokens = prompts_[random.below(kPrompts)]};
+        if (random.chance(40)) {
+          (void)cache_.truncate(scope_, prompt, random.below(12));
+        } else if (auto lease = cache_.lease(scope_, prompt, options)) {
+          if (lease->copies().empty()) lease->commit(lease->length()).value();
+          lease->abandon().value();
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+
+  static constexpr uint32_t kPrompts = 3;
+  PagedCache& cache_;
+  uint64_t seed_;
+  const Scope scope_ = Scope::make({.model = "nobody's weights"}).value();
+  std::array<std::vector<Token>, kPrompts> prompts_;
+  std::vector<std::jthread> threads_;  // They stop and are joined when the Churn goes.
+};
+
+double percent(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
 }  // namespace
 
 // ---- Tally ----------------------------------------------------------------------------------------
@@ -185,16 +236,20 @@ Tally& Tally::operator+=(const Tally& other) {
   queried_tokens += other.queried_tokens;
   reused_tokens += other.reused_tokens;
   resets += other.resets;
+  lookups += other.lookups;
+  stale_walks += other.stale_walks;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    kinds[i].queried_tokens += other.kinds[i].queried_tokens;
+    kinds[i].reused_tokens += other.kinds[i].reused_tokens;
+    kinds[i].checkpoints_loaded += other.kinds[i].checkpoints_loaded;
+  }
   cached_seconds += other.cached_seconds;
   plain_seconds += other.plain_seconds;
   return *this;
 }
 
-double Tally::reuse_percent() const {
-  return queried_tokens == 0
-             ? 0
-             : 100.0 * static_cast<double>(reused_tokens) / static_cast<double>(queried_tokens);
-}
+double Tally::reuse_percent() const { return percent(reused_tokens, queried_tokens); }
+double Tally::Kind::reuse_percent() const { return percent(reused_tokens, queried_tokens); }
 
 std::string Tally::text() const {
   std::ostringstream out;
@@ -211,7 +266,14 @@ std::string Tally::text() const {
       << "  " << engines.guesses_accepted << " guesses right, " << engines.guesses_rejected
       << " wrong, " << engines.duplicates << " duplicates, " << engines.late_steps
       << " late steps, " << resets << " resets\n"
-      << "  " << cached_seconds << " s with the cache, " << plain_seconds << " s without";
+      << "  " << stale_walks << " stale walks in " << lookups << " lookups\n"
+      << "  reuse by kind:";
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    out << (i == 0 ? " " : ", ") << kKindNames[i] << " " << kinds[i].reuse_percent() << " %";
+    if (kinds[i].checkpoints_loaded == 0) continue;
+    out << " (" << kinds[i].checkpoints_loaded << " checkpoints)";
+  }
+  out << "\n  " << cached_seconds << " s with the cache, " << plain_seconds << " s without";
   return out.str();
 }
 
@@ -275,12 +337,15 @@ Outcome run_world(const WorldConfig& config, const EngineFactory& factory) {
     desks.back()->open(cache, arena, factory);
   }
   const double begin = now_seconds();
+  std::optional<Churn> churn;
+  if (config.churn) churn.emplace(cache, config.seed).start();
   if (config.threads == 1) {
     desks.front()->work();
   } else {
     std::vector<std::jthread> threads;
     for (auto& desk : desks) threads.emplace_back([&desk] { desk->work(); });
   }
+  churn.reset();
   Outcome outcome;
   outcome.tally.schedules = 1;
   outcome.tally.cached_seconds = now_seconds() - begin;
@@ -304,6 +369,11 @@ Outcome run_world(const WorldConfig& config, const EngineFactory& factory) {
   outcome.tally.evictions = stats.evicted_blocks;
   outcome.tally.queried_tokens = outcome.tally.engines.leased_tokens;
   outcome.tally.reused_tokens = outcome.tally.engines.reused_tokens;
+  outcome.tally.lookups = stats.total.lookups;
+  outcome.tally.stale_walks = stats.stale_walks;
+  outcome.tally.kinds[static_cast<size_t>(kind)] = {outcome.tally.queried_tokens,
+                                                    outcome.tally.reused_tokens,
+                                                    outcome.tally.engines.checkpoints_loaded};
   return outcome;
 }
 

@@ -4,6 +4,8 @@
 // Everything follows from the seed (with one thread, to the last block id).
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,7 +22,14 @@ namespace stemma::oracle {
 
 // What a set of schedules did, to see that it tested what it says.
 struct Tally {
+  struct Kind {
+    uint64_t queried_tokens = 0;
+    uint64_t reused_tokens = 0;
+    uint64_t checkpoints_loaded = 0;
+    double reuse_percent() const;
+  };
   paged::EngineCounts engines;
+  std::array<Kind, kModelKinds> kinds;
   uint64_t schedules = 0;
   uint64_t requests = 0;
   uint64_t logits = 0;  // Compared.
@@ -28,6 +37,8 @@ struct Tally {
   uint64_t queried_tokens = 0;
   uint64_t reused_tokens = 0;
   uint64_t resets = 0;
+  uint64_t lookups = 0;
+  uint64_t stale_walks = 0;
   double cached_seconds = 0;
   double plain_seconds = 0;
 
@@ -39,6 +50,7 @@ struct Tally {
 struct WorldConfig {
   uint64_t seed = 1;
   uint32_t threads = 1;  // Each with an engine of its own over one cache.
+  bool churn = false;    // Others publish and forget beside them without a pause.
   // Narrows chance, for tests of one feature. -1: any.
   int model_kind = -1;
   bool force_media = false;

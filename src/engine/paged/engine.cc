@@ -76,6 +76,7 @@ bool Engine::step() {
   ++counts_.steps;
   land_late_steps();
   cache_.poll();  // Settles releases whose fences have signalled, those just landed included.
+  start_branches();
   grow_running();
   admit_waiting();
 
@@ -104,6 +105,17 @@ void Engine::land_late_steps() {
     late.state.clear();
     late.chunk = {};
   }
+}
+
+void Engine::start_branches() {
+  std::vector<RequestPtr> refused;
+  for (RequestPtr& branch : running_) {
+    if (branch->copies_at == 0 || branch->copies_at > counts_.steps) continue;
+    if (!start_branch(*branch)) refused.push_back(std::move(branch));
+  }
+  std::erase(running_, nullptr);
+  for (RequestPtr& branch : refused) waiting_.push_back(std::move(branch));
+  sweep();
 }
 
 void Engine::grow_running() {
@@ -216,8 +228,9 @@ void Engine::plan(std::vector<Work>& works, std::vector<Chunk>& chunks) {
   uint32_t budget = options_.batch_tokens;
   for (const RequestPtr& pointer : running_) {
     Request& request = *pointer;
-    // Finished at admission, or without room for its next token.
-    if (request.finished || request.lease.length() < request.text.size()) continue;
+    // Finished at admission, a branch before its copies, or without room for its next token.
+    if (request.finished || request.copies_at != 0) continue;
+    if (request.lease.length() < request.text.size()) continue;
     if (budget == 0) break;
     works.push_back({.request = &request});
     add_guesses(works.back());

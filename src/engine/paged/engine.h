@@ -59,6 +59,9 @@ struct EngineOptions {
   // Launch the step after a request's last one before knowing that it was the last, as engines do
   // that keep the device busy. Its writes land after the release, which therefore carries a fence.
   bool overlap = false;
+  // A branch's copies are carried out so many steps after the fork, as by engines that copy on
+  // another stream. What they are made from must stay as it is, whatever its request does meanwhile.
+  uint32_t branch_copy_steps = 0;
   Listener* listener = nullptr;
   DraftModel* draft = nullptr;
 };
@@ -149,6 +152,7 @@ class Engine {
 
   // ---- A step (engine.cc) -----------------------------------------------------------------------
   void land_late_steps();
+  void start_branches();
   void grow_running();
   void admit_waiting();
   Result<void> start(Request& request);
@@ -162,6 +166,7 @@ class Engine {
   // ---- Turns in a request's life (turns.cc) -----------------------------------------------------
   void sample_next(Request& request);
   void fork_branches(Request& request);
+  Result<void> start_branch(Request& branch);
   bool retry(Request& request);
   void finish(Request& request);
   void fail(Request& request, const Error& error);

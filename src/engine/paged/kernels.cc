@@ -119,7 +119,7 @@ void visible(const LayerGroup& group, const Text& text, uint32_t position,
   out.clear();
   uint32_t first = 0;
   if (group.attention == Attention::window) {
-    first = position + 1 - std::min(position + 1, group.window_tokens);
+    first = position - std::min(position, group.window_tokens);
     for (uint32_t t = 0; t < std::min(first, group.sink_tokens); ++t) out.push_back(t);
   }
   for (uint32_t t = first; t < sees_until(text, position); ++t) out.push_back(t);

@@ -15,9 +15,11 @@ uint64_t branch_seed(uint64_t seed, uint32_t branch) noexcept {
 void Engine::sample_next(Request& request) {
   if (options_.listener != nullptr) options_.listener->on_logits(request);
   ++counts_.sampled_tokens;
-  if (request.generated() == 0) {
-    if (request.spec.retries != 0) request.prompt_logits = request.logits;
-    if (request.spec.best_of > 1) fork_branches(request);
+  if (request.generated() == 0 && request.spec.retries != 0) request.prompt_logits = request.logits;
+  // Guesses that were right are committed before their tokens are sampled: a fork waits for them.
+  if (request.spec.best_of > 1 && request.generated() >= request.spec.branch_after &&
+      request.text.size() >= request.computed) {
+    fork_branches(request);
   }
   if (request.generated() < request.spec.max_new_tokens) {
     request.text.tokens.push_back(
@@ -38,26 +40,42 @@ void Engine::fork_branches(Request& request) {
     branch->text = request.text;
     branch->prompt_tokens = request.prompt_tokens;
     Result<Lease> lease = request.lease.fork();
-    if (lease) {
-      branch->lease = *std::move(lease);
-      branch->state = request.state;
-      if (!carry_out_copies(*branch)) branch->lease = {};
-    }
-    if (!branch->lease.active()) {
+    if (!lease) {
       // No room for a branch now: it waits like any other request, and finds its prompt cached.
       ++counts_.refusals;
       waiting_.push_back(std::move(branch));
       continue;
     }
-    ++counts_.forks;
+    branch->lease = *std::move(lease);
+    branch->state = request.state;
     branch->computed = branch->lease.committed();
-    counts_.leased_tokens += branch->text.size();
-    counts_.reused_tokens += branch->computed;
     branch->logits = request.logits;
     branch->started = ++admissions_;
-    running_.push_back(std::move(branch));
-    sample_next(*running_.back());
+    if (options_.branch_copy_steps != 0 && !branch->lease.copies().empty()) {
+      branch->copies_at = counts_.steps + options_.branch_copy_steps;
+      running_.push_back(std::move(branch));
+    } else if (Request& started = *branch; start_branch(started)) {
+      running_.push_back(std::move(branch));
+    } else {
+      waiting_.push_back(std::move(branch));
+    }
   }
+}
+
+Result<void> Engine::start_branch(Request& branch) {
+  branch.copies_at = 0;
+  if (const Result<void> copied = carry_out_copies(branch); !copied) {
+    ++counts_.refusals;
+    branch.lease = {};
+    branch.logits.clear();
+    return copied;
+  }
+  ++counts_.forks;
+  branch.computed = branch.lease.committed();
+  counts_.leased_tokens += branch.text.size();
+  counts_.reused_tokens += branch.computed;
+  sample_next(branch);
+  return {};
 }
 
 bool Engine::retry(Request& request) {
@@ -113,6 +131,7 @@ bool Engine::preempt_youngest() {
   back_soon.will_return = true;
   end_lease(*request, &back_soon, launch_late_step(*request));
   request->checkpoint_slots.clear();
+  request->copies_at = 0;
   request->waited_steps = 0;
   ++request->preempted;
   ++counts_.preemptions;
