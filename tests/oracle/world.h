@@ -22,7 +22,7 @@ namespace stemma::oracle {
 
 // What a set of schedules did, to see that it tested what it says.
 struct Tally {
-  struct Kind {
+  struct Kind {  // Without what branches have of the request they left.
     uint64_t queried_tokens = 0;
     uint64_t reused_tokens = 0;
     uint64_t checkpoints_loaded = 0;

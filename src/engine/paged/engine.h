@@ -73,6 +73,7 @@ struct EngineCounts {
   uint64_t prompt_tokens = 0;
   uint64_t reused_tokens = 0;    // By leases, those of forks and resumed requests included.
   uint64_t leased_tokens = 0;    // What those leases asked for.
+  uint64_t forked_tokens = 0;    // Of both: what branches have of the request they left.
   uint64_t computed_tokens = 0;  // Positions that went through the layers.
   uint64_t sampled_tokens = 0;
   uint64_t logits_hits = 0;  // Prompts that needed no forward pass at all.

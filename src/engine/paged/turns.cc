@@ -74,6 +74,7 @@ Result<void> Engine::start_branch(Request& branch) {
   branch.computed = branch.lease.committed();
   counts_.leased_tokens += branch.text.size();
   counts_.reused_tokens += branch.computed;
+  counts_.forked_tokens += branch.computed;
   sample_next(branch);
   return {};
 }
