@@ -177,8 +177,8 @@ class Desk final : public paged::Listener {
   std::string wrong;
 };
 
-// Words that no engine asks for, in a scope of their own, published and forgotten without a pause by
-// several threads at once. Blocks and tree cells change hands under everybody's lookups: a walk is
+// Words that no engine asks for, in a scope of their own, published and forgotten by several
+// threads at once. Blocks and tree cells change hands under everybody's lookups: a walk is
 // stale when what it went over was forgotten before it had the lock.
 class Churn {
  public:
@@ -200,7 +200,7 @@ class Churn {
     LeaseOptions options;
     options.tenant = TenantId{100};
     while (!stop.stop_requested()) {
-      for (uint32_t i = 0; i < 50; ++i) {
+      for (uint32_t i = 0; i < 20; ++i) {
         const Prompt prompt{.tokens = prompts_[random.below(kPrompts)]};
         if (random.chance(40)) {
           (void)cache_.truncate(scope_, prompt, random.below(12));
@@ -209,7 +209,7 @@ class Churn {
           lease->abandon().value();
         }
       }
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
     }
   }
 

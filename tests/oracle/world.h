@@ -50,7 +50,7 @@ struct Tally {
 struct WorldConfig {
   uint64_t seed = 1;
   uint32_t threads = 1;  // Each with an engine of its own over one cache.
-  bool churn = false;    // Others publish and forget beside them without a pause.
+  bool churn = false;    // Others publish and forget beside them.
   // Narrows chance, for tests of one feature. -1: any.
   int model_kind = -1;
   bool force_media = false;

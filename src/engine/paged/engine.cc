@@ -122,8 +122,8 @@ void Engine::grow_running() {
   std::vector<Request*> order;
   for (const RequestPtr& request : running_) order.push_back(request.get());
   for (Request* request : order) {
-    // One of those before it may have preempted this one.
-    if (!request->lease.active()) continue;
+    // One of those before it may have preempted this one. A branch grows after its copies.
+    if (!request->lease.active() || request->copies_at != 0) continue;
     const auto grow = [&] {
       return request->lease.extend(
           std::span(request->text.tokens).subspan(request->lease.length()));
