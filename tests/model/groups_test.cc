@@ -596,6 +596,11 @@ class GroupsRun {
     if (l.text.size() > n) l.text.cut(n);
     engine_.poison_new(l.lease, before);
     l.stepped_back(cell_tokens_);
+    // What it no longer holds may be evicted, and its checkpoint with it.
+    if (checkpoint_by_ == l.id && newest_checkpoint_ &&
+        newest_checkpoint_->depth > l.lease.committed()) {
+      newest_checkpoint_.reset();
+    }
     check_held(l);
   }
 
@@ -612,6 +617,11 @@ class GroupsRun {
     expect(l.lease.reused() <= n, "shrunk to more");
     engine_.poison_new(l.lease, before);
     l.stepped_back(cell_tokens_);
+    // What it no longer holds may be evicted, and its checkpoint with it.
+    if (checkpoint_by_ == l.id && newest_checkpoint_ &&
+        newest_checkpoint_->depth > l.lease.committed()) {
+      newest_checkpoint_.reset();
+    }
     check_held(l);
   }
 
