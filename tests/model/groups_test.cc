@@ -464,8 +464,7 @@ class GroupsRun {
   void commit(Live& l) {
     if (!l.lease.copies().empty()) {
       log_.note("commit before the copies");
-      expect(l.lease.commit(l.lease.committed()).has_value() == false,
-             "committed before the copies");
+      expect(!l.lease.commit(l.lease.committed()).has_value(), "committed before the copies");
       return;
     }
     const uint32_t from = l.lease.committed();
