@@ -161,7 +161,7 @@ Result<Options> check_options(const Options& given) {
     return Error(Errc::invalid_argument, "index_cells is beyond what an index can number",
                  options.index_cells);
   }
-  if (!(options.pin_share >= 0.0 && options.pin_share <= 1.0)) {
+  if (std::isnan(options.pin_share) || options.pin_share < 0.0 || options.pin_share > 1.0) {
     return Error(Errc::invalid_argument, "pin_share must lie between 0 and 1");
   }
   if (options.quotas.size() > retain::LruPolicy::kMaxTenants) {
