@@ -7,10 +7,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "capi/sized.h"
@@ -47,13 +49,16 @@ Result<Scope> decode(const stemma_scope* scope) noexcept;
 class MediaRoom {
  public:
   MediaItem* take(size_t count) {
-    if (count <= few_.size()) return few_.data();
+    if (count <= kFew) return new (few_) MediaItem[kFew];
     many_.resize(count);
     return many_.data();
   }
 
  private:
-  std::array<MediaItem, 16> few_;
+  // Most prompts have none: not even made before it is asked for, and nothing to be destroyed.
+  static constexpr size_t kFew = 16;
+  static_assert(std::is_trivially_destructible_v<MediaItem>);
+  alignas(MediaItem) std::byte few_[kFew * sizeof(MediaItem)];
   std::vector<MediaItem> many_;
 };
 Result<Prompt> decode(const stemma_prompt* prompt, MediaRoom& room);
