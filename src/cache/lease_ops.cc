@@ -220,7 +220,8 @@ void Shared::draft_up_to(LeaseRecord& lease, uint32_t capacity) {
 Result<void> Shared::grow(LeaseRecord& lease, uint32_t positions) {
   if (positions <= capacity(lease)) return {};
   const Need need = growth(lease, positions);
-  prepare_growth(lease, positions);
+  // What can never fit gets its refusal from the pool, and no tables before.
+  if (view_.could_fit(need)) prepare_growth(lease, positions);
   for (uint32_t tries = 0;; ++tries) {
     {
       const Section lock(*this);

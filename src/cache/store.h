@@ -112,6 +112,8 @@ class Store {
   void move_tip(LeaseRecord& record, CellIndex tip, uint32_t depth_cells);
 
   // ---- Room ----
+  // Whether `need` would fit an empty cache. Lock-free: capacities never change.
+  bool could_fit(const Need& need) const noexcept;
   // Whether evict_for() can succeed; nothing is changed. Error: out_of_blocks, over_quota,
   // out_of_memory.
   Result<void> check_room(const Need& need, uint32_t tenant_index);

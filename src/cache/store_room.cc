@@ -197,6 +197,13 @@ bool Store::take_memory(const Need& need) {
                        ensure_cells(extra_.fresh_after(need.cells) + first_cells_));
 }
 
+bool Store::could_fit(const Need& need) const noexcept {
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    if (need.blocks[g] > groups_[g]->options().capacity_blocks) return false;
+  }
+  return numbered_ || need.cells <= extra_.capacity();
+}
+
 Result<void> Store::check_room(const Need& need, uint32_t tenant_index) try {
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];

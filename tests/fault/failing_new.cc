@@ -9,10 +9,10 @@ namespace {
 
 thread_local uint64_t left = 0;  // Allocations until one fails; 0: none will.
 thread_local bool has_fired = false;
-thread_local bool none_at_all = false;
+thread_local uint64_t most = ~uint64_t{0};  // Bytes; what is larger fails.
 
 void* allocate(size_t bytes, size_t alignment) {
-  if (none_at_all) throw std::bad_alloc();
+  if (bytes > most) throw std::bad_alloc();
   if (left != 0 && --left == 0) {
     has_fired = true;
     throw std::bad_alloc();
@@ -36,8 +36,8 @@ FailingNew::FailingNew(uint64_t n) noexcept {
 FailingNew::~FailingNew() { left = 0; }
 bool FailingNew::fired() const noexcept { return has_fired; }
 
-NoMemory::NoMemory() noexcept { none_at_all = true; }
-NoMemory::~NoMemory() { none_at_all = false; }
+NoMemory::NoMemory(uint64_t above) noexcept { most = above; }
+NoMemory::~NoMemory() { most = ~uint64_t{0}; }
 
 }  // namespace stemma::test
 

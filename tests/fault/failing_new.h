@@ -20,10 +20,10 @@ class FailingNew {
   bool fired() const noexcept;
 };
 
-// While it lives, every allocation of this thread fails.
+// While it lives, every allocation of this thread of more than `above` bytes fails.
 class NoMemory {
  public:
-  NoMemory() noexcept;
+  explicit NoMemory(uint64_t above = 0) noexcept;
   ~NoMemory();
   NoMemory(const NoMemory&) = delete;
   NoMemory& operator=(const NoMemory&) = delete;

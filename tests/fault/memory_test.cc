@@ -459,6 +459,16 @@ TEST_P(Memory, IndexThatCannotGrowRefusesAndKeepsItsBooks) {
   }
 }
 
+using MemoryOfReservations = PagedFixture;
+
+// Found by fuzzing: tables for two thousand million positions were made before the pool was asked.
+TEST_F(MemoryOfReservations, WhatCanNeverFitIsRefusedBeforeMemoryIsTaken) {
+  PagedCache& cache = cache_with(grouped({full(20)}));
+  Lease lease = take(cache, tokens(40));
+  const NoMemory none(4096);
+  EXPECT_EQ(code(lease.reserve((1U << 31U) - 1)), Errc::out_of_blocks);
+}
+
 using MemoryOfEvents = PagedFixture;
 
 TEST_F(MemoryOfEvents, LostEventLeavesAGapInTheNumbers) {
