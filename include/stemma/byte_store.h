@@ -1,0 +1,43 @@
+// ByteStore: where saved bytes of opaque engines lie, by slot.
+//
+// The cache decides which slot holds what and how many bytes all of them together may have; a store
+// keeps the bytes and vouches for them. A slot is empty, or being written, or sealed:
+//
+//   empty --open(bytes)--> being written --seal(bytes)--> sealed --drop()--> empty
+//
+// Invariant:  read() gives exactly the bytes that were sealed, or an error.
+// Threading:  one thread at a time.
+// Ownership:  the cache's. Spans are valid until the slot is opened or dropped.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "stemma/result.h"
+
+namespace stemma {
+
+class ByteStore {
+ public:
+  virtual ~ByteStore() = default;
+
+  // Room for `bytes` bytes, zeroed; what the slot had is gone. Error: out_of_memory, out_of_range (no
+  // such slot, or more than a slot can have); then the slot is empty.
+  virtual Result<std::span<uint8_t>> open(uint32_t slot, uint64_t bytes) = 0;
+  // The first `bytes` of what was opened are what counts. Error: wrong_state, out_of_range.
+  virtual Result<void> seal(uint32_t slot, uint64_t bytes) = 0;
+  // Error: corrupt (they are not what was sealed), stale (nothing is sealed there).
+  virtual Result<std::span<const uint8_t>> read(uint32_t slot) = 0;
+  // What the slot has can go. Harmless when it is empty.
+  virtual void drop(uint32_t slot) noexcept = 0;
+  // How many bytes read() would give. 0 when nothing is sealed.
+  virtual uint64_t size(uint32_t slot) const noexcept = 0;
+};
+
+// In memory. With slot_bytes, slots lie side by side in one arena, whose pages are taken as they are
+// first written and kept; with 0, every slot has its own piece of memory, of any size.
+// Null when the system gives no address space.
+std::unique_ptr<ByteStore> make_memory_store(uint32_t slots, uint64_t slot_bytes) noexcept;
+
+}  // namespace stemma

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "base/checksum.h"
+#include "base/slab.h"
+#include "stemma/byte_store.h"
+
+namespace stemma {
+namespace {
+
+class MemoryStore final : public ByteStore {
+ public:
+  MemoryStore(uint32_t slots, uint64_t slot_bytes) : slots_(slots), slot_bytes_(slot_bytes) {
+    if (slot_bytes_ == 0) pieces_.resize(slots);
+  }
+  bool reserve() { return slot_bytes_ == 0 || arena_.reserve(slots_.size() * slot_bytes_); }
+
+  Result<std::span<uint8_t>> open(uint32_t slot, uint64_t bytes) override {
+    if (slot >= slots_.size()) return Error(Errc::out_of_range, "no such slot", slot);
+    drop(slot);
+    if (slot_bytes_ != 0 && bytes > slot_bytes_) {
+      return Error(Errc::out_of_range, "more bytes than a slot has", slot);
+    }
+    uint8_t* memory = memory_for(slot, bytes);
+    if (memory == nullptr) return Error(Errc::out_of_memory, "no memory for saved bytes", slot);
+    std::memset(memory, 0, bytes);
+    slots_[slot].opened = bytes;
+    return std::span(memory, bytes);
+  }
+
+  Result<void> seal(uint32_t slot, uint64_t bytes) override {
+    if (slot >= slots_.size() || slots_[slot].opened == kNone) {
+      return Error(Errc::wrong_state, "the slot is not being written", slot);
+    }
+    Slot& it = slots_[slot];
+    if (bytes > it.opened) return Error(Errc::out_of_range, "more bytes than were opened", slot);
+    it.opened = kNone;
+    it.sealed = bytes;
+    it.checksum = base::checksum({at(slot), bytes});
+    return {};
+  }
+
+  Result<std::span<const uint8_t>> read(uint32_t slot) override {
+    if (slot >= slots_.size() || slots_[slot].sealed == kNone) {
+      return Error(Errc::stale, "nothing is saved there", slot);
+    }
+    const std::span<const uint8_t> bytes(at(slot), slots_[slot].sealed);
+    if (base::checksum(bytes) != slots_[slot].checksum) {
+      return Error(Errc::corrupt, "saved bytes changed", slot);
+    }
+    return bytes;
+  }
+
+  void drop(uint32_t slot) noexcept override {
+    if (slot >= slots_.size()) return;
+    slots_[slot] = {};
+    if (slot_bytes_ == 0) pieces_[slot].reset();
+  }
+
+  uint64_t size(uint32_t slot) const noexcept override {
+    return slot < slots_.size() && slots_[slot].sealed != kNone ? slots_[slot].sealed : 0;
+  }
+
+ private:
+  static constexpr uint64_t kNone = ~uint64_t{0};
+  struct Slot {
+    uint64_t opened = kNone;
+    uint64_t sealed = kNone;
+    uint64_t checksum = 0;
+  };
+
+  uint8_t* at(uint32_t slot) const noexcept {
+    return slot_bytes_ == 0 ? pieces_[slot].get() : arena_.data() + slot * slot_bytes_;
+  }
+  uint8_t* memory_for(uint32_t slot, uint64_t bytes) {
+    if (slot_bytes_ == 0) {
+      pieces_[slot].reset(new (std::nothrow) uint8_t[std::max<uint64_t>(bytes, 1)]);
+      return pieces_[slot].get();
+    }
+    // Slots are used from the lowest up, so what is committed grows at its end.
+    const uint64_t end = (slot + 1) * slot_bytes_;
+    if (end > committed_) {
+      const uint64_t wanted =
+          std::min(slots_.size() * slot_bytes_,
+                   std::max(end, committed_ + std::min(committed_, uint64_t{64} << 20U)));
+      if (!arena_.commit(committed_, wanted)) return nullptr;
+      committed_ = wanted;
+    }
+    return at(slot);
+  }
+
+  std::vector<Slot> slots_;
+  uint64_t slot_bytes_;
+  base::Slab<uint8_t> arena_;
+  uint64_t committed_ = 0;
+  std::vector<std::unique_ptr<uint8_t[]>> pieces_;  // Without an arena.
+};
+
+}  // namespace
+
+std::unique_ptr<ByteStore> make_memory_store(uint32_t slots, uint64_t slot_bytes) noexcept try {
+  auto store = std::make_unique<MemoryStore>(slots, slot_bytes);
+  if (!store->reserve()) return nullptr;
+  return store;
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+
+}  // namespace stemma
