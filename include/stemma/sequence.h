@@ -1,0 +1,280 @@
+// SequenceCache: the KV cache of an engine whose sequences are opaque (sequence_engine.h).
+//
+// It knows which words every sequence holds, lends sequences to requests, and finds the cheapest
+// correct way to have a prompt's prefix in one of them: stay, trim, copy from another sequence, load
+// what was saved, or nothing. What a request leaves behind is saved in segments that all requests
+// share, within a byte budget.
+//
+//   begin(scope, prompt) --> execute() --> engine computes [available, length) --> finish()
+//        a sequence          the prefix        computed(n) after each batch         kept, idle
+//        is leased           is in it
+//
+// Invariant:  what execute() makes available is a verified prefix of the prompt in the same scope, held
+//             in every layer the next token reads, and never ends inside a unit. After any failure the
+//             sequence in question is empty, the others are untouched, and the answer is true.
+// Threading:  calls that may reach the engine (begin, drain, warm, forget_context, and all of Turn) on one
+//             thread at a time, that of the engine; it is called in execute, computed, rewind, shift,
+//             fork, finish, abandon, drain and warm, and with no lock held. lookup, can_admit, stats,
+//             session, sequence and what is named "any thread" may run beside them.
+// Ownership:  the engine outlives the cache. Turns keep the innards alive; when the cache is destroyed
+//             first, they can only end.
+// Memory:     a call that finds none answers out_of_memory, with nothing changed. Nothing throws.
+// Cost:       begin() walks the prompt once for live sequences and once for what is saved, whatever is
+//             stored; O(sequences) beside that, independent of sessions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stemma/clock.h"
+#include "stemma/ids.h"
+#include "stemma/prompt.h"
+#include "stemma/result.h"
+#include "stemma/retention.h"
+#include "stemma/scope.h"
+#include "stemma/sequence_engine.h"
+#include "stemma/sequence_stats.h"
+
+namespace stemma {
+
+namespace sequence {
+class Core;
+struct TurnRecord;
+}  // namespace sequence
+
+// Where a prefix may come from.
+enum class Reuse : uint8_t {
+  disabled = 0,    // Every request starts empty, and leaves nothing.
+  live = 1,        // Sequences that are in the engine.
+  saved = 2,       // What was saved; a sequence is emptied when its request ends.
+  everything = 3,  // Both.
+};
+
+struct SequenceOptions {
+  Reuse reuse = Reuse::everything;
+
+  // All that is saved: segments, states and checkpoints, with their index. 0 = nothing is saved.
+  uint64_t saved_bytes = 256U << 20U;
+  // The part of saved_bytes for checkpoints, where the engine has both segments and checkpoints. 0 to 1.
+  double checkpoint_share = 0.25;
+  uint64_t logits_bytes = 0;  // For attached logits; 0 = none are kept.
+
+  uint32_t segment_tokens = 64;  // Positions a saved segment has; a power of two, 1 to 1024.
+  uint32_t least_tokens =
+      32;  // Shorter prefixes are not worth saving (but the end of a prompt is).
+  // Checkpoints (states, where the engine has no segments) at multiples of it; 0 = only where prompts
+  // end, messages end, and prompts were seen to part.
+  uint32_t interval_tokens = 0;
+  uint32_t marks = 16;  // Boundaries of one request that are kept at most, the last ones.
+  // Captures that wait for drain(); the oldest is given up for a newer one.
+  uint32_t pending_captures = 64;
+  uint32_t sessions = 65'536;  // Names remembered; the one unused longest is forgotten.
+
+  std::string policy = "lru";
+  // What things cost before the first measurement: computing a token, and moving bytes.
+  uint64_t compute_token_ns = 1'000'000;
+  uint64_t move_byte_ps = 200;
+  uint64_t move_call_ns = 50'000;
+  const Clock* clock = nullptr;  // Outlives the cache; null = monotonic.
+};
+
+struct TurnOptions {
+  // The conversation, if it has a name: affinity and retention, never a border.
+  std::string_view session = {};
+  bool exclusive = true;  // Error busy while another turn of the session is under way.
+  TenantId tenant = kNoTenant;
+  Reuse reuse = Reuse::everything;  // Of what the cache has.
+  // Encoder prompts, embeddings: start empty, keep nothing, whatever the words are.
+  bool bypass = false;
+  bool keep = true;                 // false: what is computed is forgotten at the end.
+  uint32_t at_most = 0xFFFF'FFFFU;  // Make no more than this many positions available.
+  uint32_t evaluate_at_least = 1;   // Units at the prompt's end that must be evaluated; at least 1.
+  uint32_t reserve_tokens = 0;      // Room to leave for the answer.
+  bool want_logits = false;         // Logits kept for exactly this prompt are wanted.
+  // Depths at which messages end, ascending: the next prompt may part from this one there.
+  std::span<const uint32_t> message_ends = {};
+  Retain retain = {};
+};
+
+class Turn;
+
+struct DrainLimits {
+  uint32_t items = 0xFFFF'FFFFU;
+  uint64_t bytes = ~uint64_t{0};  // What is begun within it is finished.
+};
+struct Drained {
+  uint32_t items = 0;  // Taken from the queue, whatever became of them.
+  uint32_t saved = 0;
+  uint64_t bytes = 0;
+};
+
+enum class SequenceState : uint8_t {
+  free,    // Empty.
+  idle,    // Holds what its last turn left.
+  leased,  // A turn's.
+  broken,  // The engine failed to clear it; tried again before it is used.
+};
+struct SequenceInfo {
+  SequenceState state = SequenceState::free;
+  uint64_t generation = 0;      // Counts how often what it held was given up.
+  uint32_t length = 0;          // Words known to be in it.
+  uint32_t unsaved_tokens = 0;  // Waiting to be saved.
+  bool approximate = false;     // Shifted: only what lies before the shift is ever reused.
+};
+struct SessionInfo {
+  bool known = false;
+  bool in_flight = false;
+  bool resident = false;  // Its last sequence still holds what it left.
+  SequenceId sequence{};  // If resident or in flight.
+  uint64_t turns = 0;     // Finished or not.
+  uint32_t length = 0;    // Of its last finished turn.
+  uint64_t last_used_ns = 0;
+};
+
+// One thing that can be reused now.
+struct SequenceContent {
+  enum class Kind : uint8_t { live, segment_path, state, checkpoint, logits };
+  Kind kind = Kind::live;
+  Scope scope;
+  uint32_t depth = 0;
+  uint64_t bytes = 0;     // 0 for live ones.
+  SequenceId sequence{};  // Of live ones.
+  bool leased = false;
+};
+
+class SequenceCache {
+ public:
+  // Error: invalid_argument (an impossible option, or traits that contradict themselves),
+  // out_of_memory. All sequences are taken to be empty, and cleared before their first use if not.
+  static Result<SequenceCache> create(SequenceEngine& engine, const SequenceOptions& options = {});
+  SequenceCache(SequenceCache&&) noexcept;
+  SequenceCache& operator=(SequenceCache&&) noexcept;
+  ~SequenceCache();
+
+  // ---- Requests ---------------------------------------------------------------------------------
+
+  // Leases a sequence and plans; the engine is not called.
+  // Error: busy (every sequence is leased, or the session is under way), invalid_argument (tokens,
+  // media, options), out_of_range (the prompt and what it reserves are more than the context has),
+  // out_of_blocks (not enough of it is free or idle), out_of_memory; nothing changed.
+  Result<Turn> begin(const Scope& scope, const Prompt& prompt, const TurnOptions& options = {});
+  // What begin() would plan now. Takes and counts nothing. Any thread.
+  Result<SequenceReport> lookup(const Scope& scope, const Prompt& prompt,
+                                const TurnOptions& options = {}) const;
+  // Whether begin() would find a sequence. Any thread.
+  bool can_admit(std::string_view session = {}) const;
+
+  // Saves what is waiting to be saved, oldest first. For quiet moments.
+  Drained drain(const DrainLimits& limits = {});
+  uint32_t pending() const noexcept;  // Any thread.
+
+  // Has the prefix computed, and saves it, unless it is there. `compute` appends the words of
+  // [available, length) to the sequence. Error: what begin() or `compute` answers.
+  using Compute = Result<void> (*)(void* user, SequenceId sequence, std::span<const Token> tokens,
+                                   uint32_t begin);
+  Result<SequenceReport> warm(const Scope& scope, const Prompt& prefix, Compute compute, void* user,
+                              const TurnOptions& options = {});
+
+  // ---- Forgetting -------------------------------------------------------------------------------
+
+  // The engine's context was made anew: no sequence holds anything. Turns under way become stale. What
+  // was saved stays.
+  void forget_context();
+  // What this scope has, live and saved. Turns under way go on, and leave nothing.
+  void drop_scope(const Scope& scope);
+  // Everything that was saved.
+  void drop_saved();
+  // The conversation is over: its sequence is the next to go, what it saved goes early.
+  void end_session(std::string_view session);
+
+  // ---- Looking ----------------------------------------------------------------------------------
+
+  SequenceStats stats() const;                          // Any thread.
+  SessionInfo session(std::string_view session) const;  // Any thread.
+  SequenceInfo sequence(SequenceId id) const;           // Any thread.
+  std::vector<SequenceContent> contents() const;        // O(everything). Empty without memory.
+  // Stops the process with a description if the books do not balance.
+  void check_invariants() const;
+
+ private:
+  explicit SequenceCache(sequence::Core* core) noexcept : core_(core) {}
+  sequence::Core* core_ = nullptr;
+};
+
+// A request's hold on one sequence.
+//
+//   0 ........ available ........ computed ........ length
+//   | there without computing | in the sequence | words known |
+//
+// Calls on a turn whose sequence was taken away (forget_context) answer stale; calls in the wrong order
+// wrong_state; neither changes anything. Destroying a turn that was not finished abandons it.
+class Turn {
+ public:
+  Turn() noexcept = default;
+  Turn(Turn&& other) noexcept;
+  Turn& operator=(Turn&& other) noexcept;
+  ~Turn();
+
+  bool active() const noexcept { return record_ != nullptr; }
+  SequenceId sequence() const noexcept;
+  uint64_t generation() const noexcept;
+  uint32_t available() const noexcept;  // 0 before execute().
+  uint32_t computed() const noexcept;
+  uint32_t length() const noexcept;
+  // The plan before execute(), the truth after it.
+  SequenceReport report() const noexcept;
+  // Media items that are not wholly covered by `available`, as indices into Prompt::media. Valid until
+  // the next call on this turn.
+  std::span<const uint32_t> media_to_process() const noexcept;
+  // Logits kept for the whole prompt, if they were wanted and are there: sampling can begin before, or
+  // without, execute(). Valid while the turn lives.
+  std::span<const float> logits() const noexcept;
+
+  // Carries the plan out, and another one where something fails. Returns `available`: what the sequence
+  // really holds. Error: whatever keeps it from being empty; the turn can then only end.
+  Result<uint32_t> execute();
+
+  // How far to compute before the next computed(): a boundary that is to be kept, or length.
+  uint32_t next_stop() const noexcept;
+  // [0, n) is in the sequence. `spent_ns` is what computing it took, if known. Saves what cannot wait.
+  // Error: out_of_range (n beyond length or below computed).
+  Result<void> computed(uint32_t n, uint64_t spent_ns = 0);
+  // More words: sampled, or speculative. Error: invalid_argument.
+  Result<void> extend(std::span<const Token> tokens);
+  // Makes room for so many positions beyond length, at the expense of idle sequences.
+  // Error: out_of_blocks (leased ones have the rest).
+  Result<void> reserve(uint32_t tokens);
+  // Forgets words from n on. Error: out_of_range (beyond length, inside a media item), unsupported (the
+  // memory cannot go back there; nothing changed). After any other error nothing of the sequence counts:
+  // available and computed are 0.
+  Result<void> rewind(uint32_t n);
+  // The logits after exactly the words so far [0, depth). Error: unsupported, out_of_range.
+  Result<void> attach_logits(uint32_t depth, std::span<const float> logits);
+  // Another turn, on another sequence, over the words [0, computed). Its report says how they got
+  // there; `available` may be less where memory cannot be copied. Error: as begin().
+  Result<Turn> fork(const TurnOptions& options = {});
+  // Forgets [keep, keep + discard) and moves the rest down. From then on this sequence is approximate:
+  // only [0, keep) will ever be reused. Error: unsupported, out_of_range, what the engine says (then
+  // nothing of the sequence counts).
+  Result<void> shift(uint32_t keep, uint32_t discard);
+
+  // The request is done: what was computed stays, and will be saved. `retain` replaces what begin()
+  // was told.
+  Result<void> finish(const Retain* retain = nullptr);
+  // It failed, or was cancelled: the sequence is emptied, nothing of it is kept that was not before.
+  Result<void> abandon();
+
+ private:
+  friend class SequenceCache;
+  friend class sequence::Core;
+  Turn(sequence::Core* core, sequence::TurnRecord* record) noexcept
+      : core_(core), record_(record) {}
+  sequence::Core* core_ = nullptr;
+  sequence::TurnRecord* record_ = nullptr;
+};
+
+}  // namespace stemma

@@ -1,0 +1,126 @@
+// Truth about sequences: one report per turn, and the sums over all of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "stemma/stats.h"
+
+namespace stemma {
+
+// How part of a prompt got into its sequence.
+enum class Step : uint8_t {
+  stay,        // The sequence held it.
+  trim,        // It held more.
+  fork,        // Copied from another sequence.
+  segments,    // Loaded, in segments.
+  state,       // Loaded, as a whole state.
+  checkpoint,  // The window or recurrent part was loaded.
+};
+inline constexpr uint32_t kStepCount = 6;
+
+// Why less is available than the prompt would allow.
+enum class SequenceMiss : uint8_t {
+  none,
+  unknown_scope,  // Nothing of this scope is known.
+  first_use,      // Nothing known continues like this prompt.
+  too_short,      // The prompt has no unit to spare beyond what must be evaluated.
+  at_most,        // The caller's limit.
+  media,          // Equal up to a media item whose end is not covered.
+  no_rewind,      // Known, but the memory cannot go back there, and no checkpoint or state is kept.
+  not_saved,      // Known to be in a sequence that this one cannot be copied from.
+  not_worth,      // Loading would take longer than computing.
+  mode,           // Known, but the mode of reuse excludes it.
+  bypassed,       // Not looked for.
+  failed,         // Found, and lost during execution.
+};
+inline constexpr uint32_t kSequenceMissCount = 12;
+
+const char* to_string(Step step) noexcept;
+const char* to_string(SequenceMiss reason) noexcept;
+
+struct SequenceReport {
+  uint32_t prompt_tokens = 0;
+  uint32_t matched_tokens = 0;    // Verified equal to something known, usable or not.
+  uint32_t reused_tokens = 0;     // Available without computing.
+  uint32_t evaluated_tokens = 0;  // The rest of the prompt.
+  // Positions each step contributed; of `checkpoint` the depth it was loaded at. They add up to
+  // reused_tokens without the last.
+  std::array<uint32_t, kStepCount> steps{};
+  uint32_t media_to_process = 0;
+  bool logits = false;    // Kept for exactly this prompt.
+  uint32_t failures = 0;  // Steps that failed and were made good.
+  uint32_t victims = 0;   // Idle sequences emptied for this turn.
+  uint64_t restored_bytes = 0;
+  uint64_t saved_bytes = 0;  // Of victims, before they were emptied.
+  uint64_t plan_ns = 0;
+  uint64_t execute_ns = 0;
+  Outcome outcome = Outcome::miss;
+  SequenceMiss reason = SequenceMiss::none;
+};
+
+// What became of captures.
+enum class CaptureFate : uint8_t {
+  saved,
+  present,    // All of it was saved before.
+  coalesced,  // A later one of the same sequence has it.
+  stale,      // Its sequence was given up or cut, or cannot go back there any more.
+  crowded,    // The queue was full, and it was the oldest.
+  too_large,  // More than the store can ever have.
+  no_room,    // Everything in the store is in use.
+  failed,     // The engine could not save it.
+};
+inline constexpr uint32_t kCaptureFateCount = 8;
+
+const char* to_string(CaptureFate fate) noexcept;
+
+struct SequenceStats {
+  uint64_t turns = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t reused_tokens = 0;
+  uint64_t evaluated_tokens = 0;
+  std::array<uint64_t, kOutcomeCount> outcomes{};
+  std::array<uint64_t, kSequenceMissCount> reasons{};
+  std::array<uint64_t, kStepCount> steps{};  // Turns in which a step of this kind succeeded.
+  std::array<uint64_t, kStepCount> step_tokens{};
+  std::array<uint64_t, kStepCount> failures{};  // Steps that failed.
+  std::array<uint64_t, kCaptureFateCount> captures{};
+  uint64_t quarantined = 0;    // Saved things given up because they were bad.
+  uint64_t victims = 0;        // Idle sequences emptied for others.
+  uint64_t victims_saved = 0;  // Of these, saved first.
+  uint64_t stale_calls = 0;    // Of turns whose sequence was taken away.
+  uint64_t broken = 0;         // Times that the engine failed to clear a sequence.
+  uint64_t restored_bytes = 0;
+  uint64_t captured_bytes = 0;
+
+  // Now.
+  uint32_t sequences = 0;
+  uint32_t free_sequences = 0;
+  uint32_t idle_sequences = 0;
+  uint32_t leased_sequences = 0;
+  uint32_t broken_sequences = 0;
+  uint32_t sessions = 0;
+  uint32_t pending = 0;
+  uint64_t context_tokens = 0;  // Positions the engine has memory for.
+  uint64_t used_tokens = 0;     // Taken, shared ones once.
+  uint64_t saved_bytes = 0;     // Segments, states and checkpoints, with their index.
+  uint64_t segment_bytes = 0;
+  uint64_t state_bytes = 0;
+  uint64_t checkpoint_bytes = 0;
+  uint64_t logits_bytes = 0;
+  uint64_t index_bytes = 0;
+  uint64_t segment_evictions = 0;
+  uint64_t state_evictions = 0;  // And of checkpoints.
+  // What the planner goes by.
+  uint64_t compute_token_ns = 0;
+  uint64_t move_byte_ps = 0;
+  uint64_t move_call_ns = 0;
+
+  double hit_ratio() const noexcept {
+    return prompt_tokens == 0
+               ? 0.0
+               : static_cast<double>(reused_tokens) / static_cast<double>(prompt_tokens);
+  }
+};
+
+}  // namespace stemma
