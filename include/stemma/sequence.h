@@ -32,6 +32,7 @@
 
 #include "stemma/clock.h"
 #include "stemma/ids.h"
+#include "stemma/options.h"
 #include "stemma/prompt.h"
 #include "stemma/result.h"
 #include "stemma/retention.h"
@@ -74,6 +75,7 @@ struct SequenceOptions {
   uint32_t pending_captures = 64;
   uint32_t sessions = 65'536;  // Names remembered; the one unused longest is forgotten.
 
+  std::vector<TenantQuota> quotas = {};  // Of saved segments.
   std::string policy = "lru";
   // What things cost before the first measurement: computing a token, and moving bytes.
   uint64_t compute_token_ns = 1'000'000;

@@ -82,4 +82,22 @@ void Lexicon::cut(Text& text, uint32_t n) noexcept {
   if (text.media.empty()) text.words.clear();
 }
 
+Result<void> Lexicon::hold(const Text& text, uint32_t n, std::vector<uint32_t>& numbers) try {
+  size_t items = text.spans.size();
+  while (items != 0 && text.spans[items - 1].begin >= n) --items;
+  base::make_room(numbers, items);
+  for (size_t i = 0; i < items; ++i) {
+    media_.add_reference(text.media_numbers[i]);
+    numbers.push_back(text.media_numbers[i]);
+  }
+  return {};
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory for a prompt's media items");
+}
+
+void Lexicon::drop(std::vector<uint32_t>& numbers) noexcept {
+  for (uint32_t number : numbers) media_.drop_reference(number);
+  numbers.clear();
+}
+
 }  // namespace stemma::sequence

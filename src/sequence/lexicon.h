@@ -3,7 +3,8 @@
 // Scopes share the numbers: what a number means is the item's whole identity, and an index keeps its
 // scopes apart by itself.
 // Threading:  one thread at a time.
-// Ownership:  a Text holds references to the items it names; give it back with release(), or keep it.
+// Ownership:  a Text holds references to the items it names, counted here; give them back with
+//             release() before it goes. Who keeps words without a Text holds numbers instead.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,14 @@
 
 namespace stemma::sequence {
 
-// A prompt of one's own: its tokens, its items, and its words.
+// A prompt of one's own: its tokens, its items, and its words. Moved and never copied: its references
+// are counted once.
 struct Text {
+  Text() = default;
+  Text(Text&&) noexcept = default;
+  // Requires: `this` holds no references.
+  Text& operator=(Text&&) noexcept = default;
+
   std::vector<Token> tokens;
   std::vector<MediaItem> media;
   std::vector<key::MediaSpan> spans;    // Units that are more than a token, ordered.
@@ -38,16 +45,23 @@ struct Text {
 
 class Lexicon {
  public:
-  // Replaces what `out` had. Error: invalid_argument (a value that is no token, an impossible item),
-  // out_of_memory; `out` is empty then.
+  // Replaces what `out` had. Requires: `prompt` is not made of it. Error: invalid_argument (a value that
+  // is no token, an impossible item; the error's value is its index), out_of_memory; `out` is empty then.
   Result<void> read(const Prompt& prompt, Text& out);
-  // Adds tokens behind. Error: invalid_argument (its value is the index); nothing changed.
+  // Adds tokens behind. Requires: they are not the text's own. Error: invalid_argument (its value is the
+  // index), out_of_memory; nothing changed.
   static Result<void> append(std::span<const Token> tokens, Text& text);
   // Forgets positions from n on. Requires n at the end of a unit.
   void cut(Text& text, uint32_t n) noexcept;
   void release(Text& text) noexcept { cut(text, 0); }
-  // Another of the same. Error: out_of_memory.
+  // Another of the same, its first n positions. Requires n at the end of a unit. Error: out_of_memory.
   Result<void> copy(const Text& from, uint32_t n, Text& out) { return read(from.prompt(n), out); }
+
+  // One more reference to each item of the first n positions, added to `numbers`. Requires n at the end
+  // of a unit. Error: out_of_memory; nothing changed.
+  Result<void> hold(const Text& text, uint32_t n, std::vector<uint32_t>& numbers);
+  // Gives them back; `numbers` is empty then.
+  void drop(std::vector<uint32_t>& numbers) noexcept;
 
   uint64_t bytes() const noexcept { return media_.bytes(); }
   uint64_t items() const noexcept { return media_.size(); }

@@ -16,12 +16,17 @@ class MemoryStore final : public ByteStore {
   MemoryStore(uint32_t slots, uint64_t slot_bytes) : slots_(slots), slot_bytes_(slot_bytes) {
     if (slot_bytes_ == 0) pieces_.resize(slots);
   }
-  bool reserve() { return slot_bytes_ == 0 || arena_.reserve(slots_.size() * slot_bytes_); }
+  bool reserve() {
+    uint64_t bytes = 0;
+    if (__builtin_mul_overflow(slots_.size(), slot_bytes_, &bytes) || bytes > kMostBytes)
+      return false;
+    return slot_bytes_ == 0 || arena_.reserve(bytes);
+  }
 
   Result<std::span<uint8_t>> open(uint32_t slot, uint64_t bytes) override {
     if (slot >= slots_.size()) return Error(Errc::out_of_range, "no such slot", slot);
     drop(slot);
-    if (slot_bytes_ != 0 && bytes > slot_bytes_) {
+    if (bytes > (slot_bytes_ != 0 ? slot_bytes_ : kMostBytes)) {
       return Error(Errc::out_of_range, "more bytes than a slot has", slot);
     }
     uint8_t* memory = memory_for(slot, bytes);
@@ -66,6 +71,7 @@ class MemoryStore final : public ByteStore {
 
  private:
   static constexpr uint64_t kNone = ~uint64_t{0};
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 46U;  // More than a process can address.
   struct Slot {
     uint64_t opened = kNone;
     uint64_t sealed = kNone;
@@ -83,10 +89,13 @@ class MemoryStore final : public ByteStore {
     // Slots are used from the lowest up, so what is committed grows at its end.
     const uint64_t end = (slot + 1) * slot_bytes_;
     if (end > committed_) {
-      const uint64_t wanted =
+      uint64_t wanted =
           std::min(slots_.size() * slot_bytes_,
                    std::max(end, committed_ + std::min(committed_, uint64_t{64} << 20U)));
-      if (!arena_.commit(committed_, wanted)) return nullptr;
+      if (!arena_.commit(committed_, wanted)) {
+        wanted = end;  // Without what would have come in handy later.
+        if (!arena_.commit(committed_, wanted)) return nullptr;
+      }
       committed_ = wanted;
     }
     return at(slot);

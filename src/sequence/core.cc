@@ -1,0 +1,441 @@
+#include "sequence/core.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/check.h"
+#include "stemma/log.h"
+
+namespace stemma::sequence {
+namespace {
+
+Error bad(const char* what) { return {Errc::invalid_argument, what}; }
+
+Result<void> check_options(const SequenceOptions& options) {
+  const uint32_t tokens = options.segment_tokens;
+  if (tokens == 0 || tokens > 1024 || (tokens & (tokens - 1)) != 0) {
+    return Error(Errc::invalid_argument, "segment_tokens is no power of two from 1 to 1024",
+                 tokens);
+  }
+  if (!(options.checkpoint_share >= 0 && options.checkpoint_share <= 1)) {
+    return bad("checkpoint_share is not between 0 and 1");
+  }
+  if (static_cast<uint8_t>(options.reuse) > 3) return bad("reuse is no mode");
+  if (options.sessions == 0) return bad("sessions is 0");
+  if (options.pending_captures == 0) return bad("pending_captures is 0");
+  if (!knows_policy(options.policy)) return bad("no policy has this name");
+  return {};
+}
+
+Result<void> check_traits(const EngineTraits& traits) {
+  if (traits.sequences == 0) return bad("the engine has no sequences");
+  if (traits.context_tokens == 0) return bad("the engine has a context of 0 tokens");
+  if (traits.rewind == Rewind::window && traits.rewind_tokens == 0) {
+    return bad("the engine has a window of 0 tokens");
+  }
+  return {};
+}
+
+}  // namespace
+
+// ---- Creation ----------------------------------------------------------------------------------
+
+Core::Core(SequenceEngine& engine, const SequenceOptions& options)
+    : engine_(&engine),
+      options_(options),
+      clock_(options.clock != nullptr ? options.clock : &Clock::monotonic()),
+      traits_(engine.traits()) {}
+
+Result<Core*> Core::create(SequenceEngine& engine, const SequenceOptions& options) try {
+  STEMMA_TRY_VOID(check_options(options));
+  STEMMA_TRY_VOID(check_traits(engine.traits()));
+  std::unique_ptr<Core> core(new Core(engine, options));
+  STEMMA_TRY_VOID(core->set_up());
+  return core.release();
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory for a sequence cache");
+}
+
+Result<void> Core::set_up() {
+  const Error no_memory(Errc::out_of_memory, "no memory for a sequence cache");
+  const uint64_t positions = traits_.unified ? traits_.context_tokens
+                                             : uint64_t{traits_.context_tokens} * traits_.sequences;
+  // Sequences with different words share no cells, so all of them may be full at once.
+  if (!live_.create(traits_.sequences, std::max<uint64_t>(positions, 16) + positions / 4) ||
+      !lists_.create(traits_.sequences, 1) || !waiting_.create(traits_.sequences, 1) ||
+      !lists_.ensure(traits_.sequences - 1) || !waiting_.ensure(traits_.sequences - 1) ||
+      !sessions_.create(options_.sessions)) {
+    return no_memory;
+  }
+  records_.resize(traits_.sequences);
+  flags_.resize(traits_.sequences);
+  room_.create(traits_);
+  costs_ = {options_.compute_token_ns, options_.move_byte_ps, options_.move_call_ns};
+
+  const bool saves =
+      has(options_.reuse, Reuse::saved) && options_.saved_bytes != 0 && traits_.fork != Fork::none;
+  uint64_t budget = options_.saved_bytes;
+  if (saves && traits_.checkpoints && !any()) {
+    const auto share =
+        static_cast<uint64_t>(static_cast<double>(budget) * options_.checkpoint_share);
+    STEMMA_TRY(checkpoints_, make_store(share, traits_.checkpoint_bytes));
+    use_checkpoints_ = true;
+    budget -= share;
+  }
+  if (saves && traits_.segments && (any() || use_checkpoints_)) {
+    SegmentStore::Settings settings;
+    settings.budget_bytes = budget;
+    settings.segment_tokens = options_.segment_tokens;
+    settings.segment_bytes =
+        traits_.fixed_bytes + uint64_t{options_.segment_tokens} * traits_.bytes_per_token;
+    settings.quotas = options_.quotas;
+    settings.policy = options_.policy;
+    settings.clock = clock_;
+    STEMMA_TRY(segments_, SegmentStore::create(settings));
+    use_segments_ = segments_ != nullptr;
+  } else if (saves) {
+    const uint64_t tokens = options_.segment_tokens;
+    STEMMA_TRY(states_, make_store(budget, traits_.fixed_bytes + traits_.checkpoint_bytes +
+                                               tokens * traits_.bytes_per_token));
+    use_states_ = true;
+  }
+  if (options_.logits_bytes != 0) {
+    constexpr uint64_t kSmallVocabulary = 1024 * sizeof(float);
+    STEMMA_TRY(logits_, make_store(options_.logits_bytes, kSmallVocabulary));
+  }
+  return {};
+}
+
+Result<std::unique_ptr<StateStore>> Core::make_store(uint64_t budget, uint64_t entry_bytes) {
+  StateStore::Options settings;
+  settings.budget_bytes = budget;
+  const uint64_t entries = budget / std::max<uint64_t>(entry_bytes, 1) + 1;
+  settings.max_entries = static_cast<uint32_t>(std::clamp<uint64_t>(entries, 16, 1U << 17U));
+  settings.max_positions =
+      std::clamp<uint64_t>(uint64_t{settings.max_entries} * 1024, traits_.context_tokens * 4ULL,
+                           std::max<uint64_t>(1U << 26U, traits_.context_tokens * 4ULL));
+  settings.policy = options_.policy;
+  settings.clock = clock_;
+  return StateStore::create(settings, lexicon_);
+}
+
+void Core::release_owner() noexcept {
+  if (owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+void Core::cache_gone() noexcept {
+  {
+    const base::MutexLock lock(mutex_);
+    gone_ = true;
+  }
+  release_owner();
+}
+
+// ---- Sequences ---------------------------------------------------------------------------------
+
+Held Core::ask(uint32_t sequence) {
+  Held held;
+  {
+    const Unlocked unlocked(*this);
+    held = engine_->held(SequenceId{sequence});
+  }
+  at(sequence).held = held;
+  return held;
+}
+
+void Core::set_state(uint32_t sequence, SequenceState state) noexcept {
+  SequenceRecord& record = at(sequence);
+  if (lists_.linked(sequence)) lists_.unlink(sequence);
+  record.state = state;
+  if (state == SequenceState::idle) lists_.push_back(0, sequence);
+  changed();
+}
+
+void Core::forget(uint32_t sequence) noexcept {
+  SequenceRecord& record = at(sequence);
+  const SequenceId id{sequence};
+  if (room_.length(id) != 0 || live_.length(id) != 0 || record.dirty) ++record.generation;
+  if (record.capture != 0) unqueue(sequence, CaptureFate::stale);
+  live_.clear(id);
+  lexicon_.release(record.text);
+  record.scope.reset();
+  record.session = SessionTable::kNone;
+  record.held = {};
+  record.saved = 0;
+  changed();
+}
+
+bool Core::empty(uint32_t sequence) {
+  forget(sequence);
+  SequenceRecord& record = at(sequence);
+  record.dirty = false;
+  for (uint32_t tries = 0; tries < 2; ++tries) {
+    {
+      const Unlocked unlocked(*this);
+      // Whether it worked is seen below.
+      (void)engine_->clear(SequenceId{sequence});
+    }
+    if (ask(sequence) == Held{}) {
+      room_.set_length(SequenceId{sequence}, 0);
+      return true;
+    }
+  }
+  record.dirty = true;
+  ++stats_.broken;
+  return false;
+}
+
+bool Core::retire(uint32_t sequence, SequenceReport* report) {
+  SequenceRecord& record = at(sequence);
+  if (record.capture != 0 && worth_saving(sequence)) {
+    const Captured captured = capture(sequence);
+    if (captured.bytes != 0) ++stats_.victims_saved;
+    if (report != nullptr) report->saved_bytes += captured.bytes;
+  }
+  ++stats_.victims;
+  if (report != nullptr) ++report->victims;
+  const bool done = empty(sequence);
+  if (record.state == SequenceState::idle) {
+    set_state(sequence, done ? SequenceState::free : SequenceState::broken);
+  }
+  return done;
+}
+
+Result<void> Core::check(const TurnRecord& turn) {
+  if (gone_) return Error(Errc::stale, "the cache is gone");
+  if (turn.sequence != kNoSequence) return {};
+  ++stats_.stale_calls;
+  return Error(Errc::stale, "the context was made anew: this turn has no sequence any more");
+}
+
+void Core::index_up_to(TurnRecord& turn, uint32_t n) noexcept {
+  const uint32_t known_now = known(turn.sequence);
+  if (turn.approximate || known_now >= n) return;
+  const auto words = turn.text.all().subspan(known_now, n - known_now);
+  Result<void> added = Error(Errc::out_of_memory, "");
+  try {
+    added = live_.append(SequenceId{turn.sequence}, turn.scope, words);
+  } catch (const std::bad_alloc&) {
+    // As when it says so itself.
+  }
+  // What is not indexed is not found; that is all.
+  if (!added) turn.approximate = true;
+}
+
+// ---- Forgetting --------------------------------------------------------------------------------
+
+void Core::forget_context() {
+  const base::MutexLock lock(mutex_);
+  if (gone_) return;
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    SequenceRecord& record = at(s);
+    if (record.turn != nullptr) {
+      record.turn->sequence = kNoSequence;
+      record.turn->segments = {};
+      record.turn->state = {};
+      record.turn = nullptr;
+      record.dirty = true;  // Its turn may have written anything: a new generation.
+    }
+    forget(s);
+    record.dirty = false;
+    room_.set_length(SequenceId{s}, 0);
+    set_state(s, SequenceState::free);
+  }
+}
+
+void Core::drop_scope(const Scope& scope) {
+  const base::MutexLock lock(mutex_);
+  if (gone_) return;
+  if (segments_ != nullptr) segments_->drop_scope(scope);
+  for (StateStore* store : {states_.get(), checkpoints_.get(), logits_.get()}) {
+    if (store != nullptr) store->drop_scope(scope);
+  }
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    SequenceRecord& record = at(s);
+    if (record.turn != nullptr && record.turn->phase == TurnPhase::ready) {
+      if (record.turn->scope == scope) {
+        record.turn->forgotten = true;
+        record.turn->approximate = true;
+        live_.clear(SequenceId{s});
+        if (record.capture != 0) unqueue(s, CaptureFate::stale);
+      }
+      continue;
+    }
+    if (!record.scope || *record.scope != scope) continue;
+    // Nobody finds it any more; the engine lets go of it when there is a moment.
+    if (record.capture != 0) unqueue(s, CaptureFate::stale);
+    live_.clear(SequenceId{s});
+    if (record.state == SequenceState::idle) {
+      set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
+    }
+  }
+  changed();
+}
+
+void Core::drop_saved() {
+  const base::MutexLock lock(mutex_);
+  if (gone_) return;
+  if (segments_ != nullptr) segments_->drop_all();
+  for (StateStore* store : {states_.get(), checkpoints_.get(), logits_.get()}) {
+    if (store != nullptr) store->clear();
+  }
+  for (SequenceRecord& record : records_) record.saved = 0;
+  changed();
+}
+
+void Core::end_session(std::string_view name) {
+  const base::MutexLock lock(mutex_);
+  const uint32_t session = sessions_.find(name);
+  if (gone_ || session == SessionTable::kNone) return;
+  if (segments_ != nullptr) segments_->end_session(sessions_[session].id);
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    if (at(s).session != session) continue;
+    at(s).session = SessionTable::kNone;
+    if (at(s).state != SequenceState::idle || lists_.front(0) == s) continue;
+    lists_.unlink(s);
+    lists_.insert_before(lists_.front(0), s);
+  }
+  for (const SequenceRecord& record : records_) {
+    if (record.turn != nullptr && record.turn->session == session) return;
+  }
+  sessions_.forget(session);
+  changed();
+}
+
+// ---- Looking -----------------------------------------------------------------------------------
+
+SequenceStats Core::stats() {
+  const base::MutexLock lock(mutex_);
+  SequenceStats out = stats_;
+  out.sequences = traits_.sequences;
+  for (const SequenceRecord& record : records_) {
+    switch (record.state) {
+      case SequenceState::free: ++out.free_sequences; break;
+      case SequenceState::idle: ++out.idle_sequences; break;
+      case SequenceState::leased: ++out.leased_sequences; break;
+      case SequenceState::broken: ++out.broken_sequences; break;
+    }
+    if (record.capture != 0) ++out.pending;
+  }
+  out.sessions = sessions_.size();
+  out.context_tokens = traits_.unified ? traits_.context_tokens
+                                       : uint64_t{traits_.context_tokens} * traits_.sequences;
+  out.used_tokens = room_.used();
+  out.index_bytes = live_.bytes() + lexicon_.bytes() + sessions_.bytes();
+  if (segments_ != nullptr) {
+    const Stats saved = segments_->stats();
+    out.segment_bytes = saved.kv_bytes_used;
+    out.saved_bytes += saved.kv_bytes_used + saved.index_bytes;
+    out.segment_evictions = saved.evicted_blocks;
+  }
+  const auto add = [&](const StateStore* store, uint64_t& bytes) {
+    if (store == nullptr) return;
+    const StateStore::Stats saved = store->stats();
+    bytes = saved.bytes;
+    out.saved_bytes += saved.bytes;
+    out.index_bytes += saved.index_bytes;
+    out.state_evictions += saved.evictions;
+  };
+  add(states_.get(), out.state_bytes);
+  add(checkpoints_.get(), out.checkpoint_bytes);
+  if (logits_ != nullptr) out.logits_bytes = logits_->stats().bytes;
+  out.compute_token_ns = costs_.compute_token_ns;
+  out.move_byte_ps = costs_.move_byte_ps;
+  out.move_call_ns = costs_.move_call_ns;
+  return out;
+}
+
+SessionInfo Core::session(std::string_view name) {
+  const base::MutexLock lock(mutex_);
+  SessionInfo out;
+  const uint32_t session = sessions_.find(name);
+  if (session == SessionTable::kNone) return out;
+  const Session& it = sessions_[session];
+  const SequenceRecord& record = records_[to_index(it.sequence)];
+  out.known = true;
+  out.in_flight = it.in_flight != 0;
+  out.resident = record.session == session && record.generation == it.generation &&
+                 record.state == SequenceState::idle;
+  out.sequence = it.sequence;
+  out.turns = it.turns;
+  out.length = it.length;
+  out.last_used_ns = it.last_used_ns;
+  return out;
+}
+
+SequenceInfo Core::sequence(SequenceId id) {
+  const base::MutexLock lock(mutex_);
+  SequenceInfo out;
+  if (to_index(id) >= records_.size()) return out;
+  const SequenceRecord& record = records_[to_index(id)];
+  out.state = record.state;
+  out.generation = record.generation;
+  out.length = live_.length(id);
+  out.unsaved_tokens = unsaved(to_index(id));
+  out.approximate = room_.length(id) > out.length;
+  return out;
+}
+
+std::vector<SequenceContent> Core::contents() {
+  const base::MutexLock lock(mutex_);
+  std::vector<SequenceContent> out;
+  try {
+    for (uint32_t s = 0; s < records_.size(); ++s) {
+      if (known(s) == 0) continue;
+      out.push_back({SequenceContent::Kind::live, scope_of(s), known(s), 0, SequenceId{s},
+                     at(s).state == SequenceState::leased});
+    }
+    const auto add = [&](StateStore* store, SequenceContent::Kind kind) {
+      if (store == nullptr) return;
+      const Result<std::vector<StateStore::Info>> entries = store->list();
+      if (!entries) throw std::bad_alloc();
+      for (const StateStore::Info& entry : *entries) {
+        out.push_back(
+            {kind, entry.scope, entry.depth, entry.bytes, SequenceId{}, entry.leases != 0});
+      }
+    };
+    add(states_.get(), SequenceContent::Kind::state);
+    add(checkpoints_.get(), SequenceContent::Kind::checkpoint);
+    add(logits_.get(), SequenceContent::Kind::logits);
+  } catch (const std::bad_alloc&) {
+    out.clear();
+  }
+  return out;
+}
+
+uint32_t Core::pending() {
+  const base::MutexLock lock(mutex_);
+  uint32_t count = 0;
+  for (const SequenceRecord& record : records_) count += record.capture != 0 ? 1 : 0;
+  return count;
+}
+
+void Core::check_invariants() {
+  const base::MutexLock lock(mutex_);
+  live_.check_invariants();
+  room_.check_invariants();
+  sessions_.check_invariants();
+  if (segments_ != nullptr) segments_->check_invariants();
+  for (const StateStore* store : {states_.get(), checkpoints_.get(), logits_.get()}) {
+    if (store != nullptr) store->check_invariants();
+  }
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    const SequenceRecord& record = records_[s];
+    const SequenceId id{s};
+    STEMMA_CHECK((record.state == SequenceState::leased) == (record.turn != nullptr));
+    STEMMA_CHECK((record.state == SequenceState::idle) == lists_.linked(s));
+    STEMMA_CHECK((record.capture != 0) == waiting_.linked(s));
+    if (record.state == SequenceState::free) {
+      STEMMA_CHECK(live_.length(id) == 0 && room_.length(id) == 0 && record.text.tokens.empty());
+    }
+    if (record.state == SequenceState::idle) {
+      STEMMA_CHECK(record.scope.has_value() && live_.length(id) <= record.text.length());
+      STEMMA_CHECK(live_.length(id) <= room_.length(id));
+    }
+    STEMMA_CHECK(record.capture <= live_.length(id));
+    if (record.turn == nullptr) continue;
+    STEMMA_CHECK(record.turn->sequence == s);
+  }
+}
+
+}  // namespace stemma::sequence

@@ -1,0 +1,334 @@
+// Core: the books of a SequenceCache, and what is done with them.
+//
+// Decide, do, settle: the books are changed under the lock, the engine is called without it (see
+// Engine). Only the engine's thread changes anything, so between two of its locked stretches nothing has
+// changed; the lock is for those who look from other threads.
+//
+//   core.cc          creation, sequences and sessions, looking
+//   core_begin.cc    admission and planning
+//   core_execute.cc  carrying plans out, and what to do when it fails
+//   core_capture.cc  what is saved, when
+//   core_turn.cc     the rest of a turn's life
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/index_lists.h"
+#include "base/mutex.h"
+#include "sequence/lexicon.h"
+#include "sequence/live_index.h"
+#include "sequence/planner.h"
+#include "sequence/room.h"
+#include "sequence/segment_store.h"
+#include "sequence/session_table.h"
+#include "sequence/state_store.h"
+#include "stemma/sequence.h"
+
+namespace stemma::sequence {
+
+// What a request said about what it leaves, with ranges of its own.
+struct OwnRetain {
+  Retain retain;
+  std::vector<PriorityRange> ranges;
+  void assign(const Retain& from) {
+    ranges.assign(from.ranges.begin(), from.ranges.end());
+    retain = from;
+    retain.ranges = {};
+  }
+  Retain get() const noexcept {
+    Retain out = retain;
+    out.ranges = ranges;
+    return out;
+  }
+};
+
+// One of the engine's sequences.
+struct SequenceRecord {
+  SequenceState state = SequenceState::free;
+  uint64_t generation = 0;
+  // The engine may hold something in it that nobody knows: it could not be cleared.
+  bool dirty = false;
+  // What it holds, but for what its turn, if it has one that is ready, knows better: words of which
+  // [0, LiveIndex::length()) are true.
+  std::optional<Scope> scope;
+  Text text;
+  Held held;  // As the engine said last.
+  TurnRecord* turn = nullptr;
+  uint32_t session = SessionTable::kNone;  // Whose last turn it holds.
+  // Waiting to be saved: [0, capture), with an anchor at its end.
+  uint32_t capture = 0;
+  uint32_t saved = 0;  // [0, saved) was saved not long ago.
+  TenantId tenant = kNoTenant;
+  OwnRetain retain;
+};
+
+enum class TurnPhase : uint8_t { planned, ready, failed };
+
+struct TurnRecord {
+  uint32_t sequence = kNoSequence;
+  uint64_t generation = 0;
+  TurnPhase phase = TurnPhase::planned;
+  Scope scope = Scope::from_digest({});
+  Text text;
+  uint32_t prompt_tokens = 0;
+  uint32_t full_limit = 0;  // The most that its units allow,
+  uint32_t limit = 0;       // and that the caller allows as well.
+  uint32_t terminal = 0;    // Where the next prompt that begins like this one will want to resume.
+  SequenceState was = SequenceState::free;  // Its sequence's, before.
+  uint32_t available = 0;
+  uint32_t computed = 0;
+  bool keep = true;
+  bool bypass = false;
+  bool forgotten = false;  // Its scope was dropped: it leaves nothing.
+  bool counted = false;    // In the statistics.
+  // What follows LiveIndex::length() is not what the words say (a shift), or is not indexed.
+  bool approximate = false;
+  Reuse reuse = Reuse::everything;
+  uint32_t reserve = 0;
+  uint32_t session = SessionTable::kNone;
+  TenantId tenant = kNoTenant;
+  OwnRetain retain;
+  Plan plan;
+  uint64_t epoch = 0;  // Of the books the plan was made with.
+  SegmentStore::Hold segments;
+  StateLease state;  // The state or checkpoint of the plan.
+  StateLease logits;
+  std::span<const float> logits_span;
+  std::vector<uint32_t> stops;  // Ascending; depths to be kept when they are reached.
+  std::vector<uint32_t> media_to_process;
+  std::vector<uint32_t> item_ends;  // Of the prompt's media items.
+  SequenceReport report;
+};
+
+// What of the saved things a plan may not use, after it failed once.
+struct Excluded {
+  bool forks = false;
+  bool segments = false;
+  bool states = false;
+  bool checkpoints = false;
+};
+
+// What could serve a prompt.
+struct Found {
+  std::vector<LiveIndex::Match> matches;
+  std::vector<LiveCandidate> live;
+  std::vector<Vacancy> vacant;
+  std::vector<uint32_t> checkpoints;               // Depths, ascending, and ...
+  std::vector<StateCandidate> checkpoint_entries;  // ... what is there.
+  StateMatch state;
+  SavedCandidates saved;
+  uint32_t matched = 0;       // By anything at all.
+  uint32_t live_matched = 0;  // By sequences.
+  uint32_t raw_matched = 0;   // Before a media item cut it.
+  uint32_t by_mode = 0;       // By what the mode excludes.
+  bool scope_known = false;
+};
+
+class Core {
+ public:
+  static Result<Core*> create(SequenceEngine& engine, const SequenceOptions& options);
+
+  // Owners: the cache, and each turn. The last one deletes.
+  void retain_owner() noexcept { owners_.fetch_add(1, std::memory_order_relaxed); }
+  void release_owner() noexcept;
+  void cache_gone() noexcept;
+
+  // core_begin.cc
+  Result<Turn> begin(const Scope& scope, const Prompt& prompt, const TurnOptions& options,
+                     bool whole);
+  Result<SequenceReport> lookup(const Scope& scope, const Prompt& prompt,
+                                const TurnOptions& options);
+  bool can_admit(std::string_view session);
+
+  // core_execute.cc
+  Result<uint32_t> execute(TurnRecord& turn);
+
+  // core_capture.cc
+  Drained drain(const DrainLimits& limits);
+  Result<SequenceReport> warm(const Scope& scope, const Prompt& prefix,
+                              SequenceCache::Compute compute, void* user,
+                              const TurnOptions& options);
+
+  // core_turn.cc
+  Result<void> computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns);
+  Result<void> extend(TurnRecord& turn, std::span<const Token> tokens);
+  Result<void> reserve(TurnRecord& turn, uint32_t tokens);
+  Result<void> rewind(TurnRecord& turn, uint32_t n);
+  Result<void> attach_logits(TurnRecord& turn, uint32_t depth, std::span<const float> logits);
+  Result<Turn> fork(TurnRecord& turn, const TurnOptions& options);
+  Result<void> shift(TurnRecord& turn, uint32_t keep, uint32_t discard);
+  Result<void> finish(TurnRecord& turn, const Retain* retain);
+  Result<void> abandon(TurnRecord& turn);
+  void destroy(TurnRecord* turn) noexcept;
+
+  // core.cc
+  void forget_context();
+  void drop_scope(const Scope& scope);
+  void drop_saved();
+  void end_session(std::string_view session);
+  SequenceStats stats();
+  SessionInfo session(std::string_view name);
+  SequenceInfo sequence(SequenceId id);
+  std::vector<SequenceContent> contents();
+  uint32_t pending();
+  void check_invariants();
+
+ private:
+  friend class EngineSaver;
+
+  Core(SequenceEngine& engine, const SequenceOptions& options);
+  Result<void> set_up();
+  Result<std::unique_ptr<StateStore>> make_store(uint64_t budget, uint64_t entry_bytes);
+
+  // Without the lock, for as long as it lives.
+  class Unlocked {
+   public:
+    explicit Unlocked(Core& core) noexcept : core_(core) { core_.mutex_.unlock(); }
+    ~Unlocked() { core_.mutex_.lock(); }
+    Unlocked(const Unlocked&) = delete;
+    Unlocked& operator=(const Unlocked&) = delete;
+
+   private:
+    Core& core_;
+  };
+
+  // ---- Modes ----
+  bool any() const noexcept { return traits_.rewind == Rewind::any; }
+  static bool has(Reuse reuse, Reuse part) noexcept {
+    return (static_cast<uint8_t>(reuse) & static_cast<uint8_t>(part)) != 0;
+  }
+  Reuse mode_of(const TurnOptions& options) const noexcept {
+    return static_cast<Reuse>(static_cast<uint8_t>(options.reuse) &
+                              static_cast<uint8_t>(options_.reuse));
+  }
+
+  // ---- Sequences ----
+  SequenceRecord& at(uint32_t sequence) noexcept { return records_[sequence]; }
+  static bool in_turn(const SequenceRecord& record) noexcept {
+    return record.turn != nullptr && record.turn->phase == TurnPhase::ready;
+  }
+  const Text& text_of(uint32_t sequence) const noexcept {
+    const SequenceRecord& record = records_[sequence];
+    return in_turn(record) ? record.turn->text : record.text;
+  }
+  const Scope& scope_of(uint32_t sequence) const noexcept {
+    const SequenceRecord& record = records_[sequence];
+    return in_turn(record) ? record.turn->scope : *record.scope;
+  }
+  uint32_t known(uint32_t sequence) const noexcept { return live_.length(SequenceId{sequence}); }
+  // Asks the engine, and remembers.
+  Held ask(uint32_t sequence);
+  // Clears a sequence in the engine and in the books. False: it is broken now.
+  bool empty(uint32_t sequence);
+  // The books say that nothing is in it.
+  void forget(uint32_t sequence) noexcept;
+  void set_state(uint32_t sequence, SequenceState state) noexcept;
+  // Empties an idle sequence for somebody else; saves it first if that is worth it.
+  bool retire(uint32_t sequence, SequenceReport* report);
+  Result<void> check(const TurnRecord& turn);
+  void changed() noexcept { ++epoch_; }
+  // Words [known, n) of the turn are in its sequence.
+  void index_up_to(TurnRecord& turn, uint32_t n) noexcept;
+
+  // ---- Planning ----
+  Result<void> read_turn(const Scope& scope, const Prompt& prompt, const TurnOptions& options,
+                         bool whole, TurnRecord& turn);
+  // Finds what could serve, and leases what is saved if `hold`; `fixed` is the only sequence that may
+  // be changed, or kNoSequence. Goes by what the engine said last: execute() sees whether it holds.
+  void find(TurnRecord& turn, Found& found, bool hold, uint32_t fixed, const Excluded& excluded);
+  void find_live(TurnRecord& turn, Found& found, uint32_t fixed, const Excluded& excluded);
+  void find_saved(TurnRecord& turn, Found& found, bool hold, const Excluded& excluded);
+  void find_checkpoints(TurnRecord& turn, Found& found);
+  void find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed);
+  void find_logits(TurnRecord& turn);
+  // False when no plan fits into the context.
+  bool plan(TurnRecord& turn, Found& found);
+  bool fits(const TurnRecord& turn, const Plan& plan);
+  void hold_anchor(TurnRecord& turn, const Found& found);
+  // What the report says of the plan.
+  void explain(TurnRecord& turn, const Found& found);
+  void describe(TurnRecord& turn);
+  void note_media(TurnRecord& turn);
+  void choose_stops(TurnRecord& turn, const Found& found);
+  // What one position that a sequence loses is worth.
+  uint64_t worth_of_token(uint32_t sequence, uint32_t session) const noexcept;
+  Touch touch_of(const TurnRecord& turn) const noexcept;
+
+  // ---- Executing ----
+  Result<void> try_plan(TurnRecord& turn, Excluded& excluded);
+  Result<void> lay_base(TurnRecord& turn, Excluded& excluded);
+  Result<void> load_segments(TurnRecord& turn, Range range, Excluded& excluded);
+  Result<void> load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excluded& excluded);
+  void quarantine_segment(TurnRecord& turn, uint32_t from);
+  void save_source(TurnRecord& turn);
+  void replan(TurnRecord& turn, const Excluded& excluded, bool cold);
+  void settle(TurnRecord& turn);
+  void count(TurnRecord& turn);
+  void failed_step(TurnRecord& turn, Step step);
+  // Whether the sequence holds [0, n) and can go on there.
+  bool verify(uint32_t sequence, uint32_t n);
+  // Empties idle sequences, but not `spared`, until so many positions are free. False: not enough.
+  bool make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report);
+
+  // ---- Capturing ----
+  // [0, depth) of the sequence is to be saved when there is time.
+  void queue(uint32_t sequence, uint32_t depth);
+  void unqueue(uint32_t sequence, CaptureFate fate);
+  // Saves what waits in a sequence.
+  Captured capture(uint32_t sequence);
+  // Saves the checkpoint, or the state, at this depth of what the sequence holds.
+  Captured capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch);
+  void count_capture(const Captured& captured);
+  bool worth_saving(uint32_t sequence) const noexcept;
+  uint32_t unsaved(uint32_t sequence) const noexcept;
+  void learn_moved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept;
+  void learn_computed(uint32_t tokens, uint64_t spent_ns) noexcept;
+
+  // ---- Turns ----
+  // Nothing of the sequence counts any more; the turn can only end.
+  void lose(TurnRecord& turn);
+  Result<void> check_ready(TurnRecord& turn);
+  // What a turn kept comes to rest, or goes.
+  void leave(TurnRecord& turn);
+  // Gives a sequence back that was leased and not touched.
+  void give_back(TurnRecord& turn) noexcept;
+  void end_turn(TurnRecord& turn) noexcept;
+
+  SequenceEngine* engine_;
+  const SequenceOptions options_;
+  const Clock* clock_;
+  EngineTraits traits_;
+  bool use_segments_ = false;
+  bool use_states_ = false;
+  bool use_checkpoints_ = false;
+  std::atomic<uint32_t> owners_{1};
+
+  base::Mutex mutex_;
+  bool gone_ = false;  // The cache was destroyed: turns can only end.
+  uint64_t epoch_ = 0;
+  uint32_t pending_ = 0;
+  std::vector<SequenceRecord> records_;
+  base::IndexLists lists_;    // Of sequences: free ones, idle ones least recently used first.
+  base::IndexLists waiting_;  // Of sequences with a capture, oldest first.
+  Lexicon lexicon_;
+  LiveIndex live_;
+  Room room_;
+  SessionTable sessions_;
+  std::unique_ptr<SegmentStore> segments_;
+  std::unique_ptr<StateStore> states_;  // Whole states.
+  std::unique_ptr<StateStore> checkpoints_;
+  std::unique_ptr<StateStore> logits_;
+  Costs costs_;
+  SequenceStats stats_;  // The sums.
+  // Scratch.
+  std::vector<SavedSegment> pieces_;
+  std::vector<uint8_t> flags_;
+};
+
+}  // namespace stemma::sequence

@@ -1,0 +1,503 @@
+// Admission and planning.
+#include <algorithm>
+#include <array>
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+#include "sequence/core.h"
+
+namespace stemma::sequence {
+
+namespace {
+
+// The depth before the last `units` units of a text.
+uint32_t before_last(const Text& text, uint32_t units) noexcept {
+  uint32_t depth = text.length();
+  size_t span = text.spans.size();
+  for (; units != 0 && depth != 0; --units) {
+    if (span != 0 && text.spans[span - 1].end == depth) {
+      depth = text.spans[--span].begin;
+    } else {
+      --depth;
+    }
+  }
+  return depth;
+}
+
+}  // namespace
+
+Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const TurnOptions& options,
+                             bool whole, TurnRecord& turn) {
+  if (options.evaluate_at_least == 0) {
+    return Error(Errc::invalid_argument, "evaluate_at_least is 0");
+  }
+  if (static_cast<uint8_t>(options.reuse) > 3) {
+    return Error(Errc::invalid_argument, "reuse is no mode");
+  }
+  if (options.retain.ranges.size() > kMaxPriorityRanges) {
+    return Error(Errc::invalid_argument, "more ranges than a retention may have");
+  }
+  uint32_t last = 0;
+  for (uint32_t end : options.message_ends) {
+    if (end < last) return Error(Errc::invalid_argument, "message_ends are out of order", end);
+    if (end > prompt.tokens.size()) {
+      return Error(Errc::invalid_argument, "a message ends beyond the prompt", end);
+    }
+    last = end;
+  }
+  STEMMA_TRY_VOID(lexicon_.read(prompt, turn.text));
+  turn.scope = scope;
+  turn.prompt_tokens = turn.text.length();
+  turn.reserve = options.reserve_tokens;
+  if (uint64_t{turn.prompt_tokens} + turn.reserve > traits_.context_tokens) {
+    return Error(Errc::out_of_range,
+                 "the prompt and what it reserves are more than the context has",
+                 traits_.context_tokens);
+  }
+  const uint32_t most =
+      whole ? turn.prompt_tokens : before_last(turn.text, options.evaluate_at_least);
+  turn.limit = turn.text.floor(std::min(most, options.at_most));
+  turn.bypass = options.bypass;
+  turn.keep = options.keep && !options.bypass;
+  turn.reuse = options.bypass ? Reuse::disabled : mode_of(options);
+  turn.tenant = options.tenant;
+  turn.retain.assign(options.retain);
+  turn.stops.assign(options.message_ends.begin(), options.message_ends.end());
+  for (const MediaItem& item : prompt.media) turn.item_ends.push_back(item.offset + item.length);
+  turn.media_to_process.reserve(prompt.media.size());
+  turn.report.prompt_tokens = turn.prompt_tokens;
+  turn.full_limit = most;
+  turn.terminal = before_last(turn.text, 1);
+  return {};
+}
+
+uint64_t Core::worth_of_token(uint32_t sequence, uint32_t session) const noexcept {
+  // What is saved comes back for what loading it takes.
+  uint64_t token_ns = costs_.compute_token_ns;
+  if (use_segments_ || use_states_) {
+    const uint64_t tokens = options_.segment_tokens;
+    const uint64_t load =
+        costs_.move(1, traits_.fixed_bytes + tokens * traits_.bytes_per_token) / tokens;
+    token_ns = std::min(token_ns, load);
+  }
+  // A conversation that asks for something else has probably done with what it had.
+  const bool own = session != SessionTable::kNone && records_[sequence].session == session;
+  return std::max<uint64_t>(token_ns / (own ? 20 : 2), 1);
+}
+
+void Core::find_live(TurnRecord& turn, Found& found, uint32_t fixed, const Excluded& excluded) {
+  live_.match(turn.scope, turn.text.all(), found.matches);
+  const bool allowed = has(turn.reuse, Reuse::live);
+  for (const LiveIndex::Match& match : found.matches) {
+    const uint32_t s = to_index(match.sequence);
+    const uint32_t common = turn.text.floor(match.positions);
+    found.scope_known = true;
+    found.raw_matched = std::max(found.raw_matched, match.positions);
+    found.matched = std::max(found.matched, common);
+    if (!allowed) {
+      found.by_mode = std::max(found.by_mode, common);
+      continue;
+    }
+    found.live_matched = std::max(found.live_matched, common);
+    const bool can_stay = fixed == kNoSequence ? at(s).state == SequenceState::idle : s == fixed;
+    if (!can_stay && excluded.forks) continue;
+    const Held held = at(s).held;
+    if (!held.whole || held.end != room_.length(match.sequence)) continue;
+    found.live.push_back({s, common, held, can_stay, worth_of_token(s, turn.session)});
+  }
+}
+
+void Core::find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed) {
+  if (fixed != kNoSequence) {
+    found.vacant.push_back({fixed, 0});
+    return;
+  }
+  const auto add = [&](uint32_t s, uint64_t loss_ns) {
+    const bool there = std::any_of(found.vacant.begin(), found.vacant.end(),
+                                   [&](const Vacancy& it) { return it.sequence == s; });
+    if (!there && found.vacant.size() < 3) found.vacant.push_back({s, loss_ns});
+  };
+  // A conversation that has nothing in common with its own past goes on where that was.
+  if (turn.session != SessionTable::kNone) {
+    const Session& session = sessions_[turn.session];
+    const uint32_t s = to_index(session.sequence);
+    if (records_[s].state == SequenceState::idle && records_[s].session == turn.session &&
+        records_[s].generation == session.generation && found.matched == 0) {
+      add(s, 0);
+    }
+  }
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    if (records_[s].state == SequenceState::free) add(s, 0);
+  }
+  for (uint32_t s = lists_.front(0); s != base::IndexLists::kNone && found.vacant.size() < 3;
+       s = lists_.after(s)) {
+    add(s, room_.length(SequenceId{s}) * worth_of_token(s, turn.session));
+  }
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    if (records_[s].state == SequenceState::broken) add(s, costs_.move_call_ns);
+  }
+}
+
+void Core::find_saved(TurnRecord& turn, Found& found, bool hold, const Excluded& excluded) {
+  const Prompt prompt = turn.text.prompt();
+  const bool allowed = has(turn.reuse, Reuse::saved);
+  if (segments_ != nullptr && !excluded.segments) {
+    SegmentStore::Reach reach;
+    if (hold && allowed) {
+      turn.segments =
+          segments_->hold(turn.scope, prompt, turn.limit, turn.tenant, turn.retain.get());
+      reach = {turn.segments.usable, turn.segments.matched, turn.segments.scope_known};
+    } else {
+      reach = segments_->reach(turn.scope, prompt, turn.limit);
+    }
+    const uint32_t matched = turn.text.floor(reach.matched);
+    found.scope_known = found.scope_known || reach.scope_known;
+    found.matched = std::max(found.matched, matched);
+    found.raw_matched = std::max(found.raw_matched, reach.matched);
+    if (allowed) {
+      found.saved.segments = reach.usable;
+    } else {
+      found.by_mode = std::max(found.by_mode, matched);
+    }
+  }
+  if (states_ != nullptr && !excluded.states) {
+    found.state = states_->find(turn.scope, turn.text, turn.limit);
+    const uint32_t exact = found.state.exact.depth;
+    const uint32_t common = turn.text.floor(found.state.longest.common);
+    found.scope_known = found.scope_known || found.state.longest;
+    found.matched = std::max({found.matched, exact, common});
+    found.raw_matched = std::max(found.raw_matched, found.state.longest.common);
+    if (allowed) {
+      found.saved.state_depth = exact;
+      found.saved.state_longest = common;
+      found.saved.state_longest_depth = found.state.longest.depth;
+    } else {
+      found.by_mode = std::max({found.by_mode, exact, common});
+    }
+  }
+  if (checkpoints_ != nullptr && allowed && !excluded.checkpoints) find_checkpoints(turn, found);
+}
+
+void Core::find_checkpoints(TurnRecord& turn, Found& found) {
+  // One for each depth down to which the full-attention part may be had.
+  std::vector<uint32_t> reaches{found.saved.segments};
+  for (const LiveCandidate& live : found.live) {
+    reaches.push_back(std::min({live.common, live.held.end, turn.limit}));
+  }
+  std::sort(reaches.begin(), reaches.end());
+  reaches.erase(std::unique(reaches.begin(), reaches.end()), reaches.end());
+  for (uint32_t reach : reaches) {
+    if (reach == 0 || (!found.checkpoints.empty() && found.checkpoints.back() == reach)) continue;
+    const StateCandidate entry = checkpoints_->find(turn.scope, turn.text, reach).exact;
+    if (!entry || (!found.checkpoints.empty() && found.checkpoints.back() == entry.depth)) continue;
+    found.checkpoints.push_back(entry.depth);
+    found.checkpoint_entries.push_back(entry);
+  }
+  found.saved.checkpoints = found.checkpoints;
+}
+
+void Core::find(TurnRecord& turn, Found& found, bool hold, uint32_t fixed,
+                const Excluded& excluded) {
+  if (!turn.bypass) {
+    find_live(turn, found, fixed, excluded);
+    find_saved(turn, found, hold, excluded);
+  }
+  find_vacant(turn, found, fixed);
+}
+
+bool Core::fits(const TurnRecord& turn, const Plan& plan) {
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    flags_[s] = records_[s].state == SequenceState::idle && s != plan.source ? 1 : 0;
+  }
+  const uint32_t kept = plan.base == Base::stay ? plan.base_tokens : 0;
+  const bool shared = plan.base == Base::fork && traits_.fork == Fork::shared;
+  const uint64_t needed =
+      uint64_t{turn.prompt_tokens} + turn.reserve - kept - (shared ? plan.base_tokens : 0);
+  return room_.free_if(SequenceId{plan.sequence}, kept, flags_) >= needed;
+}
+
+bool Core::plan(TurnRecord& turn, Found& found) {
+  PlanInput input;
+  input.traits = traits_;
+  input.limit = turn.limit;
+  input.prompt = turn.prompt_tokens;
+  input.segment_tokens = options_.segment_tokens;
+  input.live = found.live;
+  input.vacant = found.vacant;
+  input.saved = found.saved;
+  input.costs = costs_;
+  turn.plan = make_plan(input);
+  if (turn.plan.sequence == kNoSequence || fits(turn, turn.plan)) {
+    return turn.plan.sequence != kNoSequence;
+  }
+  // A fork keeps its source where it is; in place, the source's end makes room.
+  std::erase_if(found.live, [](const LiveCandidate& live) { return !live.can_stay; });
+  input.live = found.live;
+  input.traits.fork = Fork::none;
+  turn.plan = make_plan(input);
+  if (fits(turn, turn.plan)) return true;
+  turn.plan = {};
+  return false;
+}
+
+void Core::explain(TurnRecord& turn, const Found& found) {
+  SequenceReport& report = turn.report;
+  const uint32_t n = turn.plan.available;
+  report.matched_tokens = found.matched;
+  report.reused_tokens = n;
+  report.evaluated_tokens = turn.prompt_tokens - n;
+  report.outcome = turn.bypass || turn.reuse == Reuse::disabled ? Outcome::bypassed
+                   : n == 0                                     ? Outcome::miss
+                   : n == turn.full_limit                       ? Outcome::full_hit
+                                                                : Outcome::partial_hit;
+  uint32_t possible = std::max(found.saved.state_depth, any() ? found.saved.state_longest : 0);
+  for (const LiveCandidate& live : found.live) {
+    possible = std::max(
+        possible, resumable(traits_, live.held, std::min(live.common, turn.limit), !live.can_stay));
+  }
+  possible = std::max(possible, any() ? found.saved.segments
+                                : found.checkpoints.empty()
+                                    ? 0
+                                    : std::min(found.checkpoints.back(),
+                                               std::max(found.saved.segments, found.live_matched)));
+  report.reason = [&] {
+    if (turn.bypass || turn.reuse == Reuse::disabled) return SequenceMiss::bypassed;
+    if (n == turn.full_limit && n != 0) return SequenceMiss::none;
+    if (turn.full_limit == 0) return SequenceMiss::too_short;
+    if (!found.scope_known) return SequenceMiss::unknown_scope;
+    if (n == turn.limit && turn.limit < turn.full_limit) return SequenceMiss::at_most;
+    if (found.matched <= n) {
+      return found.raw_matched > found.matched ? SequenceMiss::media : SequenceMiss::first_use;
+    }
+    if (found.by_mode > n && found.by_mode >= found.live_matched) return SequenceMiss::mode;
+    if (turn.limit < turn.full_limit && turn.limit == 0) return SequenceMiss::at_most;
+    if (possible > n) return SequenceMiss::not_worth;
+    return any() ? SequenceMiss::not_saved : SequenceMiss::no_rewind;
+  }();
+}
+
+void Core::choose_stops(TurnRecord& turn, const Found& found) {
+  // Message ends are there already; what else is worth keeping.
+  std::vector<uint32_t>& stops = turn.stops;
+  if (any() || !turn.keep || !has(turn.reuse, Reuse::saved) ||
+      (!use_checkpoints_ && !use_states_)) {
+    stops.clear();
+    return;
+  }
+  if (options_.interval_tokens != 0) {
+    for (uint64_t depth = options_.interval_tokens; depth < turn.prompt_tokens;
+         depth += options_.interval_tokens) {
+      stops.push_back(static_cast<uint32_t>(depth));
+    }
+  }
+  stops.push_back(found.matched);  // Where it parts from what is known.
+  const uint32_t least =
+      std::min(options_.least_tokens,
+               options_.interval_tokens != 0 ? options_.interval_tokens : options_.least_tokens);
+  for (uint32_t& depth : stops) {
+    depth = turn.text.floor(depth);
+    if (depth < least || depth >= turn.prompt_tokens) depth = 0;
+  }
+  stops.push_back(turn.terminal);
+  std::sort(stops.begin(), stops.end());
+  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
+  std::erase_if(stops, [&](uint32_t depth) { return depth <= turn.plan.available; });
+  if (stops.size() > options_.marks) {
+    stops.erase(stops.begin(), stops.end() - static_cast<ptrdiff_t>(options_.marks));
+  }
+}
+
+void Core::note_media(TurnRecord& turn) {
+  turn.media_to_process.clear();
+  for (uint32_t i = 0; i < turn.item_ends.size(); ++i) {
+    if (turn.item_ends[i] > turn.report.reused_tokens) turn.media_to_process.push_back(i);
+  }
+  turn.report.media_to_process = static_cast<uint32_t>(turn.media_to_process.size());
+}
+
+void Core::describe(TurnRecord& turn) {
+  const Plan& plan = turn.plan;
+  std::array<uint32_t, kStepCount>& steps = turn.report.steps;
+  const auto step = [&](Step kind) -> uint32_t& { return steps[static_cast<size_t>(kind)]; };
+  steps = {};
+  if (plan.state_depth != 0) {
+    step(Step::state) = plan.available;
+  } else {
+    if (plan.base == Base::stay) {
+      const bool cut = room_.length(SequenceId{plan.sequence}) > plan.base_tokens;
+      step(cut ? Step::trim : Step::stay) = plan.base_tokens;
+    } else if (plan.base == Base::fork) {
+      step(Step::fork) = plan.base_tokens;
+    }
+    if (plan.segments_to != 0) step(Step::segments) = plan.segments_to - plan.base_tokens;
+  }
+  step(Step::checkpoint) = plan.checkpoint;
+}
+
+Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOptions& options,
+                         bool whole) try {
+  const base::MutexLock lock(mutex_);
+  if (gone_) return Error(Errc::stale, "the cache is gone");
+  auto record = std::make_unique<TurnRecord>();
+  TurnRecord& turn = *record;
+  const uint64_t started = clock_->now_ns();
+  const auto fail = [&](const Error& error) {
+    lexicon_.release(turn.text);
+    if (error.code() != Errc::invalid_argument) {
+      ++stats_.turns;
+      ++stats_.outcomes[static_cast<size_t>(Outcome::refused)];
+    }
+    return error;
+  };
+  if (const Result<void> read = read_turn(scope, prompt, options, whole, turn); !read) {
+    return fail(read.error());
+  }
+  try {
+    if (!options.session.empty()) {
+      const uint32_t known_session = sessions_.find(options.session);
+      if (options.exclusive && known_session != SessionTable::kNone &&
+          sessions_[known_session].in_flight != 0) {
+        return fail(Error(Errc::busy, "another turn of this session is under way"));
+      }
+      // If there are more sessions under way than can be remembered, this one has no name.
+      turn.session = sessions_.open(options.session);
+      if (turn.session != SessionTable::kNone && turn.retain.retain.session == kNoSession) {
+        turn.retain.retain.session = sessions_[turn.session].id;
+      }
+    }
+    Found found;
+    find(turn, found, true, kNoSequence, {});
+    if (found.vacant.empty() &&
+        std::none_of(found.live.begin(), found.live.end(),
+                     [](const LiveCandidate& live) { return live.can_stay; })) {
+      return fail(Error(Errc::busy, "every sequence is leased"));
+    }
+    if (!plan(turn, found)) {
+      return fail(Error(Errc::out_of_blocks, "leased sequences leave too little of the context"));
+    }
+    if (options.want_logits && logits_ != nullptr && !turn.bypass) {
+      find_logits(turn);
+    }
+    hold_anchor(turn, found);
+    explain(turn, found);
+    choose_stops(turn, found);
+    describe(turn);
+    note_media(turn);
+  } catch (const std::bad_alloc&) {
+    return fail(Error(Errc::out_of_memory, "no memory to plan"));
+  }
+
+  const uint32_t s = turn.plan.sequence;
+  SequenceRecord& sequence = at(s);
+  turn.sequence = s;
+  turn.generation = sequence.generation +
+                    (turn.plan.base != Base::stay && room_.length(SequenceId{s}) != 0 ? 1 : 0);
+  turn.was = sequence.state;
+  sequence.turn = &turn;
+  set_state(s, SequenceState::leased);
+  if (turn.session != SessionTable::kNone) {
+    Session& session = sessions_[turn.session];
+    ++session.in_flight;
+    ++session.turns;
+    session.last_used_ns = started;
+    session.sequence = SequenceId{s};
+  }
+  turn.epoch = epoch_;
+  turn.report.plan_ns = clock_->now_ns() - started;
+  retain_owner();
+  return Turn(this, record.release());
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory for a turn");
+}
+
+void Core::find_logits(TurnRecord& turn) {
+  const StateCandidate entry = logits_->find(turn.scope, turn.text, turn.prompt_tokens).exact;
+  if (!entry || entry.depth != turn.prompt_tokens) return;
+  Result<StateLease> lease = logits_->lease(entry);
+  if (!lease) return;
+  const Result<SavedState> read = lease->read();
+  if (!read) {
+    logits_->remove(*lease);
+    ++stats_.quarantined;
+    return;
+  }
+  logits_->used(*lease, touch_of(turn));
+  // They were saved as bytes; the store keeps them aligned.
+  turn.logits_span = {reinterpret_cast<const float*>(read->state.data()),
+                      read->state.size() / sizeof(float)};
+  turn.logits = *std::move(lease);
+  turn.report.logits = true;
+}
+
+void Core::hold_anchor(TurnRecord& turn, const Found& found) {
+  turn.state = {};
+  const Plan& plan = turn.plan;
+  StateCandidate entry;
+  if (plan.state_depth != 0) {
+    entry = plan.available == found.state.exact.depth ? found.state.exact : found.state.longest;
+  } else if (plan.checkpoint != 0) {
+    const auto at =
+        std::lower_bound(found.checkpoints.begin(), found.checkpoints.end(), plan.checkpoint);
+    entry = found.checkpoint_entries[static_cast<size_t>(at - found.checkpoints.begin())];
+  } else {
+    return;
+  }
+  Result<StateLease> lease = (plan.state_depth != 0 ? states_ : checkpoints_)->lease(entry);
+  STEMMA_CHECK(lease.has_value());  // Nothing has changed since it was found.
+  turn.state = *std::move(lease);
+}
+
+Touch Core::touch_of(const TurnRecord& turn) const noexcept {
+  Touch touch;
+  const Retain& retain = turn.retain.retain;
+  touch.now_ns = clock_->now_ns();
+  touch.tenant = turn.tenant;
+  touch.priority = retain.priority;
+  if (retain.ttl_ns != kNever) touch.deadline_ns = touch.now_ns + retain.ttl_ns;
+  touch.session = retain.session;
+  touch.phase = retain.phase;
+  touch.will_return = retain.will_return;
+  touch.finish = retain.finish;
+  return touch;
+}
+
+Result<SequenceReport> Core::lookup(const Scope& scope, const Prompt& prompt,
+                                    const TurnOptions& options) try {
+  const base::MutexLock lock(mutex_);
+  if (gone_) return Error(Errc::stale, "the cache is gone");
+  TurnRecord turn;
+  STEMMA_TRY_VOID(read_turn(scope, prompt, options, false, turn));
+  if (!options.session.empty()) turn.session = sessions_.find(options.session);
+  Found found;
+  Result<SequenceReport> out = Error(Errc::out_of_memory, "no memory to plan");
+  try {
+    find(turn, found, false, kNoSequence, {});
+    if (plan(turn, found) || turn.plan.sequence == kNoSequence) {
+      explain(turn, found);
+      if (turn.plan.sequence != kNoSequence) describe(turn);
+      note_media(turn);
+      out = turn.report;
+    }
+  } catch (const std::bad_alloc&) {
+    // As it stands.
+  }
+  lexicon_.release(turn.text);
+  return out;
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory to plan");
+}
+
+bool Core::can_admit(std::string_view name) {
+  const base::MutexLock lock(mutex_);
+  if (gone_) return false;
+  if (!name.empty()) {
+    const uint32_t session = sessions_.find(name);
+    if (session != SessionTable::kNone && sessions_[session].in_flight != 0) return false;
+  }
+  return std::any_of(records_.begin(), records_.end(), [](const SequenceRecord& record) {
+    return record.state != SequenceState::leased;
+  });
+}
+
+}  // namespace stemma::sequence

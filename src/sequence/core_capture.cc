@@ -1,0 +1,235 @@
+// What is saved, and when.
+#include <algorithm>
+#include <new>
+
+#include "base/check.h"
+#include "sequence/core.h"
+
+namespace stemma::sequence {
+
+// Saves segments of one sequence, with the engine, without the lock.
+class EngineSaver final : public Saver {
+ public:
+  EngineSaver(Core& core, uint32_t sequence) : core_(core), id_(SequenceId{sequence}) {}
+  Result<uint64_t> size(Range range) override {
+    const Core::Unlocked unlocked(core_);
+    return core_.engine_->size(id_, Part::segment, range);
+  }
+  Result<uint64_t> save(Range range, std::span<uint8_t> out) override {
+    const Core::Unlocked unlocked(core_);
+    ++calls;
+    return core_.engine_->save(id_, Part::segment, range, out);
+  }
+  uint64_t calls = 0;
+
+ private:
+  Core& core_;
+  SequenceId id_;
+};
+
+// ---- The queue ---------------------------------------------------------------------------------
+
+void Core::queue(uint32_t sequence, uint32_t depth) {
+  SequenceRecord& record = at(sequence);
+  if (record.capture != 0) {
+    // A later one of the same sequence has all that the earlier one had.
+    ++stats_.captures[static_cast<size_t>(CaptureFate::coalesced)];
+    waiting_.unlink(sequence);
+  } else if (pending_ >= options_.pending_captures) {
+    unqueue(waiting_.front(0), CaptureFate::crowded);
+  }
+  if (record.capture == 0) ++pending_;
+  record.capture = depth;
+  waiting_.push_back(0, sequence);
+}
+
+void Core::unqueue(uint32_t sequence, CaptureFate fate) {
+  SequenceRecord& record = at(sequence);
+  STEMMA_CHECK(record.capture != 0);
+  waiting_.unlink(sequence);
+  record.capture = 0;
+  --pending_;
+  ++stats_.captures[static_cast<size_t>(fate)];
+}
+
+uint32_t Core::unsaved(uint32_t sequence) const noexcept {
+  const SequenceRecord& record = records_[sequence];
+  return record.capture - std::min(record.capture, record.saved);
+}
+
+bool Core::worth_saving(uint32_t sequence) const noexcept {
+  const uint64_t tokens = unsaved(sequence);
+  if (tokens == 0) return false;
+  // As good a guess as any: every second thing that is saved is used again.
+  const uint64_t calls = tokens / options_.segment_tokens + 1;
+  const uint64_t bytes = tokens * traits_.bytes_per_token + traits_.checkpoint_bytes;
+  return costs_.compute(tokens) / 2 > costs_.move(calls, bytes);
+}
+
+Drained Core::drain(const DrainLimits& limits) {
+  const base::MutexLock lock(mutex_);
+  Drained drained;
+  if (gone_) return drained;
+  while (drained.items < limits.items && drained.bytes < limits.bytes) {
+    const uint32_t sequence = waiting_.front(0);
+    if (sequence == base::IndexLists::kNone) break;
+    ++drained.items;
+    const Captured captured = capture(sequence);
+    drained.bytes += captured.bytes;
+    if (captured.fate == CaptureFate::saved) ++drained.saved;
+  }
+  return drained;
+}
+
+// ---- Saving ------------------------------------------------------------------------------------
+
+void Core::count_capture(const Captured& captured) {
+  ++stats_.captures[static_cast<size_t>(captured.fate)];
+  stats_.captured_bytes += captured.bytes;
+}
+
+Captured Core::capture(uint32_t sequence) {
+  SequenceRecord& record = at(sequence);
+  const uint32_t depth = record.capture;
+  // It leaves the queue first: whatever happens, it is not tried again and again.
+  waiting_.unlink(sequence);
+  record.capture = 0;
+  --pending_;
+  Captured captured{CaptureFate::stale, 0};
+  const Held held = ask(sequence);
+  if (held.whole && held.end == room_.length(SequenceId{sequence}) && held.end >= depth &&
+      known(sequence) >= depth) {
+    const Text& text = text_of(sequence);
+    Touch touch;
+    touch.now_ns = clock_->now_ns();
+    touch.priority = record.retain.retain.priority;
+    touch.session = record.retain.retain.session;
+    touch.phase = record.retain.retain.phase;
+    const uint64_t started = touch.now_ns;
+    if (segments_ != nullptr) {
+      EngineSaver saver(*this, sequence);
+      captured = segments_->capture(scope_of(sequence), text.prompt(depth), record.tenant,
+                                    record.retain.get(), saver);
+      if (captured.bytes != 0) {
+        learn_moved(saver.calls, captured.bytes, clock_->now_ns() - started);
+      }
+    }
+    const bool anchored = (use_checkpoints_ || use_states_) && (!any() || use_states_);
+    if (anchored && depth >= 1) {
+      // A checkpoint can be had while its position can be resumed, a state while it is the end.
+      const bool reachable = use_checkpoints_ && traits_.rewind == Rewind::window
+                                 ? can_resume(traits_, held, depth)
+                                 : depth == held.end;
+      const Captured anchor =
+          reachable ? capture_anchor(sequence, depth, touch) : Captured{CaptureFate::stale, 0};
+      if (segments_ == nullptr) captured = anchor;
+      if (segments_ != nullptr) captured.bytes += anchor.bytes;
+    }
+    if (captured.fate == CaptureFate::saved || captured.fate == CaptureFate::present) {
+      record.saved = std::max(record.saved, depth);
+    }
+  }
+  count_capture(captured);
+  changed();
+  return captured;
+}
+
+Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch) {
+  const SequenceId id{sequence};
+  const Text& text = text_of(sequence);
+  const Scope scope = scope_of(sequence);
+  // Together with segments, a checkpoint; a state where the full part would not be saved otherwise. An
+  // engine with checkpoints and no segments gets both: the one to go back, the other to come back.
+  Captured total{CaptureFate::present, 0};
+  for (const Part part : {Part::checkpoint, Part::state}) {
+    StateStore* store = part == Part::state ? states_.get() : checkpoints_.get();
+    if (store == nullptr) continue;
+    if (part == Part::state && at(sequence).held.end != depth) continue;
+    const StateCandidate there = store->find(scope, text, depth).exact;
+    if (there && there.depth == depth) {
+      if (Result<StateLease> lease = store->lease(there)) store->used(*lease, touch);
+      continue;
+    }
+    const Range range{0, depth};
+    Result<uint64_t> size = Error(Errc::busy, "");
+    {
+      const Unlocked unlocked(*this);
+      size = engine_->size(id, part, range);
+    }
+    if (!size || *size == 0) {
+      total.fate = CaptureFate::failed;
+      continue;
+    }
+    Result<StateDraft> draft = store->reserve(scope, text, depth, *size);
+    if (!draft) {
+      total.fate = draft.error().code() == Errc::out_of_range ? CaptureFate::too_large
+                                                              : CaptureFate::no_room;
+      continue;
+    }
+    const uint64_t started = clock_->now_ns();
+    Result<uint64_t> written = Error(Errc::busy, "");
+    bool sealed = false;
+    {
+      const Unlocked unlocked(*this);
+      written = engine_->save(id, part, range, draft->state());
+      sealed = written && *written != 0 && *written <= *size && draft->seal(*written).has_value();
+    }
+    if (!sealed || !draft->commit(*written, touch)) {
+      total.fate = CaptureFate::failed;
+      continue;
+    }
+    learn_moved(1, *written, clock_->now_ns() - started);
+    total.fate = CaptureFate::saved;
+    total.bytes += *written;
+  }
+  return total;
+}
+
+void Core::learn_moved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept {
+  if (spent_ns == 0 || calls == 0) return;
+  // Both figures move together: one measurement cannot tell them apart.
+  const uint64_t expected = std::max<uint64_t>(costs_.move(calls, bytes), 1);
+  const double ratio =
+      std::clamp(static_cast<double>(spent_ns) / static_cast<double>(expected), 0.25, 4.0);
+  const double factor = 1.0 + (ratio - 1.0) / 8;
+  const auto scale = [&](uint64_t value) {
+    return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(value) * factor + 0.5));
+  };
+  costs_.move_byte_ps = scale(costs_.move_byte_ps);
+  costs_.move_call_ns = scale(costs_.move_call_ns);
+}
+
+void Core::learn_computed(uint32_t tokens, uint64_t spent_ns) noexcept {
+  // A batch of one or two says more about the overhead of a batch than about tokens.
+  if (spent_ns == 0 || tokens < 8) return;
+  const uint64_t measured = spent_ns / tokens;
+  costs_.compute_token_ns = (costs_.compute_token_ns * 7 + measured + 7) / 8;
+}
+
+// ---- Warming up --------------------------------------------------------------------------------
+
+Result<SequenceReport> Core::warm(const Scope& scope, const Prompt& prefix,
+                                  SequenceCache::Compute compute, void* user,
+                                  const TurnOptions& options) {
+  if (compute == nullptr) return Error(Errc::invalid_argument, "no function that computes");
+  TurnOptions whole = options;
+  whole.keep = true;
+  STEMMA_TRY(Turn turn, begin(scope, prefix, whole, true));
+  STEMMA_TRY_VOID(turn.execute());
+  SequenceReport report = turn.report();
+  while (turn.computed() < turn.length()) {
+    const uint32_t begin = turn.computed();
+    const uint32_t end = turn.next_stop();
+    const uint64_t started = clock_->now_ns();
+    STEMMA_TRY_VOID(
+        compute(user, turn.sequence(), prefix.tokens.subspan(begin, end - begin), begin));
+    STEMMA_TRY_VOID(turn.computed(end, clock_->now_ns() - started));
+  }
+  const SequenceId sequence = turn.sequence();
+  STEMMA_TRY_VOID(turn.finish());
+  const base::MutexLock lock(mutex_);
+  if (at(to_index(sequence)).capture != 0) report.saved_bytes += capture(to_index(sequence)).bytes;
+  return report;
+}
+
+}  // namespace stemma::sequence

@@ -1,0 +1,372 @@
+// Carrying plans out.
+//
+// Every call of the engine may fail, before, after or in the middle of its effect, and what it says of
+// its success is not believed: a step counts when the engine holds what it should. When one fails the
+// sequence is emptied, what is bad is given up, and what is left is planned anew.
+#include <algorithm>
+#include <new>
+
+#include "base/check.h"
+#include "sequence/core.h"
+#include "stemma/log.h"
+
+namespace stemma::sequence {
+namespace {
+
+// Whether a failure says something about the bytes, not about the moment.
+bool is_bad(const Error& error) noexcept {
+  return error.code() != Errc::out_of_blocks && error.code() != Errc::busy &&
+         error.code() != Errc::out_of_memory;
+}
+
+}  // namespace
+
+bool Core::verify(uint32_t sequence, uint32_t n) {
+  const Held held = ask(sequence);
+  return held.whole && held.end == n && can_resume(traits_, held, n);
+}
+
+bool Core::make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared,
+                         SequenceReport* report) {
+  while (room_.free_for(SequenceId{sequence}) < tokens) {
+    uint32_t victim = lists_.front(0);
+    if (victim == spared && victim != base::IndexLists::kNone) victim = lists_.after(victim);
+    // A context of its own has nothing to gain from others.
+    if (victim == base::IndexLists::kNone || !traits_.unified) return false;
+    (void)retire(victim, report);
+  }
+  return true;
+}
+
+void Core::failed_step(TurnRecord& turn, Step step) {
+  ++turn.report.failures;
+  ++stats_.failures[static_cast<size_t>(step)];
+}
+
+Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& excluded) {
+  const SequenceId id{turn.sequence};
+  STEMMA_TRY_VOID(segments_->list(turn.segments, range, pieces_));
+  const uint64_t started = clock_->now_ns();
+  uint64_t bytes = 0;
+  room_.prepare(id, id);
+  for (const SavedSegment& piece : pieces_) {
+    Result<void> loaded;
+    {
+      const Unlocked unlocked(*this);
+      const Result<std::span<const uint8_t>> saved = segments_->read(piece.slot);
+      loaded = saved ? engine_->load(id, Part::segment, piece.saved, piece.wanted, *saved)
+                     : Result<void>(saved.error());
+      bytes += saved ? saved->size() : 0;
+    }
+    if (!loaded) {
+      if (is_bad(loaded.error())) {
+        quarantine_segment(turn, piece.saved.begin);
+      } else {
+        excluded.segments = true;
+      }
+      return loaded;
+    }
+    room_.set_length(id, piece.wanted.end);
+  }
+  // With full attention alone what was loaded can be seen at once.
+  if (any() && !verify(turn.sequence, range.end)) {
+    quarantine_segment(turn, range.begin);
+    return Error(Errc::corrupt, "segments were loaded, and are not there");
+  }
+  turn.report.restored_bytes += bytes;
+  learn_moved(pieces_.size(), bytes, clock_->now_ns() - started);
+  return {};
+}
+
+void Core::quarantine_segment(TurnRecord& turn, uint32_t from) {
+  ++stats_.quarantined;
+  turn.segments = {};
+  segments_->forget(turn.scope, turn.text.prompt(), from);
+  log(LogLevel::warning, "stemma: a saved segment could not be restored and is given up");
+}
+
+Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excluded& excluded) {
+  const SequenceId id{turn.sequence};
+  StateStore& store = part == Part::state ? *states_ : *checkpoints_;
+  const uint64_t started = clock_->now_ns();
+  room_.prepare(id, id);
+  Result<void> loaded;
+  uint64_t bytes = 0;
+  {
+    const Unlocked unlocked(*this);
+    const Result<SavedState> saved = turn.state.read();
+    const Range range{0, depth};
+    loaded =
+        saved ? engine_->load(id, part, range, range, saved->state) : Result<void>(saved.error());
+    bytes = saved ? saved->state.size() : 0;
+  }
+  if (loaded) {
+    room_.set_length(id, depth);
+    if (!verify(turn.sequence, depth)) {
+      loaded = Error(Errc::corrupt, "a state was loaded, and is not there");
+    }
+  }
+  if (!loaded) {
+    if (is_bad(loaded.error())) {
+      ++stats_.quarantined;
+      store.remove(turn.state);
+      log(LogLevel::warning, "stemma: a saved state could not be restored and is given up");
+    } else {
+      (part == Part::state ? excluded.states : excluded.checkpoints) = true;
+    }
+    return loaded;
+  }
+  store.used(turn.state, touch_of(turn));
+  turn.report.restored_bytes += bytes;
+  learn_moved(1, bytes, clock_->now_ns() - started);
+  return {};
+}
+
+// Leaves the sequence as the plan's base wants it.
+Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
+  const Plan& plan = turn.plan;
+  const uint32_t s = turn.sequence;
+  const SequenceId id{s};
+  SequenceRecord& record = at(s);
+  const Error not_there(Errc::corrupt, "the engine does not hold what it should");
+  if (plan.base == Base::stay) {
+    if (record.capture > plan.base_tokens) {
+      if (worth_saving(s)) turn.report.saved_bytes += capture(s).bytes;
+      if (record.capture > plan.base_tokens) unqueue(s, CaptureFate::stale);
+    }
+    const bool cut = room_.length(id) > plan.base_tokens;
+    // A checkpoint takes care of what lies beyond it.
+    if (cut && (plan.checkpoint == 0 || plan.segments_to != 0)) {
+      Result<void> trimmed;
+      {
+        const Unlocked unlocked(*this);
+        trimmed = engine_->trim(id, plan.base_tokens);
+      }
+      if (trimmed) room_.set_length(id, plan.base_tokens);
+      if (!trimmed || (plan.checkpoint == 0 && !verify(s, plan.base_tokens))) {
+        failed_step(turn, Step::trim);
+        return trimmed ? Result<void>(not_there) : trimmed;
+      }
+    } else if (plan.checkpoint == 0 && !verify(s, plan.base_tokens)) {
+      failed_step(turn, Step::stay);
+      return not_there;
+    }
+    live_.trim(id, std::min(plan.base_tokens, known(s)));
+    return {};
+  }
+  // Somebody else's, or left over: saved first if that is worth it, then emptied.
+  if (room_.length(id) != 0 || record.dirty || ask(s) != Held{}) {
+    if (room_.length(id) != 0) {
+      if (!retire(s, &turn.report)) return Error(Errc::wrong_state, "the sequence is not cleared");
+    } else if (!empty(s)) {
+      return Error(Errc::wrong_state, "the engine does not clear the sequence", s);
+    }
+    turn.generation = record.generation;
+  }
+  const uint64_t shared =
+      plan.base == Base::fork && traits_.fork == Fork::shared ? plan.base_tokens : 0;
+  (void)make_room_for(s, uint64_t{turn.prompt_tokens} + turn.reserve - shared, plan.source,
+                      &turn.report);
+  if (plan.base != Base::fork) return {};
+  const SequenceId source{plan.source};
+  room_.prepare(id, source);
+  Result<void> copied;
+  {
+    const Unlocked unlocked(*this);
+    copied = engine_->copy(source, id, {0, plan.base_tokens});
+  }
+  if (copied) {
+    if (traits_.fork == Fork::shared) {
+      room_.share(source, id, plan.base_tokens);
+    } else {
+      room_.set_length(id, plan.base_tokens);
+    }
+  }
+  const bool last = plan.segments_to == 0 && plan.checkpoint == 0;
+  if (!copied || ((last || any()) && !verify(s, plan.base_tokens))) {
+    failed_step(turn, Step::fork);
+    excluded.forks = true;
+    return copied ? Result<void>(not_there) : copied;
+  }
+  return {};
+}
+
+Result<void> Core::try_plan(TurnRecord& turn, Excluded& excluded) {
+  const Plan plan = turn.plan;
+  describe(turn);
+  STEMMA_TRY_VOID(lay_base(turn, excluded));
+  if (plan.base == Base::stay) {
+    (void)make_room_for(turn.sequence,
+                        uint64_t{turn.prompt_tokens} + turn.reserve - plan.base_tokens, kNoSequence,
+                        &turn.report);
+  }
+  if (plan.state_depth != 0) {
+    Result<void> loaded = load_anchor(turn, Part::state, plan.state_depth, excluded);
+    if (loaded && plan.available < plan.state_depth) {
+      const SequenceId id{turn.sequence};
+      {
+        const Unlocked unlocked(*this);
+        loaded = engine_->trim(id, plan.available);
+      }
+      if (loaded) room_.set_length(id, plan.available);
+      if (loaded && !verify(turn.sequence, plan.available)) {
+        loaded = Error(Errc::corrupt, "the engine does not hold what it should");
+      }
+      if (!loaded) excluded.states = true;
+    }
+    if (!loaded) failed_step(turn, Step::state);
+    return loaded;
+  }
+  if (plan.segments_to != 0) {
+    const Result<void> loaded = load_segments(turn, {plan.base_tokens, plan.segments_to}, excluded);
+    if (!loaded) {
+      failed_step(turn, Step::segments);
+      return loaded;
+    }
+  }
+  if (plan.checkpoint != 0) {
+    const Result<void> loaded = load_anchor(turn, Part::checkpoint, plan.checkpoint, excluded);
+    if (!loaded) {
+      failed_step(turn, Step::checkpoint);
+      return loaded;
+    }
+  }
+  return {};
+}
+
+// The words a turn could have are in a sequence that it cannot copy: they are saved now, and found.
+void Core::save_source(TurnRecord& turn) {
+  if (traits_.fork == Fork::shared || traits_.fork == Fork::copy || !any() ||
+      !has(turn.reuse, Reuse::everything) || turn.reuse != Reuse::everything) {
+    return;
+  }
+  std::vector<LiveIndex::Match> matches;
+  live_.match(turn.scope, turn.text.all(), matches);
+  LiveIndex::Match best;
+  for (const LiveIndex::Match& match : matches) {
+    if (to_index(match.sequence) != turn.sequence && match.positions > best.positions) best = match;
+  }
+  const uint32_t gain = std::min(best.positions, turn.limit);
+  if (gain <= turn.plan.available + options_.least_tokens) return;
+  const uint32_t s = to_index(best.sequence);
+  const uint64_t bytes = uint64_t{known(s)} * traits_.bytes_per_token;
+  if (costs_.compute(gain - turn.plan.available) <= 2 * costs_.move(2, bytes)) return;
+  if (at(s).capture < known(s) && at(s).saved < known(s)) queue(s, known(s));
+  if (at(s).capture != 0) (void)capture(s);
+}
+
+Result<uint32_t> Core::execute(TurnRecord& turn) {
+  const base::MutexLock lock(mutex_);
+  STEMMA_TRY_VOID(check(turn));
+  if (turn.phase != TurnPhase::planned) {
+    return Error(Errc::wrong_state, "the plan was carried out already");
+  }
+  const uint64_t started = clock_->now_ns();
+  Excluded excluded;
+  Result<void> done;
+  try {
+    if (!turn.bypass) save_source(turn);
+    constexpr uint32_t kTries = 8;
+    for (uint32_t tries = 0; tries <= kTries; ++tries) {
+      if (tries != 0 || turn.epoch != epoch_) replan(turn, excluded, tries == kTries);
+      done = try_plan(turn, excluded);
+      if (done) break;
+      turn.segments = {};
+      turn.state = {};
+      if (!empty(turn.sequence)) break;
+      turn.generation = at(turn.sequence).generation;
+    }
+  } catch (const std::bad_alloc&) {
+    done = Error(Errc::out_of_memory, "no memory to carry the plan out");
+    (void)empty(turn.sequence);
+  }
+  turn.segments = {};
+  turn.state = {};
+  turn.report.execute_ns = clock_->now_ns() - started;
+  if (!done) {
+    turn.phase = TurnPhase::failed;
+    turn.report.outcome = Outcome::refused;
+    turn.report.reason = SequenceMiss::failed;
+    turn.report.reused_tokens = 0;
+    turn.report.evaluated_tokens = turn.prompt_tokens;
+    turn.report.steps = {};
+    count(turn);
+    return done.error();
+  }
+  settle(turn);
+  return turn.available;
+}
+
+void Core::replan(TurnRecord& turn, const Excluded& excluded, bool cold) {
+  turn.segments = {};
+  turn.state = {};
+  const std::vector<uint32_t> stops = turn.stops;
+  Found found;
+  const uint32_t before = turn.plan.available;
+  if (cold) {
+    turn.plan = {};
+    turn.plan.sequence = turn.sequence;
+  } else {
+    find(turn, found, true, turn.sequence, excluded);
+    if (!plan(turn, found)) {
+      turn.plan = {};
+      turn.plan.sequence = turn.sequence;
+    }
+  }
+  hold_anchor(turn, found);
+  const uint32_t matched = turn.report.matched_tokens;
+  if (!cold) explain(turn, found);
+  turn.report.matched_tokens = std::max(matched, turn.report.matched_tokens);
+  turn.report.reused_tokens = turn.plan.available;
+  turn.report.evaluated_tokens = turn.prompt_tokens - turn.plan.available;
+  // The boundaries between what was to be available and what is are back.
+  turn.stops = stops;
+  if (turn.plan.available < before) choose_stops(turn, found);
+  turn.epoch = epoch_;
+}
+
+void Core::settle(TurnRecord& turn) {
+  const uint32_t n = turn.plan.available;
+  SequenceRecord& record = at(turn.sequence);
+  turn.available = n;
+  turn.computed = n;
+  turn.phase = TurnPhase::ready;
+  turn.generation = record.generation;
+  lexicon_.release(record.text);
+  record.scope.reset();
+  record.session = SessionTable::kNone;
+  record.dirty = false;
+  index_up_to(turn, n);
+  SequenceReport& report = turn.report;
+  report.reused_tokens = n;
+  report.evaluated_tokens = turn.prompt_tokens - n;
+  if (report.outcome != Outcome::bypassed) {
+    report.outcome = n == 0                 ? Outcome::miss
+                     : n == turn.full_limit ? Outcome::full_hit
+                                            : Outcome::partial_hit;
+    if (report.failures != 0 && n != turn.full_limit) report.reason = SequenceMiss::failed;
+    if (n == turn.full_limit && n != 0) report.reason = SequenceMiss::none;
+  }
+  note_media(turn);
+  changed();
+  count(turn);
+}
+
+void Core::count(TurnRecord& turn) {
+  if (turn.counted) return;
+  turn.counted = true;
+  const SequenceReport& report = turn.report;
+  ++stats_.turns;
+  stats_.prompt_tokens += report.prompt_tokens;
+  stats_.reused_tokens += report.reused_tokens;
+  stats_.evaluated_tokens += report.evaluated_tokens;
+  stats_.restored_bytes += report.restored_bytes;
+  ++stats_.outcomes[static_cast<size_t>(report.outcome)];
+  ++stats_.reasons[static_cast<size_t>(report.reason)];
+  for (size_t step = 0; step < kStepCount; ++step) {
+    stats_.steps[step] += report.steps[step] != 0 ? 1 : 0;
+    stats_.step_tokens[step] += report.steps[step];
+  }
+}
+
+}  // namespace stemma::sequence

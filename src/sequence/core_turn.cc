@@ -1,0 +1,338 @@
+// A turn's life after its plan.
+#include <algorithm>
+#include <new>
+
+#include "base/check.h"
+#include "sequence/core.h"
+
+namespace stemma::sequence {
+
+Result<void> Core::check_ready(TurnRecord& turn) {
+  STEMMA_TRY_VOID(check(turn));
+  if (turn.phase == TurnPhase::ready) return {};
+  return Error(Errc::wrong_state, turn.phase == TurnPhase::planned
+                                      ? "execute() comes first"
+                                      : "the sequence was lost: the turn can only end");
+}
+
+void Core::lose(TurnRecord& turn) {
+  (void)empty(turn.sequence);
+  turn.generation = at(turn.sequence).generation;
+  turn.phase = TurnPhase::failed;
+  turn.available = 0;
+  turn.computed = 0;
+  turn.stops.clear();
+}
+
+Result<void> Core::computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns) try {
+  const base::MutexLock lock(mutex_);
+  STEMMA_TRY_VOID(check_ready(turn));
+  if (n > turn.text.length()) return Error(Errc::out_of_range, "more than the words known", n);
+  if (n < turn.computed) return Error(Errc::out_of_range, "less than was computed before", n);
+  const SequenceId id{turn.sequence};
+  room_.prepare(id, id);
+  learn_computed(n - turn.computed, spent_ns);
+  room_.set_length(id, n);
+  turn.computed = n;
+  index_up_to(turn, n);
+  changed();
+  // Where a window or a state has got to, only the engine knows.
+  if (any()) {
+    at(turn.sequence).held = {0, n, true};
+  } else {
+    (void)ask(turn.sequence);
+  }
+  if (turn.stops.empty() || turn.stops.front() > n) return {};
+  // Boundaries that were reached: what cannot wait is saved now.
+  const Held held = at(turn.sequence).held;
+  const bool true_end = held.whole && held.end == n && known(turn.sequence) >= n;
+  while (!turn.stops.empty() && turn.stops.front() <= n) {
+    const uint32_t depth = turn.stops.front();
+    turn.stops.erase(turn.stops.begin());
+    const bool window = use_checkpoints_ && traits_.rewind == Rewind::window;
+    const bool reachable = true_end && (depth == n || (window && can_resume(traits_, held, depth)));
+    count_capture(reachable ? capture_anchor(turn.sequence, depth, touch_of(turn))
+                            : Captured{CaptureFate::stale, 0});
+  }
+  return {};
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory to note what was computed");
+}
+
+Result<void> Core::extend(TurnRecord& turn, std::span<const Token> tokens) {
+  const base::MutexLock lock(mutex_);
+  STEMMA_TRY_VOID(check(turn));
+  return Lexicon::append(tokens, turn.text);
+}
+
+Result<void> Core::reserve(TurnRecord& turn, uint32_t tokens) {
+  const base::MutexLock lock(mutex_);
+  STEMMA_TRY_VOID(check_ready(turn));
+  const uint64_t needed = uint64_t{turn.text.length()} + tokens - turn.computed;
+  if (make_room_for(turn.sequence, needed, kNoSequence, nullptr)) return {};
+  return Error(Errc::out_of_blocks, "leased sequences leave too little of the context");
+}
+
+Result<void> Core::rewind(TurnRecord& turn, uint32_t n) try {
+  const base::MutexLock lock(mutex_);
+  STEMMA_TRY_VOID(check_ready(turn));
+  if (n > turn.text.length()) return Error(Errc::out_of_range, "more than the words known", n);
+  if (turn.text.floor(n) != n) return Error(Errc::out_of_range, "inside a media item", n);
+  const SequenceId id{turn.sequence};
+  if (n < turn.computed) {
+    const Held held = ask(turn.sequence);
+    StateLease anchor;
+    const bool direct = held.whole && held.end == turn.computed && can_resume(traits_, held, n);
+    if (!direct && use_checkpoints_ && !turn.approximate && n != 0) {
+      const StateCandidate entry = checkpoints_->find(turn.scope, turn.text, n).exact;
+      if (entry && entry.depth == n) {
+        if (Result<StateLease> lease = checkpoints_->lease(entry)) anchor = *std::move(lease);
+      }
+    }
+    if (!direct && !anchor) {
+      return Error(Errc::unsupported, "the memory cannot go back there", n);
+    }
+    if (at(turn.sequence).capture > n) unqueue(turn.sequence, CaptureFate::stale);
+    Result<void> done;
+    if (direct) {
+      const Unlocked unlocked(*this);
+      done = n == 0 ? engine_->clear(id) : engine_->trim(id, n);
+    } else {
+      Excluded excluded;
+      turn.state = std::move(anchor);
+      done = load_anchor(turn, Part::checkpoint, n, excluded);
+      turn.state = {};
+    }
+    if (done) room_.set_length(id, n);
+    if (done && !verify(turn.sequence, n)) {
+      done = Error(Errc::corrupt, "the engine does not hold what it should");
+    }
+    if (!done) {
+      lose(turn);
+      return done;
+    }
+    at(turn.sequence).saved = std::min(at(turn.sequence).saved, n);
+    if (known(turn.sequence) > n) live_.trim(id, n);
+    turn.computed = n;
+    turn.available = std::min(turn.available, n);
+  }
+  lexicon_.cut(turn.text, n);
+  std::erase_if(turn.stops, [&](uint32_t depth) { return depth > n; });
+  turn.logits = {};
+  turn.logits_span = {};
+  changed();
+  return {};
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory to rewind");
+}
+
+Result<void> Core::attach_logits(TurnRecord& turn, uint32_t depth, std::span<const float> logits) {
+  const base::MutexLock lock(mutex_);
+  STEMMA_TRY_VOID(check_ready(turn));
+  if (logits_ == nullptr) return Error(Errc::unsupported, "logits_bytes is 0");
+  if (logits.empty()) return Error(Errc::invalid_argument, "no logits");
+  if (depth == 0 || depth > turn.computed || turn.text.floor(depth) != depth) {
+    return Error(Errc::out_of_range, "no depth that was computed and ends a unit", depth);
+  }
+  if (turn.approximate && depth > known(turn.sequence)) {
+    return Error(Errc::unsupported, "the sequence was shifted: its logits are approximate");
+  }
+  if (!turn.keep || turn.forgotten) return {};
+  const auto* bytes = reinterpret_cast<const uint8_t*>(logits.data());
+  STEMMA_TRY(StateDraft draft, logits_->reserve(turn.scope, turn.text, depth, logits.size_bytes()));
+  std::copy_n(bytes, logits.size_bytes(), draft.state().data());
+  return draft.commit(logits.size_bytes(), touch_of(turn));
+}
+
+Result<Turn> Core::fork(TurnRecord& turn, const TurnOptions& options) {
+  std::vector<Token> tokens;
+  std::vector<MediaItem> media;
+  Scope scope = turn.scope;
+  try {
+    const base::MutexLock lock(mutex_);
+    STEMMA_TRY_VOID(check_ready(turn));
+    if (turn.approximate) {
+      return Error(Errc::unsupported, "the sequence was shifted: it cannot be forked exactly");
+    }
+    const Prompt prompt = turn.text.prompt(turn.text.floor(turn.computed));
+    tokens.assign(prompt.tokens.begin(), prompt.tokens.end());
+    media.assign(prompt.media.begin(), prompt.media.end());
+  } catch (const std::bad_alloc&) {
+    return Error(Errc::out_of_memory, "no memory to fork");
+  }
+  STEMMA_TRY(Turn twin, begin(scope, {tokens, media}, options, true));
+  STEMMA_TRY_VOID(twin.execute());
+  return twin;
+}
+
+Result<void> Core::shift(TurnRecord& turn, uint32_t keep, uint32_t discard) try {
+  const base::MutexLock lock(mutex_);
+  STEMMA_TRY_VOID(check_ready(turn));
+  if (!traits_.shift) return Error(Errc::unsupported, "the engine cannot shift");
+  if (discard == 0) return Error(Errc::invalid_argument, "nothing to discard");
+  if (uint64_t{keep} + discard > turn.computed || turn.text.floor(keep) != keep) {
+    return Error(Errc::out_of_range, "no range that was computed", keep);
+  }
+  if (!turn.text.spans.empty() && turn.text.spans.back().end > keep) {
+    return Error(Errc::unsupported, "a media item would be moved");
+  }
+  const SequenceId id{turn.sequence};
+  const std::vector<Token> rest(turn.text.tokens.begin() + keep + discard, turn.text.tokens.end());
+  if (at(turn.sequence).capture > keep) unqueue(turn.sequence, CaptureFate::stale);
+  Result<void> done;
+  {
+    const Unlocked unlocked(*this);
+    done = engine_->shift(id, keep, discard);
+  }
+  const Held held = ask(turn.sequence);
+  if (done && (!held.whole || held.end != turn.computed - discard)) {
+    done = Error(Errc::corrupt, "the engine does not hold what it should");
+  }
+  if (!done) {
+    lose(turn);
+    return done;
+  }
+  // What was shared with others is its own now, at worst; what it holds is what matters here.
+  room_.set_length(id, keep);
+  room_.prepare(id, id);
+  room_.set_length(id, turn.computed - discard);
+  turn.approximate = true;
+  turn.computed -= discard;
+  turn.available = std::min(turn.available, keep);
+  at(turn.sequence).saved = std::min(at(turn.sequence).saved, keep);
+  if (known(turn.sequence) > keep) live_.trim(id, keep);
+  lexicon_.cut(turn.text, keep);
+  (void)Lexicon::append(rest, turn.text);
+  turn.stops.clear();
+  turn.logits = {};
+  turn.logits_span = {};
+  changed();
+  return {};
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory to shift");
+}
+
+// ---- The end -----------------------------------------------------------------------------------
+
+void Core::end_turn(TurnRecord& turn) noexcept {
+  lexicon_.release(turn.text);
+  turn.segments = {};
+  turn.state = {};
+  turn.logits = {};
+  if (turn.session != SessionTable::kNone) --sessions_[turn.session].in_flight;
+  turn.session = SessionTable::kNone;
+}
+
+void Core::give_back(TurnRecord& turn) noexcept {
+  SequenceRecord& record = at(turn.sequence);
+  record.turn = nullptr;
+  set_state(turn.sequence, turn.was);
+}
+
+void Core::leave(TurnRecord& turn) {
+  const uint32_t s = turn.sequence;
+  SequenceRecord& record = at(s);
+  const bool live = has(turn.reuse, Reuse::live);
+  const bool saves = has(turn.reuse, Reuse::saved) &&
+                     (segments_ != nullptr || states_ != nullptr || checkpoints_ != nullptr);
+  const uint32_t depth = turn.text.floor(std::min(turn.computed, known(s)));
+  const bool stays = turn.keep && !turn.forgotten && depth != 0 && (live || saves);
+  if (stays) {
+    record.scope = turn.scope;
+    lexicon_.cut(turn.text, turn.computed);
+    std::swap(record.text, turn.text);
+    record.tenant = turn.tenant;
+    std::swap(record.retain, turn.retain);
+    record.turn = nullptr;
+    if (saves && depth > record.saved) queue(s, depth);
+  }
+  record.turn = nullptr;
+  if (stays && live) {
+    record.session = turn.session;
+    if (turn.session != SessionTable::kNone) {
+      Session& session = sessions_[turn.session];
+      session.sequence = SequenceId{s};
+      session.generation = record.generation;
+      session.length = turn.computed;
+      session.last_used_ns = clock_->now_ns();
+    }
+    set_state(s, SequenceState::idle);
+    return;
+  }
+  if (stays && record.capture != 0) (void)capture(s);
+  set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
+}
+
+Result<void> Core::finish(TurnRecord& turn, const Retain* retain) try {
+  const base::MutexLock lock(mutex_);
+  if (gone_ || turn.sequence == kNoSequence) {
+    const Result<void> stale = check(turn);
+    end_turn(turn);
+    return stale;
+  }
+  if (retain != nullptr) {
+    if (retain->ranges.size() > kMaxPriorityRanges) {
+      return Error(Errc::invalid_argument, "more ranges than a retention may have");
+    }
+    const SessionId session = turn.retain.retain.session;
+    turn.retain.assign(*retain);
+    if (turn.retain.retain.session == kNoSession) turn.retain.retain.session = session;
+  }
+  if (!turn.counted) {
+    // Never executed: with the logits nothing had to be.
+    turn.report.outcome = turn.logits ? Outcome::full_hit : Outcome::refused;
+    turn.report.steps = {};
+    turn.report.reused_tokens = turn.logits ? turn.prompt_tokens : 0;
+    turn.report.evaluated_tokens = turn.prompt_tokens - turn.report.reused_tokens;
+    turn.report.reason = SequenceMiss::none;
+    count(turn);
+  }
+  if (turn.phase == TurnPhase::planned) {
+    give_back(turn);
+  } else {
+    leave(turn);
+  }
+  end_turn(turn);
+  return {};
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory to finish");
+}
+
+Result<void> Core::abandon(TurnRecord& turn) {
+  const base::MutexLock lock(mutex_);
+  if (gone_ || turn.sequence == kNoSequence) {
+    const Result<void> stale = check(turn);
+    end_turn(turn);
+    return stale;
+  }
+  if (!turn.counted) {
+    turn.report.outcome = Outcome::refused;
+    turn.report.reason = SequenceMiss::none;
+    turn.report.steps = {};
+    turn.report.reused_tokens = 0;
+    turn.report.evaluated_tokens = turn.prompt_tokens;
+    count(turn);
+  }
+  const uint32_t s = turn.sequence;
+  SequenceRecord& record = at(s);
+  if (turn.phase == TurnPhase::planned) {
+    give_back(turn);
+  } else {
+    // What was there before this turn, and waits to be saved, is not this turn's to lose.
+    if (turn.phase == TurnPhase::ready && record.capture != 0 && record.capture <= turn.available &&
+        worth_saving(s)) {
+      (void)capture(s);
+    }
+    record.turn = nullptr;
+    set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
+  }
+  end_turn(turn);
+  return {};
+}
+
+void Core::destroy(TurnRecord* turn) noexcept {
+  delete turn;
+  release_owner();
+}
+
+}  // namespace stemma::sequence

@@ -1,0 +1,89 @@
+// The planner: the cheapest correct way to have a prefix of a prompt in some sequence.
+//
+// A pure function of what is known. Everything is costed in nanoseconds: moving bytes, computing what is
+// left, and what is lost when a sequence that holds something else is emptied. A way to have more is
+// taken only if it costs less.
+// Threading: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "stemma/sequence_engine.h"
+#include "stemma/sequence_stats.h"
+
+namespace stemma::sequence {
+
+inline constexpr uint32_t kNoSequence = 0xFFFF'FFFFU;
+
+// What things cost, measured as it goes.
+struct Costs {
+  uint64_t compute_token_ns = 0;
+  uint64_t move_byte_ps = 0;
+  uint64_t move_call_ns = 0;
+
+  uint64_t compute(uint64_t tokens) const noexcept { return tokens * compute_token_ns; }
+  uint64_t move(uint64_t calls, uint64_t bytes) const noexcept {
+    return calls * move_call_ns + bytes / 1000 * move_byte_ps + bytes % 1000 * move_byte_ps / 1000;
+  }
+};
+
+// A sequence that shares words with the prompt.
+struct LiveCandidate {
+  uint32_t sequence = 0;
+  uint32_t common = 0;         // Words in common with the prompt.
+  Held held;                   // As the engine says; agrees with the books.
+  bool can_stay = false;       // Idle, or the request's own: may be changed.
+  uint64_t lost_token_ns = 0;  // What each of its positions that goes is worth.
+};
+
+// A sequence to put things into that has nothing to offer.
+struct Vacancy {
+  uint32_t sequence = kNoSequence;
+  uint64_t loss_ns = 0;  // What emptying it costs.
+};
+
+// What is saved of this prompt.
+struct SavedCandidates {
+  uint32_t segments = 0;  // [0, segments) in segments.
+  // Depths, ascending, at which a checkpoint is kept.
+  std::span<const uint32_t> checkpoints = {};
+  uint32_t state_depth = 0;          // The deepest state that is wholly a prefix; 0 = none.
+  uint32_t state_longest = 0;        // The most words a state shares with the prompt ...
+  uint32_t state_longest_depth = 0;  // ... and how many it has.
+};
+
+struct PlanInput {
+  EngineTraits traits;
+  uint32_t limit = 0;  // No more than this may be available.
+  uint32_t prompt = 0;
+  uint32_t segment_tokens = 64;
+  std::span<const LiveCandidate> live = {};
+  // Who else could take it, best first: two are enough, because one may be the source.
+  std::span<const Vacancy> vacant = {};
+  SavedCandidates saved;
+  Costs costs;
+};
+
+enum class Base : uint8_t { empty, stay, fork };
+
+struct Plan {
+  uint32_t sequence = kNoSequence;  // Where; kNoSequence: there is none.
+  Base base = Base::empty;
+  uint32_t source = kNoSequence;  // Of a fork.
+  uint32_t base_tokens = 0;       // What the base contributes: kept, or copied.
+  uint32_t segments_to = 0;       // Then segments up to here; 0 = none.
+  uint32_t state_depth = 0;       // Instead of base and segments: a state of this depth.
+  uint32_t checkpoint = 0;        // Then a checkpoint at this depth; 0 = none.
+  uint32_t available = 0;         // What it makes available.
+  uint64_t cost_ns = 0;
+};
+
+Plan make_plan(const PlanInput& input);
+
+// The largest depth of at most n at which a sequence that holds `held` can be resumed where it is, or
+// after a copy of [0, depth) into another one; 0 = none.
+uint32_t resumable(const EngineTraits& traits, Held held, uint32_t n, bool copied) noexcept;
+
+}  // namespace stemma::sequence

@@ -1,0 +1,72 @@
+// Room: how many positions of the engine's context are taken, and by whom.
+//
+// The engine has no call for that. A copy shares positions with its source until one of the two lets
+// them go, so they are counted in extents: a run of positions that was computed or loaded by one
+// sequence, of which every sequence that shares it has the first few.
+//
+// Threading:  one thread at a time.
+// Cost:       O(sequences) for each extent that is cut; a sequence has an extent for each fork and
+//             continuation in its past.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "stemma/sequence_engine.h"
+
+namespace stemma::sequence {
+
+class Room {
+ public:
+  // Throws std::bad_alloc.
+  void create(const EngineTraits& traits);
+
+  uint32_t length(SequenceId sequence) const noexcept { return length_of(at(sequence)); }
+  uint64_t used() const noexcept { return used_; }
+  // Positions the sequence can still have.
+  uint64_t free_for(SequenceId sequence) const noexcept;
+  // What free_for(sequence) would be if it held [0, keep) of what it holds, and the sequences marked
+  // in `gone` nothing. Throws std::bad_alloc.
+  uint64_t free_if(SequenceId sequence, uint32_t keep, const std::vector<uint8_t>& gone) const;
+
+  // Memory for what follows: share() from `from`, or the next longer set_length().
+  // Throws std::bad_alloc; nothing has changed then.
+  void prepare(SequenceId sequence, SequenceId from);
+  // Longer: new positions of its own. Shorter: those from n on are let go.
+  void set_length(SequenceId sequence, uint32_t n) noexcept;
+  // `to`, which is empty, has the first n positions of `from`. Requires prepare(to, from).
+  void share(SequenceId from, SequenceId to, uint32_t n) noexcept;
+
+  void check_invariants() const;
+
+ private:
+  struct Piece {
+    uint32_t extent = 0;
+    uint32_t begin = 0;
+    uint32_t end = 0;
+  };
+  struct Extent {
+    uint32_t users = 0;
+    uint32_t begin = 0;
+    uint32_t end = 0;  // The most that any user has.
+  };
+  using Pieces = std::vector<Piece>;
+
+  static uint32_t length_of(const Pieces& pieces) noexcept {
+    return pieces.empty() ? 0 : pieces.back().end;
+  }
+  Pieces& at(SequenceId sequence) noexcept { return pieces_[to_index(sequence)]; }
+  const Pieces& at(SequenceId sequence) const noexcept { return pieces_[to_index(sequence)]; }
+  uint32_t new_extent(uint32_t begin) noexcept;
+  // Counts again what the extent takes.
+  void settle(uint32_t extent) noexcept;
+
+  bool unified_ = true;
+  uint64_t context_ = 0;
+  uint64_t used_ = 0;
+  std::vector<Pieces> pieces_;
+  std::vector<Extent> extents_;
+  std::vector<uint32_t> free_extents_;
+};
+
+}  // namespace stemma::sequence

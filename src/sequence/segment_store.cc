@@ -1,0 +1,165 @@
+#include "sequence/segment_store.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/check.h"
+
+namespace stemma::sequence {
+
+Result<std::unique_ptr<SegmentStore>> SegmentStore::create(const Settings& settings) try {
+  std::unique_ptr<SegmentStore> none;
+  Options options;
+  options.groups = {{.block_tokens = settings.segment_tokens,
+                     .block_bytes = std::max<uint64_t>(settings.segment_bytes, 1)}};
+  options.budget_bytes = settings.budget_bytes;
+  options.quotas = settings.quotas;
+  options.policy = settings.policy;
+  options.clock = settings.clock;
+  // More segments than an index can number are of no use to anybody.
+  constexpr uint64_t kMostBlocks = 1U << 26U;
+  if (settings.budget_bytes / options.groups[0].block_bytes > kMostBlocks) {
+    options.groups[0].capacity_blocks = kMostBlocks;
+  } else if (settings.budget_bytes < options.groups[0].block_bytes) {
+    return none;
+  }
+  Result<PagedCache> cache = PagedCache::create(options);
+  if (!cache && cache.error().code() == Errc::invalid_argument) {
+    options.groups[0].capacity_blocks = 1;
+    if (PagedCache::create(options)) return cache.error();
+    return none;  // The index alone is more than the budget.
+  }
+  if (!cache) return cache.error();
+  const uint32_t slots = cache->stats().groups[0].capacity_blocks;
+  auto bytes = make_memory_store(slots, options.groups[0].block_bytes);
+  if (bytes == nullptr) return Error(Errc::out_of_memory, "no memory for saved segments");
+  return std::unique_ptr<SegmentStore>(
+      new SegmentStore(*std::move(cache), std::move(bytes), settings, slots));
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory for saved segments");
+}
+
+SegmentStore::SegmentStore(PagedCache cache, std::unique_ptr<ByteStore> bytes,
+                           const Settings& settings, uint32_t slots)
+    : cache_(std::move(cache)),
+      bytes_(std::move(bytes)),
+      saved_tokens_(slots),
+      tokens_(settings.segment_tokens),
+      slots_(slots),
+      slot_bytes_(std::max<uint64_t>(settings.segment_bytes, 1)) {}
+
+SegmentStore::Reach SegmentStore::reach(const Scope& scope, const Prompt& prompt,
+                                        uint32_t at_most) const {
+  LookupOptions options;
+  options.at_most = at_most;
+  const Result<Report> report = cache_.lookup(scope, prompt, options);
+  if (!report) return {};
+  return {report->reused_tokens, report->matched_tokens,
+          report->reason != MissReason::unknown_scope};
+}
+
+SegmentStore::Hold SegmentStore::hold(const Scope& scope, const Prompt& prompt, uint32_t at_most,
+                                      TenantId tenant, const Retain& retain) {
+  LeaseOptions options;
+  options.tenant = tenant;
+  options.retain = retain;
+  options.lookup.at_most = at_most;
+  options.lookup.write = false;
+  options.draft_tokens = 0;
+  Hold hold;
+  // A part of a segment needs a free one to be copied to, for PagedCache; without, whole ones serve.
+  for (const bool part : {true, false}) {
+    options.lookup.allow_copy = part;
+    Result<Lease> lease = cache_.lease(scope, prompt, options);
+    if (!lease) continue;
+    const Report report = lease->report();
+    hold.usable = lease->reused();
+    hold.matched = report.matched_tokens;
+    hold.scope_known = report.reason != MissReason::unknown_scope;
+    hold.lease = *std::move(lease);
+    break;
+  }
+  return hold;
+}
+
+Result<void> SegmentStore::list(const Hold& hold, Range range, std::vector<SavedSegment>& out) const
+    try {
+  out.clear();
+  STEMMA_CHECK(range.end <= hold.usable);
+  std::vector<BlockId> table(hold.lease.block_count(0));
+  STEMMA_TRY_VOID(hold.lease.block_table(0, table));
+  for (uint32_t begin = range.begin; begin < range.end;) {
+    const uint32_t block = begin / tokens_;
+    const uint32_t first = block * tokens_;
+    const uint32_t end = std::min(range.end, first + tokens_);
+    BlockId id = table[block];
+    for (const BlockCopy& copy : hold.lease.copies()) {
+      if (copy.target == id) id = copy.source;
+    }
+    const uint32_t slot = to_index(id);
+    out.push_back({slot, {first, first + saved_tokens_[slot]}, {begin, end}});
+    begin = end;
+  }
+  return {};
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory to list segments");
+}
+
+CaptureFate SegmentStore::save_blocks(Lease& lease, uint32_t first, uint32_t end, Saver& saver,
+                                      Captured& captured) {
+  for (uint32_t begin = first; begin < end; begin += tokens_) {
+    const Range range{begin, std::min(end, begin + tokens_)};
+    const uint32_t slot = to_index(table_[begin / tokens_]);
+    const Result<uint64_t> size = saver.size(range);
+    if (!size || *size == 0 || *size > slot_bytes_) return CaptureFate::failed;
+    const Result<std::span<uint8_t>> room = bytes_->open(slot, *size);
+    if (!room) return CaptureFate::no_room;
+    const Result<uint64_t> written = saver.save(range, *room);
+    if (!written || *written == 0 || *written > *size || !bytes_->seal(slot, *written)) {
+      bytes_->drop(slot);
+      return CaptureFate::failed;
+    }
+    saved_tokens_[slot] = range.end - range.begin;
+    captured.bytes += *written;
+    // From here on others find it.
+    if (!lease.commit(range.end)) return CaptureFate::failed;
+  }
+  return CaptureFate::saved;
+}
+
+Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantId tenant,
+                               const Retain& retain, Saver& saver) try {
+  Captured captured;
+  const auto end = static_cast<uint32_t>(prompt.tokens.size());
+  if (end == 0) return {CaptureFate::present, 0};
+  if (end > capacity_tokens()) return {CaptureFate::too_large, 0};
+  LeaseOptions options;
+  options.lookup.allow_copy = false;
+  options.tenant = tenant;
+  options.retain = retain;
+  const Result<Report> found = cache_.lookup(scope, prompt, options.lookup);
+  const bool present = found && found->matched_tokens >= end;
+  if (present) options.draft_tokens = 0;  // Only said to be in use again.
+  Result<Lease> lease = cache_.lease(scope, prompt, options);
+  if (!lease) {
+    const Errc code = lease.error().code();
+    return {code == Errc::invalid_argument ? CaptureFate::failed : CaptureFate::no_room, 0};
+  }
+  if (present) return {CaptureFate::present, 0};
+  table_.resize(lease->block_count(0));
+  if (!lease->block_table(0, table_)) return {CaptureFate::failed, 0};
+  captured.fate = save_blocks(*lease, lease->reused(), end, saver, captured);
+  // What was saved before something failed is whole segments, and as good as any.
+  (void)lease->release();
+  return captured;
+} catch (const std::bad_alloc&) {
+  return {CaptureFate::no_room, 0};
+}
+
+void SegmentStore::forget(const Scope& scope, const Prompt& prompt, uint32_t from) {
+  (void)cache_.truncate(scope, prompt, from);
+}
+
+uint64_t SegmentStore::used_bytes() const { return cache_.stats().kv_bytes_used; }
+
+}  // namespace stemma::sequence

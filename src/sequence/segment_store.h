@@ -1,0 +1,111 @@
+// SegmentStore: what was saved of [0, n), in segments that all prompts with the same words share.
+//
+// A segment is a block of a PagedCache whose memory is a ByteStore: the tree, leases, eviction, pins and
+// quotas are PagedCache's, the slot of a block holds the engine's bytes. All segments but the last of a
+// path have segment_tokens positions. See docs/decisions/0012.
+//
+// Invariant:  a segment that is found was saved whole, under the words it is found by.
+// Threading:  one thread at a time; reach() on any thread.
+// Cost:       reach() and hold() are one lookup; capture() writes only what is not there yet.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stemma/byte_store.h"
+#include "stemma/cache.h"
+#include "stemma/sequence_engine.h"
+#include "stemma/sequence_stats.h"
+
+namespace stemma::sequence {
+
+struct SavedSegment {
+  uint32_t slot = 0;
+  Range saved;   // What its bytes are.
+  Range wanted;  // What of it a plan needs.
+};
+
+// Saves one range of a sequence; what a capture is told to do.
+class Saver {
+ public:
+  virtual ~Saver() = default;
+  virtual Result<uint64_t> size(Range range) = 0;
+  virtual Result<uint64_t> save(Range range, std::span<uint8_t> out) = 0;
+};
+
+struct Captured {
+  CaptureFate fate = CaptureFate::saved;
+  uint64_t bytes = 0;
+};
+
+class SegmentStore {
+ public:
+  struct Settings {
+    uint64_t budget_bytes = 0;
+    uint32_t segment_tokens = 64;
+    uint64_t segment_bytes = 0;  // At most, of segment_tokens positions.
+    std::vector<TenantQuota> quotas = {};
+    std::string policy = "lru";
+    const Clock* clock = nullptr;
+  };
+  // Null when the budget has no room for a single segment.
+  static Result<std::unique_ptr<SegmentStore>> create(const Settings& settings);
+
+  struct Reach {
+    uint32_t usable = 0;
+    uint32_t matched = 0;
+    bool scope_known = false;
+  };
+  // How much of the prompt, at most `at_most` positions and less than all of it, is saved.
+  Reach reach(const Scope& scope, const Prompt& prompt, uint32_t at_most) const;
+
+  // Keeps what reach() says from going.
+  struct Hold {
+    Lease lease;
+    uint32_t usable = 0;
+    uint32_t matched = 0;
+    bool scope_known = false;
+  };
+  Hold hold(const Scope& scope, const Prompt& prompt, uint32_t at_most, TenantId tenant,
+            const Retain& retain);
+  // The segments that make up [range.begin, range.end) of what is held. Error: out_of_memory.
+  Result<void> list(const Hold& hold, Range range, std::vector<SavedSegment>& out) const;
+  // Error: corrupt.
+  Result<std::span<const uint8_t>> read(uint32_t slot) { return bytes_->read(slot); }
+  uint64_t size(uint32_t slot) const noexcept { return bytes_->size(slot); }
+
+  // Has all of the prompt saved that is not there yet.
+  Captured capture(const Scope& scope, const Prompt& prompt, TenantId tenant, const Retain& retain,
+                   Saver& saver);
+  // Forgets the segment that holds position `from`, and all that follow it.
+  void forget(const Scope& scope, const Prompt& prompt, uint32_t from);
+
+  void drop_scope(const Scope& scope) { cache_.drop_scope(scope); }
+  void drop_all() { (void)cache_.reset(OnBusy::defer); }
+  void end_session(SessionId session) { cache_.end_session(session); }
+  // The largest prompt it can have, in positions.
+  uint64_t capacity_tokens() const noexcept { return uint64_t{slots_} * tokens_; }
+  uint64_t used_bytes() const;  // Of slots that are not free.
+  Stats stats() const { return cache_.stats(); }
+  void check_invariants() const { cache_.check_invariants(); }
+
+ private:
+  SegmentStore(PagedCache cache, std::unique_ptr<ByteStore> bytes, const Settings& settings,
+               uint32_t slots);
+  CaptureFate save_blocks(Lease& lease, uint32_t first, uint32_t end, Saver& saver,
+                          Captured& captured);
+
+  PagedCache cache_;
+  std::unique_ptr<ByteStore> bytes_;
+  std::vector<uint32_t> saved_tokens_;  // By slot: how many positions its bytes have.
+  std::vector<BlockId> table_;          // Scratch.
+  uint32_t tokens_;
+  uint32_t slots_;
+  uint64_t slot_bytes_;
+};
+
+}  // namespace stemma::sequence

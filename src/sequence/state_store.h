@@ -1,0 +1,175 @@
+// StateStore: whole states of opaque engines, anchored at the exact depth they were saved at, found by
+// the words they are states of, leased while in use, within a byte budget.
+//
+//   reserve() --> draft --commit()--> kept --evicted, replaced, removed, dropped--> gone
+//                   '-- ~StateDraft() --> nothing           (while leased: only out of sight)
+//
+// A lookup changes nothing; what is to be used is leased; used() tells the policy, once it was. Room is
+// made before memory is taken: by letting go what the new state will replace, then as the retention
+// policy says. What cannot fit, even if all that may go went, is refused before anything goes.
+//
+// Invariant:  bytes of drafts + kept + leased ones out of sight == stats().bytes <= budget_bytes; a leased
+//             state is never evicted, overwritten, moved or freed; one kept state for each scope and
+//             words.
+// Threading:  one thread at a time. StateDraft::seal() and StateLease::read(), which look at every byte,
+//             and writing a draft, may run beside it.
+// Ownership:  of the bytes. The Lexicon outlives the store; drafts and leases end before it.
+// Cost:       find(): as StateIndex::find(), whatever the number of entries. reserve(): O(words +
+//             evicted). commit(): O(words), and a checksum over the bytes. About 250 bytes an entry
+//             besides the index.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "pool/block_pool.h"
+#include "sequence/lexicon.h"
+#include "sequence/state_index.h"
+#include "sequence/state_lease.h"
+#include "stemma/byte_store.h"
+#include "stemma/clock.h"
+#include "stemma/result.h"
+#include "stemma/retention.h"
+#include "stemma/scope.h"
+
+namespace stemma::sequence {
+
+class StateStore {
+ public:
+  struct Options {
+    uint64_t budget_bytes = 0;
+    uint32_t max_entries = 1024;           // Drafts, and leased ones out of sight, included.
+    uint64_t max_positions = 1ULL << 24U;  // In the index, shared ones counted once.
+    std::string_view policy = "lru";
+    const Clock* clock = nullptr;  // Clock::monotonic() when null.
+  };
+  // Error: invalid_argument (an unknown policy, more than can be numbered), out_of_memory.
+  static Result<std::unique_ptr<StateStore>> create(const Options& options, Lexicon& lexicon);
+  ~StateStore();
+  StateStore(const StateStore&) = delete;
+  StateStore& operator=(const StateStore&) = delete;
+
+  // What helps with these words; exact.depth and longest.common are `at_most` or less, and end inside no
+  // unit. Texts come from the store's lexicon.
+  StateMatch find(const Scope& scope, const Text& text, uint32_t at_most) noexcept {
+    return find_words(scope, text.all().first(text.floor(std::min(at_most, text.length()))));
+  }
+  // The same for words that end with a unit.
+  StateMatch find_words(const Scope& scope, std::span<const uint32_t> words) noexcept;
+
+  // Error: stale (the candidate is gone, or was none).
+  Result<StateLease> lease(const StateCandidate& found) noexcept;
+  // The leased state was of use. Harmless when it is out of sight.
+  void used(const StateLease& lease, const Touch& touch = {}) noexcept;
+
+  // Room for the state of the first `depth` positions of `text`: `bytes` bytes and so many logits. Until
+  // commit() the state it will replace stays, if there is room for both.
+  // Error: invalid_argument (depth 0 or inside a unit, no bytes), out_of_range (depth beyond the text;
+  // more than the whole budget or index), out_of_blocks (more than leases and drafts leave), and then
+  // nothing has changed; out_of_memory, and then nothing has but that room was made.
+  Result<StateDraft> reserve(const Scope& scope, const Text& text, uint32_t depth, uint64_t bytes,
+                             uint32_t logits = 0);
+
+  // Puts a bad state out of sight, for good. False when it is so already.
+  bool remove(const StateLease& lease) noexcept;
+  // Evicts up to n states, next to go first, none that is leased. How many went.
+  uint32_t evict(uint32_t n) noexcept;
+  // Forgets what has this scope; its drafts cannot be committed any more. How many states went.
+  uint32_t drop_scope(const Scope& scope) noexcept;
+  // Forgets everything, drafts as in drop_scope(). How many states went.
+  uint32_t clear() noexcept;
+
+  struct Stats {
+    uint64_t entries = 0;  // Kept.
+    uint64_t leased = 0;   // Entries, kept or out of sight.
+    uint64_t drafts = 0;
+    uint64_t bytes = 0;  // All that counts against the budget.
+    uint64_t budget_bytes = 0;
+    uint64_t held_bytes = 0;   // Of those, of drafts and leased ones: cannot go now.
+    uint64_t positions = 0;    // Sum of the depths of kept entries.
+    uint64_t index_bytes = 0;  // Memory besides: tree, policy, books.
+    uint64_t stores = 0;       // Commits.
+    uint64_t replaced = 0;     // Of those, with the same scope and words as a kept one.
+    uint64_t refused_too_large = 0;
+    uint64_t evictions = 0;  // To make room, or by evict().
+    uint64_t removed = 0;    // By remove().
+  };
+  Stats stats() const noexcept;
+
+  struct Info {
+    Scope scope;
+    uint32_t depth = 0;
+    uint32_t logits = 0;
+    uint64_t bytes = 0;
+    uint32_t leases = 0;
+    std::vector<uint32_t> words;
+  };
+  // Everything kept, in no order. Error: out_of_memory.
+  Result<std::vector<Info>> list() const;
+  // Stops the process with a description when the books do not balance.
+  void check_invariants() const;
+
+ private:
+  friend class StateLease;
+  friend class StateDraft;
+
+  struct Entry {
+    StateIndex::Home* home = nullptr;  // Null: out of sight, or a draft whose scope was dropped.
+    CellIndex cell = kNoCell;
+    uint32_t depth = 0;
+    uint32_t logits = 0;
+    uint64_t bytes = 0;
+    uint64_t generation = 0;
+    bool replaces = false;        // A draft for which its predecessor had to go early.
+    Touch touch;                  // The last one.
+    std::vector<uint32_t> words;  // Of a draft.
+    std::vector<uint32_t> media;  // One reference each.
+  };
+  struct Need {
+    const Scope& scope;
+    uint32_t depth;
+    uint32_t logits;
+    uint64_t bytes;  // With them.
+  };
+
+  StateStore(const Options& options, Lexicon& lexicon);
+  StateIndex::Place place(uint32_t entry) const noexcept {
+    return {entries_[entry].home, entries_[entry].cell};
+  }
+  uint64_t now_ns() const noexcept { return clock_.now_ns(); }
+  StateCandidate candidate(uint32_t entry, uint32_t common) const noexcept;
+  // Says no to what could not be placed even if all that may go went.
+  Result<void> check_fits(const Need& need) const;
+  bool has_room(const Need& need) const noexcept;
+  // Evicts until has_room(). True in `replaced` when `old` went.
+  Result<void> make_room(const Need& need, uint32_t old, bool& replaced) noexcept;
+  // Takes what the need needs. Requires has_room().
+  Result<StateDraft> draft(const Need& need);
+  uint32_t next_victim() noexcept;
+  // Out of sight: out of the index already when `replaced`. Bytes go now or with the last lease.
+  void put_away(uint32_t entry, bool replaced) noexcept;
+  void free_bytes(uint32_t entry) noexcept;
+  template <class Match>
+  uint32_t forget(const Match& match) noexcept;
+
+  Result<void> commit(uint32_t entry, const Touch& touch) noexcept;
+  void abandon(uint32_t entry) noexcept;
+  void end_lease(uint32_t entry) noexcept;
+
+  const Clock& clock_;
+  Lexicon& lexicon_;
+  StateIndex index_;
+  pool::BlockPool slots_;  // An entry's state: draft, cached (kept), dying (out of sight, leased).
+  std::unique_ptr<ByteStore> store_;
+  std::unique_ptr<RetentionPolicy> policy_;
+  std::vector<Entry> entries_;
+  uint64_t held_entries_ = 0;
+  uint64_t drafts_ = 0;
+  Stats stats_;
+};
+
+}  // namespace stemma::sequence
