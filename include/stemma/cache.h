@@ -60,6 +60,12 @@ struct PinResult {
   uint32_t pinned_tokens = 0;  // How much of the prompt is cached and now held.
 };
 
+struct CachedPath {
+  Scope scope;
+  uint32_t tokens = 0;  // From the beginning to its end.
+  bool held = false;    // By a lease or a pin.
+};
+
 enum class OnBusy : uint8_t { refuse, defer };
 
 class PagedCache {
@@ -112,6 +118,8 @@ class PagedCache {
   Stats stats() const;
   // Depths of the prompt's cached path at which cached prompts part; ascending.
   Result<std::vector<uint32_t>> branch_points(const Scope& scope, const Prompt& prompt) const;
+  // What is cached, by where it ends: every path to a block without successor. O(everything).
+  Result<std::vector<CachedPath>> contents() const;
   // Copies events from `from` on into `out`, at most `limit`; returns the next sequence number to
   // ask for. When `from` is no longer kept the first event copied shows the gap by its number; when
   // there was never such an event the answer is smaller than `from`: this is another cache. Copies

@@ -176,6 +176,25 @@ Result<std::vector<uint32_t>> Shared::branch_points(const Scope& scope, const Pr
   return depths;
 }
 
+Result<std::vector<CachedPath>> Shared::contents() {
+  std::vector<CachedPath> paths;
+  const Section lock(*this);
+  const tree::PrefixTree& tree = store_.tree();
+  for (const ScopeTable::Root& root : store_.scopes().roots()) {
+    if (root.cell == kNoCell || root.hidden) continue;
+    for (CellIndex cell = tree.next_below(root.cell, root.cell); cell != kNoCell;
+         cell = tree.next_below(root.cell, cell)) {
+      if (tree.has_child(cell)) continue;
+      uint32_t tokens = tree.word_count(cell);
+      for (CellIndex up = tree.parent(cell); up != root.cell; up = tree.parent(up)) {
+        tokens += store_.cell_tokens();
+      }
+      paths.push_back({root.scope, tokens, store_.holds(cell) != 0});
+    }
+  }
+  return paths;
+}
+
 uint64_t Shared::events(uint64_t from, uint32_t limit, std::vector<Event>& out) {
   const Section lock(*this);
   return store_.events().copy(from, limit, out);

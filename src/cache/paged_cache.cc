@@ -90,6 +90,11 @@ uint32_t PagedCache::evict(uint32_t blocks) {
 }
 
 Stats PagedCache::stats() const { return shared_ != nullptr ? shared_->stats() : Stats{}; }
+Result<std::vector<CachedPath>> PagedCache::contents() const {
+  if (shared_ == nullptr) return gone();
+  return guarded([&] { return shared_->contents(); });
+}
+
 Result<std::vector<uint32_t>> PagedCache::branch_points(const Scope& scope,
                                                         const Prompt& prompt) const {
   if (shared_ == nullptr) return gone();

@@ -55,6 +55,7 @@ class Shared {
   uint32_t evict(uint32_t blocks);
   Stats stats();
   Result<std::vector<uint32_t>> branch_points(const Scope& scope, const Prompt& prompt);
+  Result<std::vector<CachedPath>> contents();
   uint64_t events(uint64_t from, uint32_t limit, std::vector<Event>& out);
   EventDump event_dump();
   uint32_t poll();

@@ -75,7 +75,8 @@ Result<void> Core::set_up() {
   const bool saves =
       has(options_.reuse, Reuse::saved) && options_.saved_bytes != 0 && traits_.fork != Fork::none;
   uint64_t budget = options_.saved_bytes;
-  if (saves && traits_.checkpoints && !any()) {
+  // Without attention to the whole past a state is a checkpoint, and the other way round.
+  if (saves && traits_.checkpoints && !any() && traits_.bytes_per_token != 0) {
     const auto share =
         static_cast<uint64_t>(static_cast<double>(budget) * options_.checkpoint_share);
     STEMMA_TRY(checkpoints_, make_store(share, traits_.checkpoint_bytes));
@@ -325,7 +326,8 @@ SequenceStats Core::stats() {
   if (segments_ != nullptr) {
     const Stats saved = segments_->stats();
     out.segment_bytes = saved.kv_bytes_used;
-    out.saved_bytes += saved.kv_bytes_used + saved.index_bytes;
+    out.saved_bytes += saved.kv_bytes_used;
+    out.index_bytes += saved.index_bytes;
     out.segment_evictions = saved.evicted_blocks;
   }
   const auto add = [&](const StateStore* store, uint64_t& bytes) {
@@ -384,6 +386,14 @@ std::vector<SequenceContent> Core::contents() {
       if (known(s) == 0) continue;
       out.push_back({SequenceContent::Kind::live, scope_of(s), known(s), 0, SequenceId{s},
                      at(s).state == SequenceState::leased});
+    }
+    if (segments_ != nullptr) {
+      const Result<std::vector<CachedPath>> paths = segments_->contents();
+      if (!paths) throw std::bad_alloc();
+      for (const CachedPath& path : *paths) {
+        out.push_back({SequenceContent::Kind::segment_path, path.scope, path.tokens,
+                       uint64_t{path.tokens} * traits_.bytes_per_token, SequenceId{}, path.held});
+      }
     }
     const auto add = [&](StateStore* store, SequenceContent::Kind kind) {
       if (store == nullptr) return;

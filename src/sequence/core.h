@@ -256,8 +256,10 @@ class Core {
   void describe(TurnRecord& turn);
   void note_media(TurnRecord& turn);
   void choose_stops(TurnRecord& turn, const Found& found);
-  // What one position that a sequence loses is worth.
-  uint64_t worth_of_token(uint32_t sequence, uint32_t session) const noexcept;
+  // Whether its boundaries must be saved as they are reached.
+  bool anchors(const TurnRecord& turn) const noexcept;
+  PlanInput plan_input(const TurnRecord& turn) const;
+  bool is_own(const TurnRecord& turn, uint32_t sequence) const noexcept;
   Touch touch_of(const TurnRecord& turn) const noexcept;
 
   // ---- Executing ----

@@ -29,9 +29,6 @@ uint32_t before_last(const Text& text, uint32_t units) noexcept {
 
 Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const TurnOptions& options,
                              bool whole, TurnRecord& turn) {
-  if (options.evaluate_at_least == 0) {
-    return Error(Errc::invalid_argument, "evaluate_at_least is 0");
-  }
   if (static_cast<uint8_t>(options.reuse) > 3) {
     return Error(Errc::invalid_argument, "reuse is no mode");
   }
@@ -56,7 +53,7 @@ Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const Tur
                  traits_.context_tokens);
   }
   const uint32_t most =
-      whole ? turn.prompt_tokens : before_last(turn.text, options.evaluate_at_least);
+      whole ? turn.prompt_tokens : before_last(turn.text, std::max(options.evaluate_at_least, 1U));
   turn.limit = turn.text.floor(std::min(most, options.at_most));
   turn.bypass = options.bypass;
   turn.keep = options.keep && !options.bypass;
@@ -72,18 +69,19 @@ Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const Tur
   return {};
 }
 
-uint64_t Core::worth_of_token(uint32_t sequence, uint32_t session) const noexcept {
-  // What is saved comes back for what loading it takes.
-  uint64_t token_ns = costs_.compute_token_ns;
-  if (use_segments_ || use_states_) {
-    const uint64_t tokens = options_.segment_tokens;
-    const uint64_t load =
-        costs_.move(1, traits_.fixed_bytes + tokens * traits_.bytes_per_token) / tokens;
-    token_ns = std::min(token_ns, load);
-  }
-  // A conversation that asks for something else has probably done with what it had.
-  const bool own = session != SessionTable::kNone && records_[sequence].session == session;
-  return std::max<uint64_t>(token_ns / (own ? 20 : 2), 1);
+PlanInput Core::plan_input(const TurnRecord& turn) const {
+  PlanInput input;
+  input.traits = traits_;
+  input.limit = turn.limit;
+  input.prompt = turn.prompt_tokens;
+  input.segment_tokens = options_.segment_tokens;
+  input.costs = costs_;
+  input.restorable = segments_ != nullptr || states_ != nullptr;
+  return input;
+}
+
+bool Core::is_own(const TurnRecord& turn, uint32_t sequence) const noexcept {
+  return turn.session != SessionTable::kNone && records_[sequence].session == turn.session;
 }
 
 void Core::find_live(TurnRecord& turn, Found& found, uint32_t fixed, const Excluded& excluded) {
@@ -104,7 +102,7 @@ void Core::find_live(TurnRecord& turn, Found& found, uint32_t fixed, const Exclu
     if (!can_stay && excluded.forks) continue;
     const Held held = at(s).held;
     if (!held.whole || held.end != room_.length(match.sequence)) continue;
-    found.live.push_back({s, common, held, can_stay, worth_of_token(s, turn.session)});
+    found.live.push_back({s, common, held, can_stay, is_own(turn, s)});
   }
 }
 
@@ -130,9 +128,10 @@ void Core::find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed) {
   for (uint32_t s = 0; s < records_.size(); ++s) {
     if (records_[s].state == SequenceState::free) add(s, 0);
   }
+  const PlanInput input = plan_input(turn);
   for (uint32_t s = lists_.front(0); s != base::IndexLists::kNone && found.vacant.size() < 3;
        s = lists_.after(s)) {
-    add(s, room_.length(SequenceId{s}) * worth_of_token(s, turn.session));
+    add(s, price_of(input, 0, room_.length(SequenceId{s}), is_own(turn, s)));
   }
   for (uint32_t s = 0; s < records_.size(); ++s) {
     if (records_[s].state == SequenceState::broken) add(s, costs_.move_call_ns);
@@ -218,15 +217,10 @@ bool Core::fits(const TurnRecord& turn, const Plan& plan) {
 }
 
 bool Core::plan(TurnRecord& turn, Found& found) {
-  PlanInput input;
-  input.traits = traits_;
-  input.limit = turn.limit;
-  input.prompt = turn.prompt_tokens;
-  input.segment_tokens = options_.segment_tokens;
+  PlanInput input = plan_input(turn);
   input.live = found.live;
   input.vacant = found.vacant;
   input.saved = found.saved;
-  input.costs = costs_;
   turn.plan = make_plan(input);
   if (turn.plan.sequence == kNoSequence || fits(turn, turn.plan)) {
     return turn.plan.sequence != kNoSequence;
@@ -252,7 +246,9 @@ void Core::explain(TurnRecord& turn, const Found& found) {
                    : n == turn.full_limit                       ? Outcome::full_hit
                                                                 : Outcome::partial_hit;
   uint32_t possible = std::max(found.saved.state_depth, any() ? found.saved.state_longest : 0);
+  const bool copies = traits_.fork == Fork::shared || traits_.fork == Fork::copy;
   for (const LiveCandidate& live : found.live) {
+    if (!live.can_stay && !copies) continue;
     possible = std::max(
         possible, resumable(traits_, live.held, std::min(live.common, turn.limit), !live.can_stay));
   }
@@ -277,11 +273,15 @@ void Core::explain(TurnRecord& turn, const Found& found) {
   }();
 }
 
+bool Core::anchors(const TurnRecord& turn) const noexcept {
+  return !any() && turn.keep && !turn.approximate && has(turn.reuse, Reuse::saved) &&
+         (use_checkpoints_ || use_states_);
+}
+
 void Core::choose_stops(TurnRecord& turn, const Found& found) {
   // Message ends are there already; what else is worth keeping.
   std::vector<uint32_t>& stops = turn.stops;
-  if (any() || !turn.keep || !has(turn.reuse, Reuse::saved) ||
-      (!use_checkpoints_ && !use_states_)) {
+  if (!anchors(turn)) {
     stops.clear();
     return;
   }

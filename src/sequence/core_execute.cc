@@ -130,10 +130,13 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
   SequenceRecord& record = at(s);
   const Error not_there(Errc::corrupt, "the engine does not hold what it should");
   if (plan.base == Base::stay) {
-    if (record.capture > plan.base_tokens) {
-      if (worth_saving(s)) turn.report.saved_bytes += capture(s).bytes;
-      if (record.capture > plan.base_tokens) unqueue(s, CaptureFate::stale);
+    // What is cut, and the end of a memory that does not go back, can be saved now or never.
+    const bool last_chance = record.capture > plan.base_tokens || (!any() && !is_own(turn, s));
+    if (record.capture != 0 && last_chance && worth_saving(s)) {
+      turn.report.saved_bytes += capture(s).bytes;
     }
+    if (record.capture > plan.base_tokens) unqueue(s, CaptureFate::stale);
+    record.saved = std::min(record.saved, plan.base_tokens);
     const bool cut = room_.length(id) > plan.base_tokens;
     // A checkpoint takes care of what lies beyond it.
     if (cut && (plan.checkpoint == 0 || plan.segments_to != 0)) {

@@ -59,10 +59,20 @@ Result<void> Core::computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns) try
   return Error(Errc::out_of_memory, "no memory to note what was computed");
 }
 
-Result<void> Core::extend(TurnRecord& turn, std::span<const Token> tokens) {
+Result<void> Core::extend(TurnRecord& turn, std::span<const Token> tokens) try {
   const base::MutexLock lock(mutex_);
   STEMMA_TRY_VOID(check(turn));
-  return Lexicon::append(tokens, turn.text);
+  const uint32_t before = turn.text.length();
+  STEMMA_TRY_VOID(Lexicon::append(tokens, turn.text));
+  if (options_.interval_tokens != 0 && anchors(turn)) {
+    uint64_t depth = before / options_.interval_tokens * uint64_t{options_.interval_tokens};
+    while ((depth += options_.interval_tokens) <= turn.text.length()) {
+      turn.stops.push_back(static_cast<uint32_t>(depth));
+    }
+  }
+  return {};
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory for more tokens");
 }
 
 Result<void> Core::reserve(TurnRecord& turn, uint32_t tokens) {
@@ -244,7 +254,7 @@ void Core::leave(TurnRecord& turn) {
     record.tenant = turn.tenant;
     std::swap(record.retain, turn.retain);
     record.turn = nullptr;
-    if (saves && depth > record.saved) queue(s, depth);
+    if (saves) queue(s, depth);
   }
   record.turn = nullptr;
   if (stays && live) {

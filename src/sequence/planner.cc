@@ -5,6 +5,13 @@
 namespace stemma::sequence {
 namespace {
 
+uint64_t cost_of_segments(const PlanInput& in, uint32_t begin, uint32_t end) {
+  if (begin >= end) return 0;
+  const uint64_t count = (end - 1) / in.segment_tokens - begin / in.segment_tokens + 1;
+  return in.costs.move(
+      count, count * in.traits.fixed_bytes + uint64_t{end - begin} * in.traits.bytes_per_token);
+}
+
 class Planner {
  public:
   explicit Planner(const PlanInput& input) : in_(input) {}
@@ -22,7 +29,7 @@ class Planner {
       if (live.can_stay) {
         Plan plan;
         plan.sequence = live.sequence;
-        const uint64_t loss = live.held.end * live.lost_token_ns;
+        const uint64_t loss = price_of(in_, 0, live.held.end, live.own);
         from(plan, loss, nullptr, 0);
         with_state(plan, loss);
       }
@@ -43,12 +50,6 @@ class Planner {
     best_ = plan;
   }
 
-  uint64_t cost_of_segments(uint32_t begin, uint32_t end) const {
-    if (begin >= end) return 0;
-    const uint64_t count = (end - 1) / in_.segment_tokens - begin / in_.segment_tokens + 1;
-    return in_.costs.move(
-        count, count * in_.traits.fixed_bytes + uint64_t{end - begin} * in_.traits.bytes_per_token);
-  }
   uint64_t cost_of_copy(uint32_t tokens) const {
     if (in_.traits.fork == Fork::shared) return in_.costs.move_call_ns / 4;
     return in_.costs.move(1, uint64_t{tokens} * in_.traits.bytes_per_token);
@@ -67,10 +68,12 @@ class Planner {
       next.segments_to = segments > base ? segments : 0;
       next.checkpoint = checkpoint;
       next.available = n;
-      uint64_t cost = spent + cost_of_segments(next.base_tokens, next.segments_to);
+      uint64_t cost = spent + cost_of_segments(in_, next.base_tokens, next.segments_to);
       if (copied) cost += cost_of_copy(next.base_tokens);
       if (live != nullptr && plan.base == Base::stay) {
-        cost += uint64_t{live->held.end - next.base_tokens} * live->lost_token_ns;
+        // A memory that does not go back gives up its end by going on.
+        const bool gone = !any() && !live->own;
+        cost += price_of(in_, gone ? 0 : next.base_tokens, live->held.end, live->own);
       }
       if (checkpoint != 0) cost += in_.costs.move(1, in_.traits.checkpoint_bytes);
       offer(next, cost);
@@ -149,6 +152,17 @@ uint32_t resumable(const EngineTraits& traits, Held held, uint32_t n, bool copie
   const bool recurrent = traits.rewind == Rewind::exact || traits.rewind == Rewind::bounded;
   if (copied && recurrent && n != held.end) return 0;
   return can_resume(traits, held, n) ? n : 0;
+}
+
+uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own) {
+  if (begin >= end) return 0;
+  uint64_t cost = input.costs.compute(end - begin);
+  if (input.restorable) {
+    const uint64_t checkpoint =
+        input.traits.rewind == Rewind::any ? 0 : input.costs.move(1, input.traits.checkpoint_bytes);
+    cost = std::min(cost, cost_of_segments(input, begin, end) + checkpoint);
+  }
+  return own ? cost / 10 : cost * 2;
 }
 
 Plan make_plan(const PlanInput& input) { return Planner(input).best(); }

@@ -32,10 +32,10 @@ struct Costs {
 // A sequence that shares words with the prompt.
 struct LiveCandidate {
   uint32_t sequence = 0;
-  uint32_t common = 0;         // Words in common with the prompt.
-  Held held;                   // As the engine says; agrees with the books.
-  bool can_stay = false;       // Idle, or the request's own: may be changed.
-  uint64_t lost_token_ns = 0;  // What each of its positions that goes is worth.
+  uint32_t common = 0;    // Words in common with the prompt.
+  Held held;              // As the engine says; agrees with the books.
+  bool can_stay = false;  // Idle, or the request's own: may be changed.
+  bool own = false;       // Of the same conversation, which has probably done with what it had.
 };
 
 // A sequence to put things into that has nothing to offer.
@@ -64,7 +64,12 @@ struct PlanInput {
   std::span<const Vacancy> vacant = {};
   SavedCandidates saved;
   Costs costs;
+  bool restorable = false;  // What a sequence loses can be loaded again.
 };
+
+// What it costs to have [begin, end) of somebody's sequence again: the price of letting it go. Twice
+// that for those who did not say that they go on, because they may come back more than once.
+uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own);
 
 enum class Base : uint8_t { empty, stay, fork };
 

@@ -8,33 +8,26 @@
 namespace stemma::sequence {
 
 Result<std::unique_ptr<SegmentStore>> SegmentStore::create(const Settings& settings) try {
-  std::unique_ptr<SegmentStore> none;
+  const uint64_t block_bytes = std::max<uint64_t>(settings.segment_bytes, 1);
+  // Words, links, books: what PagedCache's index has for a block.
+  const uint64_t index_bytes = 4 * uint64_t{settings.segment_tokens} + 100;
+  constexpr uint64_t kMostBlocks = 1U << 26U;  // More are of no use to anybody.
+  const uint64_t blocks =
+      std::min(settings.budget_bytes / (block_bytes + index_bytes), kMostBlocks);
+  if (blocks == 0) return std::unique_ptr<SegmentStore>();
   Options options;
   options.groups = {{.block_tokens = settings.segment_tokens,
-                     .block_bytes = std::max<uint64_t>(settings.segment_bytes, 1)}};
-  options.budget_bytes = settings.budget_bytes;
+                     .capacity_blocks = static_cast<uint32_t>(blocks),
+                     .block_bytes = block_bytes}};
   options.quotas = settings.quotas;
   options.policy = settings.policy;
   options.clock = settings.clock;
-  // More segments than an index can number are of no use to anybody.
-  constexpr uint64_t kMostBlocks = 1U << 26U;
-  if (settings.budget_bytes / options.groups[0].block_bytes > kMostBlocks) {
-    options.groups[0].capacity_blocks = kMostBlocks;
-  } else if (settings.budget_bytes < options.groups[0].block_bytes) {
-    return none;
-  }
-  Result<PagedCache> cache = PagedCache::create(options);
-  if (!cache && cache.error().code() == Errc::invalid_argument) {
-    options.groups[0].capacity_blocks = 1;
-    if (PagedCache::create(options)) return cache.error();
-    return none;  // The index alone is more than the budget.
-  }
-  if (!cache) return cache.error();
-  const uint32_t slots = cache->stats().groups[0].capacity_blocks;
-  auto bytes = make_memory_store(slots, options.groups[0].block_bytes);
+  STEMMA_TRY(PagedCache cache, PagedCache::create(options));
+  const uint32_t slots = cache.stats().groups[0].capacity_blocks;
+  auto bytes = make_memory_store(slots, block_bytes);
   if (bytes == nullptr) return Error(Errc::out_of_memory, "no memory for saved segments");
   return std::unique_ptr<SegmentStore>(
-      new SegmentStore(*std::move(cache), std::move(bytes), settings, slots));
+      new SegmentStore(std::move(cache), std::move(bytes), settings, slots));
 } catch (const std::bad_alloc&) {
   return Error(Errc::out_of_memory, "no memory for saved segments");
 }

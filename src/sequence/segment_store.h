@@ -91,6 +91,7 @@ class SegmentStore {
   uint64_t capacity_tokens() const noexcept { return uint64_t{slots_} * tokens_; }
   uint64_t used_bytes() const;  // Of slots that are not free.
   Stats stats() const { return cache_.stats(); }
+  Result<std::vector<CachedPath>> contents() const { return cache_.contents(); }
   void check_invariants() const { cache_.check_invariants(); }
 
  private:
