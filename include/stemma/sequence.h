@@ -12,9 +12,9 @@
 // Invariant:  what execute() makes available is a verified prefix of the prompt in the same scope, held
 //             in every layer the next token reads, and never ends inside a unit. After any failure the
 //             sequence in question is empty, the others are untouched, and the answer is true.
-// Threading:  calls that may reach the engine (begin, drain, warm, forget_context, and all of Turn) on one
+// Threading:  calls that change something (begin, drain, warm, those that forget, and all of Turn) on one
 //             thread at a time, that of the engine; it is called in execute, computed, rewind, shift,
-//             fork, finish, abandon, drain and warm, and with no lock held. lookup, can_admit, stats,
+//             fork, finish, abandon, drain, warm and drop_scope, with no lock held. lookup, can_admit, stats,
 //             session, sequence and what is named "any thread" may run beside them.
 // Ownership:  the engine outlives the cache. Turns keep the innards alive; when the cache is destroyed
 //             first, they can only end.
@@ -60,7 +60,8 @@ struct SequenceOptions {
 
   // All that is saved: segments, states and checkpoints, with their index. 0 = nothing is saved.
   uint64_t saved_bytes = 256U << 20U;
-  // The part of saved_bytes for checkpoints, where the engine has both segments and checkpoints. 0 to 1.
+  // The part of saved_bytes for checkpoints, where the engine has them and attends to the whole past
+  // elsewhere. 0 to 1.
   double checkpoint_share = 0.25;
   uint64_t logits_bytes = 0;  // For attached logits; 0 = none are kept.
 
@@ -94,9 +95,10 @@ struct TurnOptions {
   bool bypass = false;
   bool keep = true;                 // false: what is computed is forgotten at the end.
   uint32_t at_most = 0xFFFF'FFFFU;  // Make no more than this many positions available.
-  uint32_t evaluate_at_least = 1;   // Units at the prompt's end that must be evaluated; at least 1.
+  uint32_t evaluate_at_least = 1;   // Units at the prompt's end that must be evaluated; 0 is 1.
   uint32_t reserve_tokens = 0;      // Room to leave for the answer.
-  bool want_logits = false;         // Logits kept for exactly this prompt are wanted.
+  // Logits kept for exactly this prompt are wanted; if they are there, nothing needs to be evaluated.
+  bool want_logits = false;
   // Depths at which messages end, ascending: the next prompt may part from this one there.
   std::span<const uint32_t> message_ends = {};
   Retain retain = {};
@@ -267,7 +269,8 @@ class Turn {
   // The request is done: what was computed stays, and will be saved. `retain` replaces what begin()
   // was told.
   Result<void> finish(const Retain* retain = nullptr);
-  // It failed, or was cancelled: the sequence is emptied, nothing of it is kept that was not before.
+  // It failed, or was cancelled: nothing of it is kept. What it found in its sequence (not what it
+  // copied or loaded) stays there, idle, if the memory can go back to that; else the sequence is emptied.
   Result<void> abandon();
 
  private:

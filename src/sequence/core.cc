@@ -160,7 +160,7 @@ void Core::forget(uint32_t sequence) noexcept {
   live_.clear(id);
   lexicon_.release(record.text);
   record.scope.reset();
-  record.session = SessionTable::kNone;
+  record.session = kNoSession;
   record.held = {};
   record.saved = 0;
   changed();
@@ -232,6 +232,10 @@ void Core::forget_context() {
     SequenceRecord& record = at(s);
     if (record.turn != nullptr) {
       record.turn->sequence = kNoSequence;
+      if (record.turn->session != SessionTable::kNone) {
+        --sessions_[record.turn->session].in_flight;
+        record.turn->session = SessionTable::kNone;
+      }
       record.turn->segments = {};
       record.turn->state = {};
       record.turn = nullptr;
@@ -290,8 +294,8 @@ void Core::end_session(std::string_view name) {
   if (gone_ || session == SessionTable::kNone) return;
   if (segments_ != nullptr) segments_->end_session(sessions_[session].id);
   for (uint32_t s = 0; s < records_.size(); ++s) {
-    if (at(s).session != session) continue;
-    at(s).session = SessionTable::kNone;
+    if (at(s).session != sessions_[session].id) continue;
+    at(s).session = kNoSession;
     if (at(s).state != SequenceState::idle || lists_.front(0) == s) continue;
     lists_.unlink(s);
     lists_.insert_before(lists_.front(0), s);
@@ -356,7 +360,7 @@ SessionInfo Core::session(std::string_view name) {
   const SequenceRecord& record = records_[to_index(it.sequence)];
   out.known = true;
   out.in_flight = it.in_flight != 0;
-  out.resident = record.session == session && record.generation == it.generation &&
+  out.resident = record.session == it.id && record.generation == it.generation &&
                  record.state == SequenceState::idle;
   out.sequence = it.sequence;
   out.turns = it.turns;

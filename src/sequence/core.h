@@ -60,7 +60,7 @@ struct SequenceRecord {
   Text text;
   Held held;  // As the engine said last.
   TurnRecord* turn = nullptr;
-  uint32_t session = SessionTable::kNone;  // Whose last turn it holds.
+  SessionId session = kNoSession;  // Whose last turn it holds.
   // Waiting to be saved: [0, capture), with an anchor at its end.
   uint32_t capture = 0;
   uint32_t saved = 0;  // [0, saved) was saved not long ago.
@@ -125,7 +125,6 @@ struct Found {
   SavedCandidates saved;
   uint32_t matched = 0;       // By anything at all.
   uint32_t live_matched = 0;  // By sequences.
-  uint32_t raw_matched = 0;   // Before a media item cut it.
   uint32_t by_mode = 0;       // By what the mode excludes.
   bool scope_known = false;
 };
@@ -246,7 +245,10 @@ class Core {
   void find_saved(TurnRecord& turn, Found& found, bool hold, const Excluded& excluded);
   void find_checkpoints(TurnRecord& turn, Found& found);
   void find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed);
-  void find_logits(TurnRecord& turn);
+  StateCandidate kept_logits(const TurnRecord& turn);
+  void find_logits(TurnRecord& turn, uint32_t at_most);
+  // With logits nothing has to be evaluated.
+  static void allow_all(TurnRecord& turn, uint32_t at_most) noexcept;
   // False when no plan fits into the context.
   bool plan(TurnRecord& turn, Found& found);
   bool fits(const TurnRecord& turn, const Plan& plan);
@@ -300,6 +302,8 @@ class Core {
   void leave(TurnRecord& turn);
   // Gives a sequence back that was leased and not touched.
   void give_back(TurnRecord& turn) noexcept;
+  // What a turn found in its sequence is what is left there. False: it is not.
+  bool step_back(TurnRecord& turn);
   void end_turn(TurnRecord& turn) noexcept;
 
   SequenceEngine* engine_;

@@ -81,17 +81,17 @@ PlanInput Core::plan_input(const TurnRecord& turn) const {
 }
 
 bool Core::is_own(const TurnRecord& turn, uint32_t sequence) const noexcept {
-  return turn.session != SessionTable::kNone && records_[sequence].session == turn.session;
+  return turn.session != SessionTable::kNone &&
+         records_[sequence].session == sessions_[turn.session].id;
 }
 
 void Core::find_live(TurnRecord& turn, Found& found, uint32_t fixed, const Excluded& excluded) {
   live_.match(turn.scope, turn.text.all(), found.matches);
+  found.scope_known = live_.knows(turn.scope);
   const bool allowed = has(turn.reuse, Reuse::live);
   for (const LiveIndex::Match& match : found.matches) {
     const uint32_t s = to_index(match.sequence);
     const uint32_t common = turn.text.floor(match.positions);
-    found.scope_known = true;
-    found.raw_matched = std::max(found.raw_matched, match.positions);
     found.matched = std::max(found.matched, common);
     if (!allowed) {
       found.by_mode = std::max(found.by_mode, common);
@@ -120,7 +120,7 @@ void Core::find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed) {
   if (turn.session != SessionTable::kNone) {
     const Session& session = sessions_[turn.session];
     const uint32_t s = to_index(session.sequence);
-    if (records_[s].state == SequenceState::idle && records_[s].session == turn.session &&
+    if (records_[s].state == SequenceState::idle && records_[s].session == session.id &&
         records_[s].generation == session.generation && found.matched == 0) {
       add(s, 0);
     }
@@ -153,7 +153,6 @@ void Core::find_saved(TurnRecord& turn, Found& found, bool hold, const Excluded&
     const uint32_t matched = turn.text.floor(reach.matched);
     found.scope_known = found.scope_known || reach.scope_known;
     found.matched = std::max(found.matched, matched);
-    found.raw_matched = std::max(found.raw_matched, reach.matched);
     if (allowed) {
       found.saved.segments = reach.usable;
     } else {
@@ -166,7 +165,6 @@ void Core::find_saved(TurnRecord& turn, Found& found, bool hold, const Excluded&
     const uint32_t common = turn.text.floor(found.state.longest.common);
     found.scope_known = found.scope_known || found.state.longest;
     found.matched = std::max({found.matched, exact, common});
-    found.raw_matched = std::max(found.raw_matched, found.state.longest.common);
     if (allowed) {
       found.saved.state_depth = exact;
       found.saved.state_longest = common;
@@ -264,7 +262,10 @@ void Core::explain(TurnRecord& turn, const Found& found) {
     if (!found.scope_known) return SequenceMiss::unknown_scope;
     if (n == turn.limit && turn.limit < turn.full_limit) return SequenceMiss::at_most;
     if (found.matched <= n) {
-      return found.raw_matched > found.matched ? SequenceMiss::media : SequenceMiss::first_use;
+      const bool media =
+          std::any_of(turn.text.spans.begin(), turn.text.spans.end(),
+                      [&](const key::MediaSpan& span) { return span.begin == found.matched; });
+      return media ? SequenceMiss::media : SequenceMiss::first_use;
     }
     if (found.by_mode > n && found.by_mode >= found.live_matched) return SequenceMiss::mode;
     if (turn.limit < turn.full_limit && turn.limit == 0) return SequenceMiss::at_most;
@@ -366,6 +367,9 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
         turn.retain.retain.session = sessions_[turn.session].id;
       }
     }
+    if (options.want_logits && logits_ != nullptr && !turn.bypass) {
+      find_logits(turn, options.at_most);
+    }
     Found found;
     find(turn, found, true, kNoSequence, {});
     if (found.vacant.empty() &&
@@ -375,9 +379,6 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
     }
     if (!plan(turn, found)) {
       return fail(Error(Errc::out_of_blocks, "leased sequences leave too little of the context"));
-    }
-    if (options.want_logits && logits_ != nullptr && !turn.bypass) {
-      find_logits(turn);
     }
     hold_anchor(turn, found);
     explain(turn, found);
@@ -411,9 +412,20 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
   return Error(Errc::out_of_memory, "no memory for a turn");
 }
 
-void Core::find_logits(TurnRecord& turn) {
+StateCandidate Core::kept_logits(const TurnRecord& turn) {
   const StateCandidate entry = logits_->find(turn.scope, turn.text, turn.prompt_tokens).exact;
-  if (!entry || entry.depth != turn.prompt_tokens) return;
+  return entry.depth == turn.prompt_tokens ? entry : StateCandidate();
+}
+
+void Core::allow_all(TurnRecord& turn, uint32_t at_most) noexcept {
+  turn.report.logits = true;
+  turn.full_limit = turn.prompt_tokens;
+  turn.limit = turn.text.floor(std::min(turn.prompt_tokens, at_most));
+}
+
+void Core::find_logits(TurnRecord& turn, uint32_t at_most) {
+  const StateCandidate entry = kept_logits(turn);
+  if (!entry) return;
   Result<StateLease> lease = logits_->lease(entry);
   if (!lease) return;
   const Result<SavedState> read = lease->read();
@@ -427,7 +439,7 @@ void Core::find_logits(TurnRecord& turn) {
   turn.logits_span = {reinterpret_cast<const float*>(read->state.data()),
                       read->state.size() / sizeof(float)};
   turn.logits = *std::move(lease);
-  turn.report.logits = true;
+  allow_all(turn, at_most);
 }
 
 void Core::hold_anchor(TurnRecord& turn, const Found& found) {
@@ -472,6 +484,9 @@ Result<SequenceReport> Core::lookup(const Scope& scope, const Prompt& prompt,
   Found found;
   Result<SequenceReport> out = Error(Errc::out_of_memory, "no memory to plan");
   try {
+    if (options.want_logits && logits_ != nullptr && !turn.bypass && kept_logits(turn)) {
+      allow_all(turn, options.at_most);
+    }
     find(turn, found, false, kNoSequence, {});
     if (plan(turn, found) || turn.plan.sequence == kNoSequence) {
       explain(turn, found);

@@ -240,7 +240,7 @@ Result<void> Core::try_plan(TurnRecord& turn, Excluded& excluded) {
 // The words a turn could have are in a sequence that it cannot copy: they are saved now, and found.
 void Core::save_source(TurnRecord& turn) {
   if (traits_.fork == Fork::shared || traits_.fork == Fork::copy || !any() ||
-      !has(turn.reuse, Reuse::everything) || turn.reuse != Reuse::everything) {
+      turn.reuse != Reuse::everything || (segments_ == nullptr && states_ == nullptr)) {
     return;
   }
   std::vector<LiveIndex::Match> matches;
@@ -337,7 +337,6 @@ void Core::settle(TurnRecord& turn) {
   turn.generation = record.generation;
   lexicon_.release(record.text);
   record.scope.reset();
-  record.session = SessionTable::kNone;
   record.dirty = false;
   index_up_to(turn, n);
   SequenceReport& report = turn.report;

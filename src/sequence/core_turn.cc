@@ -258,9 +258,10 @@ void Core::leave(TurnRecord& turn) {
   }
   record.turn = nullptr;
   if (stays && live) {
-    record.session = turn.session;
+    record.session = kNoSession;
     if (turn.session != SessionTable::kNone) {
       Session& session = sessions_[turn.session];
+      record.session = session.id;
       session.sequence = SequenceId{s};
       session.generation = record.generation;
       session.length = turn.computed;
@@ -308,6 +309,37 @@ Result<void> Core::finish(TurnRecord& turn, const Retain* retain) try {
   return Error(Errc::out_of_memory, "no memory to finish");
 }
 
+bool Core::step_back(TurnRecord& turn) {
+  const uint32_t s = turn.sequence;
+  const SequenceId id{s};
+  SequenceRecord& record = at(s);
+  const uint32_t n = turn.available;
+  if (turn.phase != TurnPhase::ready || turn.plan.base != Base::stay || turn.approximate ||
+      turn.forgotten || n == 0 || n != turn.plan.base_tokens || !has(turn.reuse, Reuse::live)) {
+    return false;
+  }
+  // A memory that does not go back can save what waits, at best.
+  const Held held = ask(s);
+  if (!held.whole || !can_resume(traits_, held, n)) {
+    if (record.capture != 0 && record.capture <= n && worth_saving(s)) (void)capture(s);
+    return false;
+  }
+  if (held.end > n) {
+    const Unlocked unlocked(*this);
+    (void)engine_->trim(id, n);
+  }
+  if (!verify(s, n)) return false;
+  room_.set_length(id, n);
+  if (known(s) > n) live_.trim(id, n);
+  record.scope = turn.scope;
+  lexicon_.cut(turn.text, n);
+  std::swap(record.text, turn.text);
+  record.turn = nullptr;
+  if (record.capture > n) unqueue(s, CaptureFate::stale);
+  set_state(s, SequenceState::idle);
+  return true;
+}
+
 Result<void> Core::abandon(TurnRecord& turn) {
   const base::MutexLock lock(mutex_);
   if (gone_ || turn.sequence == kNoSequence) {
@@ -328,13 +360,11 @@ Result<void> Core::abandon(TurnRecord& turn) {
   if (turn.phase == TurnPhase::planned) {
     give_back(turn);
   } else {
-    // What was there before this turn, and waits to be saved, is not this turn's to lose.
-    if (turn.phase == TurnPhase::ready && record.capture != 0 && record.capture <= turn.available &&
-        worth_saving(s)) {
-      (void)capture(s);
+    // What was there before this turn is not this turn's to lose.
+    if (!step_back(turn)) {
+      record.turn = nullptr;
+      set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
     }
-    record.turn = nullptr;
-    set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
   }
   end_turn(turn);
   return {};

@@ -52,6 +52,9 @@ class LiveIndex {
   // Who shares a prefix with these words, by number of the sequence.
   void match(const Scope& scope, std::span<const uint32_t> words, std::vector<Match>& out);
 
+  // Whether any sequence is of this scope.
+  bool knows(const Scope& scope) const noexcept { return roots_.count(scope) != 0; }
+
   uint64_t bytes() const noexcept;
   void check_invariants() const;
 

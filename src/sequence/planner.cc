@@ -156,13 +156,15 @@ uint32_t resumable(const EngineTraits& traits, Held held, uint32_t n, bool copie
 
 uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own) {
   if (begin >= end) return 0;
-  uint64_t cost = input.costs.compute(end - begin);
+  // It may never be wanted again.
+  uint64_t cost = input.costs.compute(end - begin) / 2;
   if (input.restorable) {
     const uint64_t checkpoint =
         input.traits.rewind == Rewind::any ? 0 : input.costs.move(1, input.traits.checkpoint_bytes);
-    cost = std::min(cost, cost_of_segments(input, begin, end) + checkpoint);
+    // It may be wanted more than once.
+    cost = std::min(cost, 2 * (cost_of_segments(input, begin, end) + checkpoint));
   }
-  return own ? cost / 10 : cost * 2;
+  return own ? cost / 10 : cost;
 }
 
 Plan make_plan(const PlanInput& input) { return Planner(input).best(); }

@@ -67,8 +67,8 @@ struct PlanInput {
   bool restorable = false;  // What a sequence loses can be loaded again.
 };
 
-// What it costs to have [begin, end) of somebody's sequence again: the price of letting it go. Twice
-// that for those who did not say that they go on, because they may come back more than once.
+// The price of letting [begin, end) of somebody's sequence go: what having it again would cost, as
+// likely as that is.
 uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own);
 
 enum class Base : uint8_t { empty, stay, fork };

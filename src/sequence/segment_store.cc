@@ -60,14 +60,21 @@ SegmentStore::Hold SegmentStore::hold(const Scope& scope, const Prompt& prompt, 
   options.lookup.write = false;
   options.draft_tokens = 0;
   Hold hold;
+  // PagedCache always leaves something to evaluate.
+  Prompt longer = prompt;
+  if (at_most >= prompt.tokens.size()) {
+    padded_.assign(prompt.tokens.begin(), prompt.tokens.end());
+    padded_.push_back(0);
+    longer.tokens = padded_;
+  }
   // A part of a segment needs a free one to be copied to, for PagedCache; without, whole ones serve.
   for (const bool part : {true, false}) {
     options.lookup.allow_copy = part;
-    Result<Lease> lease = cache_.lease(scope, prompt, options);
+    Result<Lease> lease = cache_.lease(scope, longer, options);
     if (!lease) continue;
     const Report report = lease->report();
     hold.usable = lease->reused();
-    hold.matched = report.matched_tokens;
+    hold.matched = std::min(report.matched_tokens, static_cast<uint32_t>(prompt.tokens.size()));
     hold.scope_known = report.reason != MissReason::unknown_scope;
     hold.lease = *std::move(lease);
     break;
