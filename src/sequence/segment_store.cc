@@ -6,6 +6,22 @@
 #include "base/check.h"
 
 namespace stemma::sequence {
+namespace {
+
+// PagedCache always leaves something to evaluate: to have all of a prompt one asks for more.
+struct Longer {
+  Longer(const Prompt& asked, uint32_t at_most) : prompt(asked) {
+    if (at_most < asked.tokens.size()) return;
+    tokens.reserve(asked.tokens.size() + 1);
+    tokens.assign(asked.tokens.begin(), asked.tokens.end());
+    tokens.push_back(0);
+    prompt.tokens = tokens;
+  }
+  std::vector<Token> tokens;
+  Prompt prompt;
+};
+
+}  // namespace
 
 Result<std::unique_ptr<SegmentStore>> SegmentStore::create(const Settings& settings) try {
   const uint64_t block_bytes = std::max<uint64_t>(settings.segment_bytes, 1);
@@ -45,9 +61,11 @@ SegmentStore::Reach SegmentStore::reach(const Scope& scope, const Prompt& prompt
                                         uint32_t at_most) const {
   LookupOptions options;
   options.at_most = at_most;
-  const Result<Report> report = cache_.lookup(scope, prompt, options);
+  const Longer longer(prompt, at_most);
+  const Result<Report> report = cache_.lookup(scope, longer.prompt, options);
   if (!report) return {};
-  return {report->reused_tokens, report->matched_tokens,
+  return {report->reused_tokens,
+          std::min(report->matched_tokens, static_cast<uint32_t>(prompt.tokens.size())),
           report->reason != MissReason::unknown_scope};
 }
 
@@ -60,17 +78,11 @@ SegmentStore::Hold SegmentStore::hold(const Scope& scope, const Prompt& prompt, 
   options.lookup.write = false;
   options.draft_tokens = 0;
   Hold hold;
-  // PagedCache always leaves something to evaluate.
-  Prompt longer = prompt;
-  if (at_most >= prompt.tokens.size()) {
-    padded_.assign(prompt.tokens.begin(), prompt.tokens.end());
-    padded_.push_back(0);
-    longer.tokens = padded_;
-  }
+  const Longer longer(prompt, at_most);
   // A part of a segment needs a free one to be copied to, for PagedCache; without, whole ones serve.
   for (const bool part : {true, false}) {
     options.lookup.allow_copy = part;
-    Result<Lease> lease = cache_.lease(scope, longer, options);
+    Result<Lease> lease = cache_.lease(scope, longer.prompt, options);
     if (!lease) continue;
     const Report report = lease->report();
     hold.usable = lease->reused();

@@ -60,8 +60,7 @@ class SegmentStore {
     uint32_t matched = 0;
     bool scope_known = false;
   };
-  // How much of the prompt, at most `at_most` positions and less than all of it, is saved. (hold() can
-  // have all of it.)
+  // How much of the prompt, at most `at_most` positions, is saved. Throws std::bad_alloc, as hold() does.
   Reach reach(const Scope& scope, const Prompt& prompt, uint32_t at_most) const;
 
   // Keeps what reach() says from going.
@@ -105,7 +104,6 @@ class SegmentStore {
   std::unique_ptr<ByteStore> bytes_;
   std::vector<uint32_t> saved_tokens_;  // By slot: how many positions its bytes have.
   std::vector<BlockId> table_;          // Scratch.
-  std::vector<Token> padded_;
   uint32_t tokens_;
   uint32_t slots_;
   uint64_t slot_bytes_;
