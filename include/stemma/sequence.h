@@ -66,8 +66,9 @@ struct SequenceOptions {
   uint64_t logits_bytes = 0;  // For attached logits; 0 = none are kept.
 
   uint32_t segment_tokens = 64;  // Positions a saved segment has; a power of two, 1 to 1024.
-  uint32_t least_tokens =
-      32;  // Shorter prefixes are not worth saving (but the end of a prompt is).
+  // Boundaries before it, or before interval_tokens if that is less, are not kept. The end of a prompt
+  // always is.
+  uint32_t least_tokens = 32;
   // Checkpoints (states, where the engine has no segments) at multiples of it; 0 = only where prompts
   // end, messages end, and prompts were seen to part.
   uint32_t interval_tokens = 0;
