@@ -211,7 +211,7 @@ Result<void> Core::check(const TurnRecord& turn) {
 
 void Core::index_up_to(TurnRecord& turn, uint32_t n) noexcept {
   const uint32_t known_now = known(turn.sequence);
-  if (turn.approximate || known_now >= n) return;
+  if (turn.approximate || turn.forgotten || known_now >= n) return;
   const auto words = turn.text.all().subspan(known_now, n - known_now);
   Result<void> added = Error(Errc::out_of_memory, "");
   try {
@@ -257,13 +257,11 @@ void Core::drop_scope(const Scope& scope) {
   }
   for (uint32_t s = 0; s < records_.size(); ++s) {
     SequenceRecord& record = at(s);
-    if (record.turn != nullptr && record.turn->phase == TurnPhase::ready) {
-      if (record.turn->scope == scope) {
-        record.turn->forgotten = true;
-        record.turn->approximate = true;
-        live_.clear(SequenceId{s});
-        if (record.capture != 0) unqueue(s, CaptureFate::stale);
-      }
+    if (record.turn != nullptr && record.turn->scope == scope) record.turn->forgotten = true;
+    if (in_turn(record)) {
+      if (!record.turn->forgotten) continue;
+      live_.clear(SequenceId{s});
+      if (record.capture != 0) unqueue(s, CaptureFate::stale);
       continue;
     }
     if (!record.scope || *record.scope != scope) continue;

@@ -100,6 +100,7 @@ struct TurnRecord {
   StateLease state;  // The state or checkpoint of the plan.
   StateLease logits;
   std::span<const float> logits_span;
+  std::vector<uint32_t> message_ends;
   std::vector<uint32_t> stops;  // Ascending; depths to be kept when they are reached.
   std::vector<uint32_t> media_to_process;
   std::vector<uint32_t> item_ends;  // Of the prompt's media items.

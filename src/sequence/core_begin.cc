@@ -60,7 +60,7 @@ Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const Tur
   turn.reuse = options.bypass ? Reuse::disabled : mode_of(options);
   turn.tenant = options.tenant;
   turn.retain.assign(options.retain);
-  turn.stops.assign(options.message_ends.begin(), options.message_ends.end());
+  turn.message_ends.assign(options.message_ends.begin(), options.message_ends.end());
   for (const MediaItem& item : prompt.media) turn.item_ends.push_back(item.offset + item.length);
   turn.media_to_process.reserve(prompt.media.size());
   turn.report.prompt_tokens = turn.prompt_tokens;
@@ -275,17 +275,15 @@ void Core::explain(TurnRecord& turn, const Found& found) {
 }
 
 bool Core::anchors(const TurnRecord& turn) const noexcept {
-  return !any() && turn.keep && !turn.approximate && has(turn.reuse, Reuse::saved) &&
+  return !any() && turn.keep && !turn.approximate && !turn.forgotten && has(turn.reuse, Reuse::saved) &&
          (use_checkpoints_ || use_states_);
 }
 
 void Core::choose_stops(TurnRecord& turn, const Found& found) {
-  // Message ends are there already; what else is worth keeping.
   std::vector<uint32_t>& stops = turn.stops;
-  if (!anchors(turn)) {
-    stops.clear();
-    return;
-  }
+  stops.clear();
+  if (!anchors(turn)) return;
+  stops = turn.message_ends;
   if (options_.interval_tokens != 0) {
     for (uint64_t depth = options_.interval_tokens; depth < turn.prompt_tokens;
          depth += options_.interval_tokens) {

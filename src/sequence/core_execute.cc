@@ -303,9 +303,7 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
 void Core::replan(TurnRecord& turn, const Excluded& excluded, bool cold) {
   turn.segments = {};
   turn.state = {};
-  const std::vector<uint32_t> stops = turn.stops;
   Found found;
-  const uint32_t before = turn.plan.available;
   if (cold) {
     turn.plan = {};
     turn.plan.sequence = turn.sequence;
@@ -322,9 +320,8 @@ void Core::replan(TurnRecord& turn, const Excluded& excluded, bool cold) {
   turn.report.matched_tokens = std::max(matched, turn.report.matched_tokens);
   turn.report.reused_tokens = turn.plan.available;
   turn.report.evaluated_tokens = turn.prompt_tokens - turn.plan.available;
-  // The boundaries between what was to be available and what is are back.
-  turn.stops = stops;
-  if (turn.plan.available < before) choose_stops(turn, found);
+  found.matched = turn.report.matched_tokens;
+  choose_stops(turn, found);
   turn.epoch = epoch_;
 }
 
