@@ -275,8 +275,8 @@ void Core::explain(TurnRecord& turn, const Found& found) {
 }
 
 bool Core::anchors(const TurnRecord& turn) const noexcept {
-  return !any() && turn.keep && !turn.approximate && !turn.forgotten && has(turn.reuse, Reuse::saved) &&
-         (use_checkpoints_ || use_states_);
+  return !any() && turn.keep && !turn.approximate && !turn.forgotten &&
+         has(turn.reuse, Reuse::saved) && (use_checkpoints_ || use_states_);
 }
 
 void Core::choose_stops(TurnRecord& turn, const Found& found) {
