@@ -9,6 +9,7 @@
 #include "base/slab.h"
 #include "fault/failing_new.h"
 #include "sequence/state_store.h"
+#include "stemma/whole_prompt.h"
 #include "support/text.h"
 
 namespace stemma::test {
@@ -153,6 +154,33 @@ TEST(StatesMemory, StoreIsRefused) {
     EXPECT_EQ(store.error().code(), Errc::out_of_memory);
   }
   EXPECT_GT(n, 3U);
+}
+
+TEST(StatesMemory, PromptCacheAnswersAllTheSame) {
+  const Text prompt = tokens(40);
+  const std::vector<uint8_t> bytes(100, 7);
+  const Scope scope = scope_of("a");
+  uint64_t n = 1;
+  for (bool fired = true; fired; ++n) {
+    WholePromptCache cache = *WholePromptCache::create({.budget_mib = 1});
+    {
+      const FailingNew failing(n);
+      const Result<void> stored = cache.store(scope, prompt.tokens, bytes);
+      fired = failing.fired();
+      EXPECT_EQ(stored.has_value(), !fired);
+      EXPECT_TRUE(stored || stored.error().code() == Errc::out_of_memory);
+    }
+    EXPECT_EQ(cache.statistics().entries, fired ? 0U : 1U);
+    EXPECT_TRUE(cache.store(scope, prompt.tokens, bytes));
+    for (uint64_t m = 1; m <= 2; ++m) {
+      const FailingNew failing(m);
+      EXPECT_FALSE(cache.find(scope, prompt.tokens)) << m;
+    }
+    EXPECT_EQ(cache.statistics().misses, 2U);
+    EXPECT_TRUE(cache.find(scope, prompt.tokens));
+    EXPECT_EQ(cache.evict(9), 1U) << "nobody holds it";
+  }
+  EXPECT_GT(n, 5U);
 }
 
 }  // namespace
