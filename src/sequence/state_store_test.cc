@@ -91,10 +91,12 @@ TEST_F(States, EmptyStoreFindsNothing) {
 }
 
 TEST_F(States, DeepestStateWithinThePromptIsExact) {
-  for (uint32_t depth : {3U, 16U, 20U, 32U, 50U}) ASSERT_TRUE(save(tokens(depth), depth));
+  for (uint32_t depth : {3U, 5U, 9U, 16U, 20U, 32U, 50U, 53U})
+    ASSERT_TRUE(save(tokens(depth), depth));
   for (uint32_t length = 0; length <= 60; ++length) {
     uint32_t expected = 0;
-    for (uint32_t depth : {3U, 16U, 20U, 32U, 50U}) expected = depth <= length ? depth : expected;
+    for (uint32_t depth : {3U, 5U, 9U, 16U, 20U, 32U, 50U, 53U})
+      expected = depth <= length ? depth : expected;
     EXPECT_EQ(exact(tokens(length)), expected) << length;
     EXPECT_EQ(exact(tokens(60), length), expected) << length;
   }
