@@ -16,12 +16,10 @@ class MemoryStore final : public ByteStore {
   MemoryStore(uint32_t slots, uint64_t slot_bytes) : slots_(slots), slot_bytes_(slot_bytes) {
     if (slot_bytes_ == 0) pieces_.resize(slots);
   }
-  bool reserve() {
-    uint64_t bytes = 0;
-    if (__builtin_mul_overflow(slots_.size(), slot_bytes_, &bytes) || bytes > kMostBytes)
-      return false;
-    return slot_bytes_ == 0 || arena_.reserve(bytes);
+  static bool can_address(uint32_t slots, uint64_t slot_bytes) noexcept {
+    return slots == 0 || slot_bytes <= kMostBytes / slots;
   }
+  bool reserve() { return slot_bytes_ == 0 || arena_.reserve(slots_.size() * slot_bytes_); }
 
   Result<std::span<uint8_t>> open(uint32_t slot, uint64_t bytes) override {
     if (slot >= slots_.size()) return Error(Errc::out_of_range, "no such slot", slot);
@@ -111,6 +109,7 @@ class MemoryStore final : public ByteStore {
 }  // namespace
 
 std::unique_ptr<ByteStore> make_memory_store(uint32_t slots, uint64_t slot_bytes) noexcept try {
+  if (!MemoryStore::can_address(slots, slot_bytes)) return nullptr;
   auto store = std::make_unique<MemoryStore>(slots, slot_bytes);
   if (!store->reserve()) return nullptr;
   return store;

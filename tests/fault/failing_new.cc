@@ -43,6 +43,17 @@ NoMemory::~NoMemory() { most = ~uint64_t{0}; }
 
 void* operator new(size_t bytes) { return stemma::test::allocate(bytes, 1); }
 void* operator new[](size_t bytes) { return stemma::test::allocate(bytes, 1); }
+// Those that do not throw, too: sanitizers' own would not be freed by what follows.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept try {
+  return stemma::test::allocate(bytes, 1);
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept try {
+  return stemma::test::allocate(bytes, 1);
+} catch (const std::bad_alloc&) {
+  return nullptr;
+}
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return stemma::test::allocate(bytes, static_cast<size_t>(alignment));
 }
