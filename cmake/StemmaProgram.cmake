@@ -1,12 +1,22 @@
 # Usage: include()d in developer mode; the `stemma` program and the examples.
 
-stemma_glob(program_sources "src/cli/*.cc" "bench/*.cc" "bench/micro/*.cc")
+# Policies for opaque engines, ours and others', over workloads. Whoever links it brings the fake engine.
+stemma_glob(sequence_bench_sources "bench/sequences/*.cc")
+add_library(stemma_sequence_bench STATIC ${sequence_bench_sources})
+stemma_configure_target(stemma_sequence_bench)
+target_include_directories(stemma_sequence_bench PUBLIC
+  "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests")
+target_link_libraries(stemma_sequence_bench PUBLIC stemma::core)
+
+stemma_glob(program_sources "src/cli/*.cc" "bench/*.cc" "bench/micro/*.cc"
+  "tests/support/fake_sequences*.cc" "tests/support/sequence_faults.cc")
 if(EXISTS "${PROJECT_SOURCE_DIR}/src/cli/main.cc")
   add_executable(stemma ${program_sources})
   stemma_configure_target(stemma)
   target_include_directories(stemma PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
   # The C ABI is measured through the shared library, as its users meet it.
-  target_link_libraries(stemma PRIVATE stemma::core stemma::engine_paged stemma::stemma)
+  target_link_libraries(stemma PRIVATE
+    stemma_sequence_bench stemma::core stemma::engine_paged stemma::stemma)
   find_package(nlohmann_json 3.11 QUIET)
   if(nlohmann_json_FOUND)
     target_link_libraries(stemma PRIVATE nlohmann_json::nlohmann_json)

@@ -2,6 +2,7 @@
 #
 #   src/<folder>/*_test.cc           ->  <folder>_test    label: unit
 #   src/engine/paged/*_test.cc       ->  engine_paged_test
+#   bench/sequences/*_test.cc        ->  sequence_bench_test
 #   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
 #   tests/support/*                  ->  stemma_test_support, which all of them link
 #   tests/package/                   ->  programs of users, label: package
@@ -71,6 +72,11 @@ foreach(name IN ITEMS oracle_test engine_paged_test)
     target_link_libraries(${name} PRIVATE stemma::engine_paged)
   endif()
 endforeach()
+if(TARGET stemma_sequence_bench)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/sequences/*_test.cc")
+  stemma_add_tests(sequence_bench_test unit ${files})
+  target_link_libraries(sequence_bench_test PRIVATE stemma_sequence_bench)
+endif()
 
 # The program, as a user calls it.
 if(TARGET stemma)
