@@ -1,0 +1,51 @@
+// All policies over all workloads on one model, and what must hold between them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bench/sequences/policy.h"
+
+namespace stemma::bench::sequences {
+
+enum class Kind : uint8_t {
+  baseline,   // Counts when the best is looked for, unless it is wrong.
+  reference,  // Only to be looked at.
+  ours,
+};
+
+// How a policy is made for a setting, and under which name it is shown.
+struct Contender {
+  std::string name;
+  Kind kind = Kind::baseline;
+  std::function<std::unique_ptr<Policy>(const Setting&)> make;
+};
+std::vector<Contender> contenders();
+
+struct Line {
+  std::string name;
+  Kind kind = Kind::baseline;
+  std::vector<Outcome> outcomes;  // One a workload.
+};
+struct Comparison {
+  Model model = Model::full;
+  Memory memory = Memory::normal;
+  std::vector<std::string> workloads;
+  std::vector<uint64_t> minimum;  // Tokens, one a workload.
+  std::vector<Line> lines;
+};
+
+Comparison compare(std::span<const Workload> workloads, Model model, Memory memory);
+
+// How many bytes whole states take at most, and ours, when nothing has to go. 0 for who is not there.
+struct StoredBytes {
+  uint64_t whole_states = 0;
+  uint64_t ours = 0;
+};
+StoredBytes compare_bytes(const Workload& workload, Model model);
+
+}  // namespace stemma::bench::sequences
