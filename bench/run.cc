@@ -6,12 +6,14 @@
 #include <string>
 
 #include "bench/harness.h"
+#include "bench/sequences/report.h"
 
 namespace stemma::bench {
 namespace {
 
 constexpr const char* kHelp =
     R"(usage: stemma bench [--json] [--only NAME]... [--list] [--quick] [--threads N] [--strict]
+       stemma bench sequences [ARGUMENTS]   other caches' policies for opaque engines; --help tells
 
 Measures the cache and says which limits hold. Every benchmark first checks that the cache answers
 right, then measures medians of calls interleaved with what they are compared to.
@@ -167,6 +169,9 @@ bool summarise(std::span<const Row> rows, double seconds, double waited, std::FI
 }  // namespace
 
 int run_bench(std::span<const std::string_view> words) {
+  if (!words.empty() && words.front() == "sequences") {
+    return sequences::run_sequences(words.subspan(1));
+  }
   Arguments arguments;
   if (const std::string problem = parse(words, arguments); !problem.empty()) {
     std::fprintf(stderr, "stemma bench: %s\nTry 'stemma bench --help'.\n", problem.c_str());

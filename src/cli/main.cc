@@ -24,6 +24,7 @@ commands:
   stemma bench --quick                all of it, in under 20 seconds
   stemma bench --only full_hit        a part of it
   stemma bench --json > numbers.json  for a program to read
+  stemma bench sequences              conversations, served by our policy and by others
 
 'stemma COMMAND --help' tells more.
 )";
