@@ -10,6 +10,7 @@
 #include "bench/sequences/baseline_oxide.h"
 #include "bench/sequences/baseline_sipp.h"
 #include "bench/sequences/minimum.h"
+#include "bench/sequences/ours.h"
 #include "bench/sequences/whole_states.h"
 
 namespace stemma::bench::sequences {
@@ -23,6 +24,26 @@ Contender contender(std::string name, Kind kind, Arguments... arguments) {
 
 }  // namespace
 
+namespace {
+
+uint64_t bytes_of_longest(const Workload& workload, Model model) {
+  const EngineTraits traits =
+      test::FakeSequences(engine_options(setting_of(workload, model, Memory::normal))).traits();
+  std::vector<Tokens> texts;
+  for (const Request& request : workload.requests) texts.push_back(request.whole());
+  std::ranges::sort(texts);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    // What a text is the beginning of follows it in this order.
+    if (i + 1 < texts.size() && common_prefix(texts[i], texts[i + 1]) == texts[i].size()) continue;
+    bytes += traits.fixed_bytes + texts[i].size() * traits.bytes_per_token;
+    if (traits.checkpoints) bytes += traits.checkpoint_bytes - traits.fixed_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
 std::vector<Contender> contenders() {
   return {contender<MistralRs>("mistral.rs", Kind::baseline),
           contender<Sipp>("Sipp", Kind::baseline),
@@ -31,7 +52,8 @@ std::vector<Contender> contenders() {
           contender<OxideRs>("oxide-rs", Kind::baseline),
           contender<LlamaServer>("llama-server", Kind::baseline, true),
           contender<LlamaServer>("llama-server, idle kept", Kind::baseline, false),
-          contender<WholeStates>("whole states", Kind::reference)};
+          contender<WholeStates>("whole states", Kind::reference),
+          contender<Ours>("Stemma", Kind::ours)};
 }
 
 Comparison compare(std::span<const Workload> workloads, Model model, Memory memory) {
@@ -56,6 +78,7 @@ Comparison compare(std::span<const Workload> workloads, Model model, Memory memo
 StoredBytes compare_bytes(const Workload& workload, Model model) {
   const Setting setting = setting_of(workload, model, Memory::unlimited);
   StoredBytes bytes;
+  bytes.longest_states = bytes_of_longest(workload, model);
   for (const Contender& contender : contenders()) {
     if (contender.kind == Kind::baseline) continue;
     const std::unique_ptr<Policy> policy = contender.make(setting);

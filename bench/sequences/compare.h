@@ -41,9 +41,12 @@ struct Comparison {
 
 Comparison compare(std::span<const Workload> workloads, Model model, Memory memory);
 
-// How many bytes whole states take at most, and ours, when nothing has to go. 0 for who is not there.
+// How many bytes are stored at most when nothing has to go. 0 for who is not there.
 struct StoredBytes {
+  // Those that serve as much as can be served: where a state cannot go back, the earlier ones stay.
   uint64_t whole_states = 0;
+  // Only the longest ones, those that no other contains. They serve less, unless they can go back.
+  uint64_t longest_states = 0;
   uint64_t ours = 0;
 };
 StoredBytes compare_bytes(const Workload& workload, Model model);

@@ -16,23 +16,21 @@ uint64_t WholeStates::stored_bytes() const {
   return bytes;
 }
 
-uint32_t WholeStates::usable(const Tokens& saved, const Tokens& prompt) const {
-  const auto end = static_cast<uint32_t>(saved.size());
-  const uint32_t n =
-      std::min(common_prefix(saved, prompt), static_cast<uint32_t>(prompt.size()) - 1);
+bool WholeStates::serves(uint32_t length, uint32_t n) const {
   // A blob has no more of a window than it must.
   uint32_t begin = 0;
-  if (setting_.model == Model::window) begin = end - std::min(end, kWindowTokens);
-  if (setting_.model == Model::hybrid) begin = end - 1;
-  return can_resume(engine_.traits(), {begin, end}, n) ? n : 0;
+  if (setting_.model == Model::window) begin = length - std::min(length, kWindowTokens);
+  if (setting_.model == Model::hybrid) begin = length - 1;
+  return can_resume(engine_.traits(), {begin, length}, n);
 }
 
 BaselinePolicy::Start WholeStates::start(const Request& request) {
   auto best = entries_.end();
   uint32_t most = 0;
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    const uint32_t n = usable(entry->tokens, request.prompt);
-    if (n <= most) continue;
+    const uint32_t n = std::min(common_prefix(entry->tokens, request.prompt),
+                                static_cast<uint32_t>(request.prompt.size()) - 1);
+    if (n <= most || !serves(static_cast<uint32_t>(entry->tokens.size()), n)) continue;
     most = n;
     best = entry;
   }
@@ -50,7 +48,8 @@ void WholeStates::finish(const Request& request, SequenceId sequence) {
   added.bytes = save(sequence, Part::state, {0, length});
   clear(sequence);
   std::erase_if(entries_, [&](const WholeState& entry) {
-    return common_prefix(entry.tokens, added.tokens) == entry.tokens.size();
+    const auto end = static_cast<uint32_t>(entry.tokens.size());
+    return common_prefix(entry.tokens, added.tokens) == end && serves(length, end);
   });
   entries_.push_back(std::move(added));
   while (stored_bytes() > budget_bytes()) entries_.pop_front();

@@ -1,8 +1,9 @@
 // Whole states, done well: what one would write who has only save and load of a sequence.
 //
-// A finished sequence is saved whole and replaces those that it contains; the prompt gets the state from
-// which most of it can be used; the one used longest ago goes. Not one of the systems of the survey: it
-// is here to tell what segments save in bytes, and what sharing saves beside good choices.
+// A finished sequence is saved whole and replaces those that it contains, unless it cannot go back to
+// where they end; the prompt gets the state from which most of it can be used; the one used longest ago
+// goes. Not one of the systems of the survey: it is here to tell what segments save in bytes, and what
+// sharing saves beside good choices.
 #pragma once
 
 #include <list>
@@ -20,8 +21,8 @@ class WholeStates final : public BaselinePolicy {
  private:
   Start start(const Request& request) override;
   void finish(const Request& request, SequenceId sequence) override;
-  // How much of the prompt a saved state of such words serves.
-  uint32_t usable(const Tokens& saved, const Tokens& prompt) const;
+  // Whether a saved state of so many words can go on at n.
+  bool serves(uint32_t length, uint32_t n) const;
 
   std::list<WholeState> entries_;  // The one used longest ago first.
 };
