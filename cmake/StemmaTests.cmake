@@ -74,7 +74,7 @@ foreach(name IN ITEMS oracle_test engine_paged_test)
 endforeach()
 if(TARGET stemma_sequence_bench)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/sequences/*_test.cc")
-  stemma_add_tests(sequence_bench_test unit ${files})
+  stemma_add_tests(sequence_bench_test unit ${files} bench/harness.cc)
   target_link_libraries(sequence_bench_test PRIVATE stemma_sequence_bench)
 endif()
 

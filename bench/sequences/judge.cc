@@ -8,7 +8,7 @@
 namespace stemma::bench::sequences {
 namespace {
 
-constexpr double kTolerance = 1.005;
+constexpr double kTolerance = 200;  // One in so many.
 constexpr double kTimesFewerBytes = 2;
 
 std::string row_name(Model model, const std::string& workload, const char* what) {
@@ -52,7 +52,7 @@ void judge_tokens(const Comparison& comparison, Sheet& sheet) {
     const Outcome& outcome = ours->outcomes[i];
     const bool above = best > static_cast<double>(comparison.minimum[i]);
     Row& row = sheet.at_most(name, static_cast<double>(outcome.evaluated), "tokens",
-                             above ? best - 1 : best * kTolerance);
+                             above ? best - 1 : best + best / kTolerance);
     for (const Baseline& baseline : ranking) row.against(baseline.name, baseline.value);
     row.wrong = outcome.wrong_requests > 0;
     row.with_note(row.wrong ? outcome.first_wrong : note);
