@@ -72,7 +72,7 @@ struct SequenceOptions {
   // Checkpoints (states, where the engine has no segments) at multiples of it; 0 = only where prompts
   // end, messages end, and prompts were seen to part.
   uint32_t interval_tokens = 0;
-  uint32_t marks = 16;  // Boundaries of one request that are kept at most, the last ones.
+  uint32_t marks = 3;  // Boundaries of one request that are kept at most: the first, and the last ones.
   // Captures that wait for drain(); the oldest is given up for a newer one.
   uint32_t pending_captures = 64;
   uint32_t sessions = 65'536;  // Names remembered; the one unused longest is forgotten.

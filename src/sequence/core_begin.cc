@@ -302,8 +302,19 @@ void Core::choose_stops(TurnRecord& turn, const Found& found) {
   std::sort(stops.begin(), stops.end());
   stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
   std::erase_if(stops, [&](uint32_t depth) { return depth <= turn.plan.available; });
+  // Of two that are nearly the same, the later: who parts before it loses a few tokens.
+  constexpr uint32_t kNear = 8;
+  for (size_t i = 0; i + 1 < stops.size();) {
+    if (stops[i + 1] - stops[i] < kNear) {
+      stops.erase(stops.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  // The first is what most others share, the last ones are where this conversation goes on.
   if (stops.size() > options_.marks) {
-    stops.erase(stops.begin(), stops.end() - static_cast<ptrdiff_t>(options_.marks));
+    const auto kept = static_cast<ptrdiff_t>(options_.marks);
+    stops.erase(stops.begin() + (kept > 1 ? 1 : 0), stops.end() - (kept > 1 ? kept - 1 : kept));
   }
 }
 
