@@ -72,7 +72,8 @@ struct SequenceOptions {
   // Checkpoints (states, where the engine has no segments) at multiples of it; 0 = only where prompts
   // end, messages end, and prompts were seen to part.
   uint32_t interval_tokens = 0;
-  uint32_t marks = 3;  // Boundaries of one request that are kept at most: the first, and the last ones.
+  uint32_t marks =
+      3;  // Boundaries of one request that are kept at most: the first, and the last ones.
   // Captures that wait for drain(); the oldest is given up for a newer one.
   uint32_t pending_captures = 64;
   uint32_t sessions = 65'536;  // Names remembered; the one unused longest is forgotten.
@@ -110,6 +111,9 @@ class Turn;
 struct DrainLimits {
   uint32_t items = 0xFFFF'FFFFU;
   uint64_t bytes = ~uint64_t{0};  // What is begun within it is finished.
+  // Also at the expense of what was saved before. Otherwise what finds no room waits: it is live, and
+  // will be saved when its sequence is needed for something else.
+  bool evict = false;
 };
 struct Drained {
   uint32_t items = 0;  // Taken from the queue, whatever became of them.
@@ -173,7 +177,7 @@ class SequenceCache {
   // Whether begin() would find a sequence. Any thread.
   bool can_admit(std::string_view session = {}) const;
 
-  // Saves what is waiting to be saved, oldest first. For quiet moments.
+  // Saves what is waiting to be saved and has room, oldest first. For quiet moments.
   Drained drain(const DrainLimits& limits = {});
   uint32_t pending() const noexcept;  // Any thread.
 

@@ -103,7 +103,7 @@ struct SequenceStats {
   uint32_t pending = 0;
   uint64_t context_tokens = 0;  // Positions the engine has memory for.
   uint64_t used_tokens = 0;     // Taken, shared ones once.
-  uint64_t saved_bytes = 0;     // Segments, states and checkpoints, with their index.
+  uint64_t saved_bytes = 0;     // Segments, states and checkpoints.
   uint64_t segment_bytes = 0;
   uint64_t state_bytes = 0;
   uint64_t checkpoint_bytes = 0;

@@ -291,6 +291,8 @@ class Core {
   Captured capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch);
   void count_capture(const Captured& captured);
   bool worth_saving(uint32_t sequence) const noexcept;
+  // Whether what waits in a sequence can be saved without letting go of anything saved.
+  bool has_room_for(uint32_t sequence) const;
   uint32_t unsaved(uint32_t sequence) const noexcept;
   void learn_moved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept;
   void learn_computed(uint32_t tokens, uint64_t spent_ns) noexcept;

@@ -66,13 +66,25 @@ bool Core::worth_saving(uint32_t sequence) const noexcept {
   return costs_.compute(tokens) / 2 > costs_.move(calls, bytes);
 }
 
+bool Core::has_room_for(uint32_t sequence) const {
+  if (segments_ != nullptr) return segments_->free_tokens() >= unsaved(sequence);
+  if (states_ == nullptr) return true;
+  const StateStore::Stats stats = states_->stats();
+  const uint64_t bytes = traits_.fixed_bytes + traits_.checkpoint_bytes +
+                         records_[sequence].capture * traits_.bytes_per_token;
+  return stats.bytes + bytes <= stats.budget_bytes;
+}
+
 Drained Core::drain(const DrainLimits& limits) {
   const base::MutexLock lock(mutex_);
   Drained drained;
   if (gone_) return drained;
-  while (drained.items < limits.items && drained.bytes < limits.bytes) {
-    const uint32_t sequence = waiting_.front(0);
-    if (sequence == base::IndexLists::kNone) break;
+  uint32_t next = waiting_.front(0);
+  while (next != base::IndexLists::kNone && drained.items < limits.items &&
+         drained.bytes < limits.bytes) {
+    const uint32_t sequence = next;
+    next = waiting_.after(sequence);
+    if (!limits.evict && !has_room_for(sequence)) continue;
     ++drained.items;
     const Captured captured = capture(sequence);
     drained.bytes += captured.bytes;
@@ -108,7 +120,10 @@ Captured Core::capture(uint32_t sequence) {
     const uint64_t started = touch.now_ns;
     if (segments_ != nullptr) {
       EngineSaver saver(*this, sequence);
-      captured = segments_->capture(scope_of(sequence), text.prompt(depth), record.tenant,
+      // Of what is longer than the whole store, the beginning.
+      const uint32_t most = text.floor(
+          static_cast<uint32_t>(std::min<uint64_t>(depth, segments_->capacity_tokens())));
+      captured = segments_->capture(scope_of(sequence), text.prompt(most), record.tenant,
                                     record.retain.get(), saver);
       if (captured.bytes != 0) {
         learn_moved(saver.calls, captured.bytes, clock_->now_ns() - started);

@@ -172,6 +172,10 @@ void SegmentStore::forget(const Scope& scope, const Prompt& prompt, uint32_t fro
   (void)cache_.truncate(scope, prompt, from);
 }
 
+uint64_t SegmentStore::free_tokens() const {
+  return uint64_t{cache_.stats().groups[0].free_blocks} * tokens_;
+}
+
 uint64_t SegmentStore::used_bytes() const { return cache_.stats().kv_bytes_used; }
 
 }  // namespace stemma::sequence

@@ -90,6 +90,8 @@ class SegmentStore {
   // The largest prompt it can have, in positions.
   uint64_t capacity_tokens() const noexcept { return uint64_t{slots_} * tokens_; }
   uint64_t used_bytes() const;  // Of slots that are not free.
+  // Positions that can be saved without letting anything go.
+  uint64_t free_tokens() const;
   Stats stats() const { return cache_.stats(); }
   Result<std::vector<CachedPath>> contents() const { return cache_.contents(); }
   void check_invariants() const { cache_.check_invariants(); }
