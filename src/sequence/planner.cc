@@ -1,6 +1,7 @@
 #include "sequence/planner.h"
 
 #include <algorithm>
+#include <array>
 
 namespace stemma::sequence {
 namespace {
@@ -17,28 +18,49 @@ class Planner {
   explicit Planner(const PlanInput& input) : in_(input) {}
 
   Plan best() {
-    for (const Vacancy& vacancy : in_.vacant) {
+    find_places();
+    if (places_[0].sequence != kNoSequence) {
       Plan plan;
-      plan.sequence = vacancy.sequence;
-      from(plan, vacancy.loss_ns, nullptr, 0);
-      with_state(plan, vacancy.loss_ns);
+      plan.sequence = places_[0].sequence;
+      from(plan, places_[0].loss_ns, nullptr, 0);
+      with_state(plan, places_[0].loss_ns);
     }
     for (const LiveCandidate& live : in_.live) {
-      stay(live);
-      fork(live);
-      if (live.can_stay) {
-        Plan plan;
-        plan.sequence = live.sequence;
-        const uint64_t loss = price_of(in_, 0, live.held.end, live.own);
-        from(plan, loss, nullptr, 0);
-        with_state(plan, loss);
-      }
+      const uint32_t full = std::min({live.common, live.held.end, in_.limit});
+      stay(live, full);
+      fork(live, full);
     }
     return best_;
   }
 
  private:
   bool any() const { return in_.traits.rewind == Rewind::any; }
+
+  // The two sequences that are the cheapest to empty: one may be the source of a fork.
+  void find_places() {
+    const auto add = [&](const Vacancy& place) {
+      const auto better = [&](const Vacancy& it) {
+        return it.sequence == kNoSequence || place.loss_ns < it.loss_ns;
+      };
+      if (better(places_[0])) {
+        places_[1] = places_[0];
+        places_[0] = place;
+      } else if (better(places_[1])) {
+        places_[1] = place;
+      }
+    };
+    for (const Vacancy& vacancy : in_.vacant) {
+      // One that has something to offer costs what that is worth, to whoever asks.
+      const bool offers =
+          std::any_of(in_.live.begin(), in_.live.end(), [&](const LiveCandidate& live) {
+            return live.can_stay && live.sequence == vacancy.sequence;
+          });
+      if (!offers) add(vacancy);
+    }
+    for (const LiveCandidate& live : in_.live) {
+      if (live.can_stay) add({live.sequence, price_of(in_, 0, live.held.end, live.own)});
+    }
+  }
 
   void offer(Plan plan, uint64_t cost_ns) {
     plan.cost_ns = cost_ns + in_.costs.compute(in_.prompt - plan.available);
@@ -52,25 +74,22 @@ class Planner {
 
   uint64_t cost_of_copy(uint32_t tokens) const {
     if (in_.traits.fork == Fork::shared) return in_.costs.move_call_ns / 4;
-    return in_.costs.move(1, uint64_t{tokens} * in_.traits.bytes_per_token);
+    return in_.costs.move(1, in_.traits.checkpoint_bytes + tokens * in_.traits.bytes_per_token);
   }
 
   // What the base has, or less of it, then segments, then a checkpoint. `spent` is the cost so far, but
   // for that of a copy, whose length is decided here. `live` is null for an empty base.
-  void from(Plan plan, uint64_t spent, const LiveCandidate* live, uint32_t full) {
+  void from(const Plan& plan, uint64_t spent, const LiveCandidate* live, uint32_t full) {
     const bool copied = plan.base == Base::fork;
     const auto add = [&](uint32_t base, uint32_t segments, uint32_t checkpoint, uint32_t n) {
       Plan next = plan;
       next.base_tokens = std::min(base, n);
-      if (next.base_tokens == 0) {
-        if (plan.base != Base::empty) return;  // The empty base has its own plans.
-      }
       next.segments_to = segments > base ? segments : 0;
       next.checkpoint = checkpoint;
       next.available = n;
       uint64_t cost = spent + cost_of_segments(in_, next.base_tokens, next.segments_to);
       if (copied) cost += cost_of_copy(next.base_tokens);
-      if (live != nullptr && plan.base == Base::stay) {
+      if (plan.base == Base::stay) {
         // A memory that does not go back gives up its end by going on.
         const bool gone = !any() && !live->own;
         cost += price_of(in_, gone ? 0 : next.base_tokens, live->held.end, live->own);
@@ -79,11 +98,13 @@ class Planner {
       offer(next, cost);
     };
     if (live == nullptr) add(0, 0, 0, 0);
-    // Behind a base that must be trimmed first, which a recurrent state does not survive, nothing is
-    // loaded.
-    const bool extends = live == nullptr || copied || any() || full == live->held.end ||
-                         in_.traits.rewind == Rewind::window;
-    const uint32_t reach = extends ? std::max(full, in_.saved.segments) : full;
+    if (live != nullptr && full == 0) return;  // The empty base has its own plans.
+    // Segments go behind a base that can be cut where they begin. That takes a recurrent state which
+    // goes back so far; a window may be lost, because a checkpoint brings it.
+    const bool extends = live == nullptr || copied || in_.traits.rewind == Rewind::window ||
+                         resumable(in_.traits, live->held, full, false) == full;
+    const uint32_t segments = std::min(in_.saved.segments, in_.limit);
+    const uint32_t reach = extends ? std::max(full, segments) : full;
     if (any()) {
       if (full != 0) add(full, 0, 0, full);
       if (reach > full) add(full, reach, 0, reach);
@@ -94,18 +115,21 @@ class Planner {
       if (n != 0) add(n, 0, 0, n);
     }
     if (!in_.traits.checkpoints) return;
-    // The deepest checkpoint that what is below it reaches; with segments and without.
-    for (const uint32_t most : {reach, full}) {
-      const auto after =
-          std::upper_bound(in_.saved.checkpoints.begin(), in_.saved.checkpoints.end(), most);
-      if (after == in_.saved.checkpoints.begin()) continue;
-      const uint32_t depth = *(after - 1);
-      add(full, depth > full ? depth : 0, depth, depth);
-      if (reach == full) break;
+    // Checkpoints that segments reach, a few: a call more may cost more than a few tokens less. Then the
+    // deepest that needs none.
+    const auto depths = in_.saved.checkpoints;
+    auto after = std::upper_bound(depths.begin(), depths.end(), reach);
+    constexpr uint32_t kFew = 4;
+    for (uint32_t i = 0; i < kFew && after != depths.begin() && *(after - 1) > full; ++i) {
+      const uint32_t depth = *--after;
+      add(full, depth, depth, depth);
     }
+    after = std::upper_bound(depths.begin(), after, full);
+    if (after == depths.begin()) return;
+    add(full, 0, *(after - 1), *(after - 1));
   }
 
-  void with_state(Plan plan, uint64_t spent) {
+  void with_state(const Plan& plan, uint64_t spent) {
     const auto add = [&](uint32_t depth, uint32_t n) {
       if (n == 0) return;
       Plan next = plan;
@@ -114,32 +138,32 @@ class Planner {
       offer(next, spent + in_.costs.move(1, in_.traits.fixed_bytes + in_.traits.checkpoint_bytes +
                                                 depth * in_.traits.bytes_per_token));
     };
-    add(in_.saved.state_depth, in_.saved.state_depth);
-    if (any()) add(in_.saved.state_longest_depth, in_.saved.state_longest);
+    const SavedCandidates& saved = in_.saved;
+    if (saved.state_depth <= in_.limit) add(saved.state_depth, saved.state_depth);
+    if (any()) add(saved.state_longest_depth, std::min(saved.state_longest, in_.limit));
   }
 
-  void stay(const LiveCandidate& live) {
+  void stay(const LiveCandidate& live, uint32_t full) {
     if (!live.can_stay) return;
     Plan plan;
     plan.sequence = live.sequence;
     plan.base = Base::stay;
-    from(plan, 0, &live, std::min({live.common, live.held.end, in_.limit}));
+    from(plan, 0, &live, full);
   }
 
-  void fork(const LiveCandidate& live) {
+  void fork(const LiveCandidate& live, uint32_t full) {
     if (in_.traits.fork != Fork::shared && in_.traits.fork != Fork::copy) return;
-    const auto other = std::find_if(in_.vacant.begin(), in_.vacant.end(), [&](const Vacancy& it) {
-      return it.sequence != live.sequence;
-    });
-    if (other == in_.vacant.end()) return;
+    const Vacancy& place = places_[places_[0].sequence == live.sequence ? 1 : 0];
+    if (place.sequence == kNoSequence) return;
     Plan plan;
-    plan.sequence = other->sequence;
+    plan.sequence = place.sequence;
     plan.base = Base::fork;
     plan.source = live.sequence;
-    from(plan, other->loss_ns, &live, std::min({live.common, live.held.end, in_.limit}));
+    from(plan, place.loss_ns, &live, full);
   }
 
   const PlanInput& in_;
+  std::array<Vacancy, 2> places_;
   Plan best_;
 };
 

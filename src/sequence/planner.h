@@ -4,6 +4,7 @@
 // left, and what is lost when a sequence that holds something else is emptied. A way to have more is
 // taken only if it costs less.
 // Threading: pure functions.
+// Cost:      O(live sequences + vacancies), a few checkpoints each.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +61,8 @@ struct PlanInput {
   uint32_t prompt = 0;
   uint32_t segment_tokens = 64;
   std::span<const LiveCandidate> live = {};
-  // Who else could take it, best first: two are enough, because one may be the source.
+  // Who else could take it; of equally good ones the first is taken. Two are enough, because one may be
+  // the source.
   std::span<const Vacancy> vacant = {};
   SavedCandidates saved;
   Costs costs;

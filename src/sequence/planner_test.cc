@@ -1,0 +1,259 @@
+// Where memories can be resumed, and what decides between plans.
+#include "sequence/planner.h"
+
+#include <gtest/gtest.h>
+
+#include "support/plan_scene.h"
+
+namespace stemma::test {
+namespace {
+
+using sequence::price_of;
+using sequence::resumable;
+
+// ---- Where a memory can be resumed -----------------------------------------------------------------
+
+uint32_t in_place(const Scene& scene, uint32_t end, uint32_t n) {
+  return resumable(scene.traits, scene.computed(end), n, false);
+}
+uint32_t in_a_copy(const Scene& scene, uint32_t end, uint32_t n) {
+  return resumable(scene.traits, scene.computed(end), n, true);
+}
+
+TEST(Resumable, FullAttentionAnywhere) {
+  const Scene scene(Rewind::any);
+  for (uint32_t n : {0U, 1U, 50U, 100U}) {
+    EXPECT_EQ(in_place(scene, 100, n), n);
+    EXPECT_EQ(in_a_copy(scene, 100, n), n);
+  }
+  EXPECT_EQ(in_place(scene, 100, 120), 100U);
+}
+
+TEST(Resumable, AWindowWhileItIsHeld) {
+  const Scene scene(Rewind::window);  // Holds [76, 100) of a window of 16.
+  for (bool copied : {false, true}) {
+    EXPECT_EQ(resumable(scene.traits, scene.computed(100), 100, copied), 100U);
+    EXPECT_EQ(resumable(scene.traits, scene.computed(100), 92, copied), 92U);
+    EXPECT_EQ(resumable(scene.traits, scene.computed(100), 91, copied), 0U);
+    EXPECT_EQ(resumable(scene.traits, scene.computed(100), 1, copied), 0U);
+    EXPECT_EQ(resumable(scene.traits, scene.computed(20), 1, copied), 1U);  // All of it is held.
+    EXPECT_EQ(resumable(scene.traits, {8, 30}, 10, copied), 0U);  // Shorter than the window.
+  }
+}
+
+TEST(Resumable, ARecurrentStateAtItsEndOrAFewBefore) {
+  const Scene exact(Rewind::exact);
+  EXPECT_EQ(in_place(exact, 100, 100), 100U);
+  EXPECT_EQ(in_place(exact, 100, 99), 0U);
+  EXPECT_EQ(in_place(exact, 100, 500), 100U);
+  const Scene bounded(Rewind::bounded);
+  EXPECT_EQ(in_place(bounded, 100, 84), 84U);
+  EXPECT_EQ(in_place(bounded, 100, 83), 0U);
+}
+
+TEST(Resumable, ACopyOfARecurrentStateOnlyAtItsSourcesEnd) {
+  for (Rewind rewind : {Rewind::exact, Rewind::bounded}) {
+    EXPECT_EQ(in_a_copy(Scene(rewind), 100, 100), 100U);
+    EXPECT_EQ(in_a_copy(Scene(rewind), 100, 99), 0U);
+  }
+}
+
+TEST(Resumable, NothingInTheMiddleOfSomething) {
+  for (Rewind rewind : {Rewind::any, Rewind::window, Rewind::bounded, Rewind::exact}) {
+    EXPECT_EQ(resumable(Scene(rewind).traits, {0, 0, false}, 10, false), 0U);
+    EXPECT_EQ(resumable(Scene(rewind).traits, {0, 50, false}, 10, false), 0U);
+  }
+}
+
+// ---- What decides ----------------------------------------------------------------------------------
+
+TEST(Planner, NothingKnownMeansAnEmptySequence) {
+  EXPECT_EQ(best(Scene().free(kFree)), "empty 0");
+  EXPECT_EQ(Scene().free(kFree).plan().cost_ns, 1000 * 1'000'000U);
+}
+
+TEST(Planner, NoPlaceMeansNoPlan) {
+  EXPECT_EQ(best(Scene()), "none");
+  EXPECT_EQ(best(Scene().leased(kOther, 300, 300).segments(500)), "none");
+}
+
+TEST(Planner, LoadingThatIsDearerThanComputingIsNotUsed) {
+  Scene scene(Rewind::exact, Fork::restore);
+  scene.free(kFree).segments(500).checkpoint(500).state(500);
+  EXPECT_EQ(best(scene), "state 0 500");
+  scene.costs.move_byte_ps = 1'100'000;  // 1.1 ms for the bytes of a token.
+  EXPECT_EQ(best(scene), "empty 0");
+  // The checkpoint alone is 20 tokens' worth: dear, and cheaper than 250 tokens.
+  EXPECT_EQ(best(scene.checkpoint(600).own(kOther, 700, 900)), "stay 1 600, checkpoint 600");
+  Scene full(Rewind::any, Fork::copy);
+  full.free(kFree).segments(500).state(500).leased(kOther, 300, 300);
+  EXPECT_EQ(best(full), "state 0 500");
+  full.costs.move_byte_ps = 1'100'000;
+  EXPECT_EQ(best(full), "empty 0");
+}
+
+TEST(Planner, TheOwnConversationGoesOnWhereItIs) {
+  for (Rewind rewind : {Rewind::any, Rewind::window, Rewind::bounded, Rewind::exact}) {
+    for (Fork fork : {Fork::shared, Fork::copy, Fork::restore, Fork::none}) {
+      Scene scene(rewind, fork);
+      scene.free(kFree).own(kOther, 900, 900).idle(2, 900, 900);
+      EXPECT_EQ(best(scene), "stay 1 900");
+      // All that is left to pay for is the rest.
+      EXPECT_EQ(scene.plan().cost_ns, 100 * 1'000'000U);
+    }
+  }
+}
+
+TEST(Planner, ACopySparesSomebodysTailWhereASequenceIsFree) {
+  for (Fork fork : {Fork::shared, Fork::copy}) {
+    Scene scene(Rewind::any, fork);
+    scene.idle(kOther, 300, 900);
+    EXPECT_EQ(best(scene), "stay 1 300");
+    EXPECT_EQ(best(scene.free(kFree)), "fork 1>0 300");
+  }
+}
+
+TEST(Planner, ALongConversationIsNotDestroyedForAToken) {
+  for (bool restorable : {false, true}) {
+    Scene scene(Rewind::any, Fork::restore);
+    scene.restorable = restorable;
+    scene.idle(kOther, 1, 900).free(2, price_of(scene.input(), 0, 10, false));
+    EXPECT_EQ(best(scene), "empty 2") << restorable;
+    scene.traits.fork = Fork::shared;
+    EXPECT_EQ(best(scene), "fork 1>2 1");
+  }
+  // Where it has to go anyway, what can be had is had.
+  Scene scene(Rewind::any, Fork::restore);
+  EXPECT_EQ(best(scene.idle(kOther, 1, 900)), "stay 1 1");
+}
+
+TEST(Planner, OfSeveralPlacesTheCheapestIsEmptied) {
+  Scene scene;
+  scene.free(2, 900).free(3, 100).free(4, 100).leased(5, 300, 300);
+  EXPECT_EQ(best(scene), "fork 5>3 300");
+  scene.live.clear();
+  EXPECT_EQ(best(scene), "empty 3");
+  EXPECT_EQ(best(scene.state(500)), "state 3 500");
+}
+
+TEST(Planner, TheSourceOfACopyIsNotItsPlace) {
+  Scene scene;
+  scene.idle(kOther, 300, 310).idle(2, 10, 700);
+  EXPECT_EQ(best(scene), "stay 1 300");
+  scene.live[0].can_stay = false;
+  EXPECT_EQ(best(scene), "fork 1>2 300");
+  scene.live.pop_back();
+  EXPECT_EQ(best(scene), "none");
+}
+
+TEST(Planner, TheOwnPastMakesPlaceBeforeSomebodyElses) {
+  Scene scene;
+  scene.own(kOther, 5, 400).leased(2, 300, 300);
+  EXPECT_EQ(best(scene.free(3, price_of(scene.input(), 0, 400, false))), "fork 2>1 300");
+}
+
+// A place that is offered for nothing, and has something to offer itself.
+TEST(Planner, WhatASequenceHoldsIsWorthTheSameHoweverItIsOffered) {
+  Scene scene(Rewind::any, Fork::shared);
+  scene.restorable = false;
+  scene.idle(kOther, 100, 900).free(kOther, 0);
+  EXPECT_EQ(best(scene), "stay 1 100");
+  EXPECT_EQ(best(scene.leased(2, 100, 100)), "stay 1 100");
+}
+
+TEST(Planner, SegmentsGoBehindWhatCanBeCutThere) {
+  const auto with = [](Rewind rewind, uint32_t end) {
+    Scene scene(rewind, Fork::restore);
+    scene.own(kOther, 300, end).free(kFree).segments(500).checkpoint(500);
+    // Moving is dear enough that 300 tokens less of it count.
+    scene.costs.move_byte_ps = 200'000;
+    return best(scene);
+  };
+  EXPECT_EQ(with(Rewind::window, 400), "stay 1 300, segments 500, checkpoint 500");
+  EXPECT_EQ(with(Rewind::bounded, 316), "stay 1 300, segments 500, checkpoint 500");
+  EXPECT_EQ(with(Rewind::bounded, 317), "empty 0, segments 500, checkpoint 500");
+  EXPECT_EQ(with(Rewind::exact, 300), "stay 1 300, segments 500, checkpoint 500");
+  EXPECT_EQ(with(Rewind::exact, 301), "empty 0, segments 500, checkpoint 500");
+}
+
+TEST(Planner, ACallMoreMayCostMoreThanAFewTokens) {
+  Scene scene(Rewind::exact, Fork::restore);
+  scene.free(kFree).segments(500).checkpoint(192).checkpoint(194).checkpoint(400);
+  EXPECT_EQ(best(scene), "empty 0, segments 400, checkpoint 400");
+  scene.checkpoints.pop_back();
+  EXPECT_EQ(best(scene), "empty 0, segments 194, checkpoint 194");
+  scene.costs.move_call_ns = 3'000'000;
+  EXPECT_EQ(best(scene), "empty 0, segments 192, checkpoint 192");
+}
+
+TEST(Planner, NoMoreThanTheLimitIsAvailable) {
+  for (Rewind rewind : {Rewind::any, Rewind::window, Rewind::bounded, Rewind::exact}) {
+    Scene scene(rewind);
+    scene.limit = 200;
+    scene.free(kFree).own(kOther, 300, 300).idle(2, 200, 900).segments(500).state(500);
+    scene.checkpoint(150).checkpoint(250).checkpoint(500);
+    EXPECT_LE(scene.plan().available, 200U) << show(scene.plan());
+    EXPECT_EQ(scene.plan().available, rewind == Rewind::any ? 200U : 150U);
+    scene.live.clear();
+    EXPECT_EQ(scene.plan().available, rewind == Rewind::any ? 200U : 150U);
+    scene.saved.segments = 0;
+    EXPECT_EQ(scene.plan().available, rewind == Rewind::any ? 200U : 0U);
+  }
+}
+
+TEST(Planner, ALongerStateServesOnlyWhatCanBeTrimmed) {
+  for (Rewind rewind : {Rewind::any, Rewind::window, Rewind::bounded, Rewind::exact}) {
+    Scene scene(rewind, Fork::restore);
+    scene.free(kFree).state(200);
+    scene.saved.state_longest = 400;
+    scene.saved.state_longest_depth = 700;
+    EXPECT_EQ(best(scene), rewind == Rewind::any ? "state 0 700, trim 400" : "state 0 200");
+    scene.saved.state_depth = 0;
+    EXPECT_EQ(best(scene), rewind == Rewind::any ? "state 0 700, trim 400" : "empty 0");
+  }
+}
+
+TEST(Planner, ACopyOfARecurrentSequenceMovesItsState) {
+  Scene scene(Rewind::exact, Fork::copy);
+  scene.traits.bytes_per_token = 0;
+  scene.free(kFree).leased(kOther, 5, 5);
+  EXPECT_EQ(best(scene), "fork 1>0 5");
+  scene.traits.checkpoint_bytes = 50'000'000;  // 10 ms.
+  EXPECT_EQ(best(scene), "empty 0");
+}
+
+TEST(Planner, EqualCostsGoToWhatHasMoreAndThenToTheFirst) {
+  Scene scene;
+  scene.costs = {};
+  scene.free(kFree).free(2).idle(3, 10, 20).idle(4, 20, 20).idle(5, 20, 20);
+  EXPECT_EQ(best(scene), "stay 4 20");
+}
+
+// ---- Prices ----------------------------------------------------------------------------------------
+
+TEST(PriceOf, HalfOfWhatComputingTakesOrTwiceWhatLoadingTakes) {
+  Scene scene(Rewind::any);
+  scene.restorable = false;
+  EXPECT_EQ(price_of(scene.input(), 0, 640, false), 320'000'000U);
+  EXPECT_EQ(price_of(scene.input(), 600, 640, false), 20'000'000U);
+  EXPECT_EQ(price_of(scene.input(), 640, 640, false), 0U);
+  EXPECT_EQ(price_of(scene.input(), 700, 640, false), 0U);
+  scene.restorable = true;
+  // 10 segments: 50 us each, 650'000 bytes at 0.2 ns; 1 where 40 tokens are left of the last.
+  EXPECT_EQ(price_of(scene.input(), 0, 640, false), 2 * (10 * 50'000 + 130'000));
+  EXPECT_EQ(price_of(scene.input(), 600, 640, false), 2 * (50'000 + 8'200));
+  EXPECT_EQ(price_of(scene.input(), 639, 641, false), 2 * (2 * 50'000 + 800));
+  scene.costs.move_call_ns = 1'000'000'000;
+  EXPECT_EQ(price_of(scene.input(), 0, 640, false), 320'000'000U);
+  EXPECT_EQ(price_of(scene.input(), 0, 640, true), 32'000'000U);
+}
+
+TEST(PriceOf, AMemoryThatDoesNotGoBackNeedsItsCheckpointToo) {
+  for (Rewind rewind : {Rewind::window, Rewind::bounded, Rewind::exact}) {
+    const PlanInput input = Scene(rewind).input();
+    EXPECT_EQ(price_of(input, 0, 64, false), 2 * (50'000 + 13'000 + 50'000 + 4'000));
+  }
+}
+
+}  // namespace
+}  // namespace stemma::test
