@@ -20,7 +20,7 @@ uint64_t Room::free_for(SequenceId sequence) const noexcept {
 }
 
 uint64_t Room::free_if(SequenceId sequence, uint32_t keep, const std::vector<uint8_t>& gone) const {
-  if (!unified_) return context_ - std::min<uint64_t>(context_, keep);
+  if (!unified_) return context_ - std::min<uint64_t>(context_, std::min(keep, length(sequence)));
   std::vector<uint32_t> ends(extents_.size());
   for (uint32_t s = 0; s < pieces_.size(); ++s) {
     const bool mine = s == to_index(sequence);
@@ -61,10 +61,12 @@ void Room::settle(uint32_t extent) noexcept {
   Extent& it = extents_[extent];
   uint32_t end = it.begin;
   if (it.users != 0) {
+    // Whoever has some of it has it where it begins.
     for (const Pieces& pieces : pieces_) {
-      for (const Piece& piece : pieces) {
-        if (piece.extent == extent) end = std::max(end, piece.end);
-      }
+      const auto piece =
+          std::lower_bound(pieces.begin(), pieces.end(), it.begin,
+                           [](const Piece& left, uint32_t begin) { return left.begin < begin; });
+      if (piece != pieces.end() && piece->extent == extent) end = std::max(end, piece->end);
     }
   }
   used_ -= it.end - end;
@@ -99,7 +101,25 @@ void Room::set_length(SequenceId sequence, uint32_t n) noexcept {
   }
 }
 
+// Neighbours that nobody else has are one extent: a past that all others let go leaves no trace.
+void Room::join(Pieces& pieces) noexcept {
+  size_t last = 0;
+  for (size_t i = 1; i < pieces.size(); ++i) {
+    Extent& before = extents_[pieces[last].extent];
+    Extent& it = extents_[pieces[i].extent];
+    if (before.users != 1 || it.users != 1) {
+      pieces[++last] = pieces[i];
+      continue;
+    }
+    pieces[last].end = before.end = it.end;
+    it = {};
+    free_extents_.push_back(pieces[i].extent);
+  }
+  pieces.resize(std::min(pieces.size(), last + 1));
+}
+
 void Room::share(SequenceId from, SequenceId to, uint32_t n) noexcept {
+  join(at(from));
   Pieces& mine = at(to);
   for (const Piece& piece : at(from)) {
     if (piece.begin >= n) break;

@@ -5,8 +5,8 @@
 // sequence, of which every sequence that shares it has the first few.
 //
 // Threading:  one thread at a time.
-// Cost:       O(sequences) for each extent that is cut; a sequence has an extent for each fork and
-//             continuation in its past.
+// Cost:       O(sequences * log extents) for each extent that is cut. A sequence has an extent for each
+//             depth at which one that it shares with ends, and for what is its own.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,12 @@ class Room {
   void prepare(SequenceId sequence, SequenceId from);
   // Longer: new positions of its own. Shorter: those from n on are let go.
   void set_length(SequenceId sequence, uint32_t n) noexcept;
-  // `to`, which is empty, has the first n positions of `from`. Requires prepare(to, from).
+  // `to`, which is empty, has the first n positions of `from`, which has them. Requires
+  // prepare(to, from).
   void share(SequenceId from, SequenceId to, uint32_t n) noexcept;
 
+  // Runs of positions that are counted together, of all sequences.
+  size_t extents() const noexcept { return extents_.size() - free_extents_.size(); }
   void check_invariants() const;
 
  private:
@@ -58,6 +61,7 @@ class Room {
   Pieces& at(SequenceId sequence) noexcept { return pieces_[to_index(sequence)]; }
   const Pieces& at(SequenceId sequence) const noexcept { return pieces_[to_index(sequence)]; }
   uint32_t new_extent(uint32_t begin) noexcept;
+  void join(Pieces& pieces) noexcept;
   // Counts again what the extent takes.
   void settle(uint32_t extent) noexcept;
 
