@@ -1,7 +1,8 @@
 // SessionTable: conversations by name. What is known of one outlives its sequence.
 //
 // Threading:  one thread at a time.
-// Cost:       every call O(1) expected, whatever the number of sessions.
+// Cost:       every call O(1) expected, whatever the number of sessions; one that forgets passes over
+//             those under way that were used less recently.
 #pragma once
 
 #include <cstdint>
@@ -44,16 +45,21 @@ class SessionTable {
   // forgotten for it, if it must be; kNone when all are under way. Throws std::bad_alloc; nothing has
   // changed then.
   uint32_t open(std::string_view name);
+  // Requires: it is not under way.
   void forget(uint32_t session) noexcept;
   Session& operator[](uint32_t session) noexcept { return *sessions_[session]; }
   const Session& operator[](uint32_t session) const noexcept { return *sessions_[session]; }
   uint32_t size() const noexcept { return static_cast<uint32_t>(by_name_.size()); }
-  uint64_t bytes() const noexcept;
+  uint64_t bytes() const noexcept;  // About.
   void check_invariants() const;
 
  private:
+  uint32_t add(std::string_view name);
+  uint32_t replace_oldest(std::string_view name);
+
   uint32_t capacity_ = 0;
   uint64_t lives_ = 0;
+  uint64_t name_bytes_ = 0;
   std::vector<std::unique_ptr<Session>> sessions_;
   std::vector<uint32_t> free_;
   base::IndexLists order_;                                  // One list, least recently used first.
