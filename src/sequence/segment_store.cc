@@ -25,11 +25,15 @@ struct Longer {
 
 Result<std::unique_ptr<SegmentStore>> SegmentStore::create(const Settings& settings) try {
   const uint64_t block_bytes = std::max<uint64_t>(settings.segment_bytes, 1);
-  // Words, links, books: what PagedCache's index has for a block.
-  const uint64_t index_bytes = 4 * uint64_t{settings.segment_tokens} + 100;
+  // Words, links, books, who used it last: what PagedCache's index has for a block at most, and the
+  // books of a slot.
+  const uint64_t index_bytes = 4 * uint64_t{settings.segment_tokens} + 200;
+  // An index over nothing takes up to 256 KiB. A small budget counts only a part of that: there should
+  // be something to save.
+  const uint64_t fixed_bytes = std::min<uint64_t>(256U << 10U, settings.budget_bytes / 16);
   constexpr uint64_t kMostBlocks = 1U << 26U;  // More are of no use to anybody.
   const uint64_t blocks =
-      std::min(settings.budget_bytes / (block_bytes + index_bytes), kMostBlocks);
+      std::min((settings.budget_bytes - fixed_bytes) / (block_bytes + index_bytes), kMostBlocks);
   if (blocks == 0) return std::unique_ptr<SegmentStore>();
   Options options;
   options.groups = {{.block_tokens = settings.segment_tokens,
@@ -97,6 +101,7 @@ SegmentStore::Hold SegmentStore::hold(const Scope& scope, const Prompt& prompt, 
 Result<void> SegmentStore::list(const Hold& hold, Range range, std::vector<SavedSegment>& out) const
     try {
   out.clear();
+  if (range.begin >= range.end) return {};
   STEMMA_CHECK(range.end <= hold.usable);
   std::vector<BlockId> table(hold.lease.block_count(0));
   STEMMA_TRY_VOID(hold.lease.block_table(0, table));
@@ -150,14 +155,15 @@ Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantI
   options.tenant = tenant;
   options.retain = retain;
   const Result<Report> found = cache_.lookup(scope, prompt, options.lookup);
-  const bool present = found && found->matched_tokens >= end;
-  if (present) options.draft_tokens = 0;  // Only said to be in use again.
+  if (found && found->matched_tokens >= end) {
+    (void)hold(scope, prompt, end, tenant, retain);  // It is in use again, to its last word.
+    return {CaptureFate::present, 0};
+  }
   Result<Lease> lease = cache_.lease(scope, prompt, options);
   if (!lease) {
     const Errc code = lease.error().code();
     return {code == Errc::invalid_argument ? CaptureFate::failed : CaptureFate::no_room, 0};
   }
-  if (present) return {CaptureFate::present, 0};
   table_.resize(lease->block_count(0));
   if (!lease->block_table(0, table_)) return {CaptureFate::failed, 0};
   captured.fate = save_blocks(*lease, lease->reused(), end, saver, captured);
@@ -169,7 +175,13 @@ Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantI
 }
 
 void SegmentStore::forget(const Scope& scope, const Prompt& prompt, uint32_t from) {
-  (void)cache_.truncate(scope, prompt, from);
+  // Of the last segment only a part may be the prompt's. It is found by that part, so what goes on
+  // differently must not be asked for.
+  const uint32_t end = reach(scope, prompt, static_cast<uint32_t>(prompt.tokens.size())).usable;
+  const auto behind = std::find_if(prompt.media.begin(), prompt.media.end(),
+                                   [&](const MediaItem& item) { return item.offset >= end; });
+  const Prompt found{prompt.tokens.first(end), {prompt.media.begin(), behind}};
+  (void)cache_.truncate(scope, found, from);
 }
 
 uint64_t SegmentStore::free_tokens() const {

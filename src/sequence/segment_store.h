@@ -45,7 +45,7 @@ struct Captured {
 class SegmentStore {
  public:
   struct Settings {
-    uint64_t budget_bytes = 0;
+    uint64_t budget_bytes = 0;  // Slots and their index; 4 MiB and more are never exceeded.
     uint32_t segment_tokens = 64;
     uint64_t segment_bytes = 0;  // At most, of segment_tokens positions.
     std::vector<TenantQuota> quotas = {};
@@ -63,7 +63,8 @@ class SegmentStore {
   // How much of the prompt, at most `at_most` positions, is saved. Throws std::bad_alloc, as hold() does.
   Reach reach(const Scope& scope, const Prompt& prompt, uint32_t at_most) const;
 
-  // Keeps what reach() says from going.
+  // Keeps what reach() says from going. A part of a segment takes a slot more meanwhile, for which the
+  // segment least wanted may go; where all are in use, whole segments are held.
   struct Hold {
     Lease lease;
     uint32_t usable = 0;
@@ -81,7 +82,8 @@ class SegmentStore {
   // Has all of the prompt saved that is not there yet.
   Captured capture(const Scope& scope, const Prompt& prompt, TenantId tenant, const Retain& retain,
                    Saver& saver);
-  // Forgets the segment that holds position `from`, and all that follow it.
+  // Forgets the segments in which position `from` of the prompt is found, and all that follow them.
+  // Throws std::bad_alloc.
   void forget(const Scope& scope, const Prompt& prompt, uint32_t from);
 
   void drop_scope(const Scope& scope) { cache_.drop_scope(scope); }
