@@ -13,6 +13,7 @@ std::vector<Benchmark> all_benchmarks(const Settings& settings) {
   add_threads(settings, out);
   add_pressure(out);
   add_capi(out);
+  add_sequence(out);
   return out;
 }
 

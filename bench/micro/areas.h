@@ -15,6 +15,7 @@ void add_growth(std::vector<Benchmark>& out);
 void add_memory(std::vector<Benchmark>& out);
 void add_pressure(std::vector<Benchmark>& out);
 void add_capi(std::vector<Benchmark>& out);
+void add_sequence(std::vector<Benchmark>& out);
 void add_threads(const Settings& settings, std::vector<Benchmark>& out);
 
 }  // namespace stemma::bench
