@@ -144,6 +144,12 @@ TEST(Planner, TheSourceOfACopyIsNotItsPlace) {
   EXPECT_EQ(best(scene), "fork 1>2 300");
   scene.live.pop_back();
   EXPECT_EQ(best(scene), "none");
+  // The source is the cheapest to empty, and cannot be cut where segments would go on.
+  Scene recurrent(Rewind::exact);
+  recurrent.costs.move_byte_ps = 200'000;
+  recurrent.idle(kOther, 300, 301).segments(500).checkpoint(500);
+  recurrent.free(2, price_of(recurrent.input(), 0, 302, false));
+  EXPECT_EQ(best(recurrent), "fork 1>2 300, segments 500, checkpoint 500");
 }
 
 TEST(Planner, TheOwnPastMakesPlaceBeforeSomebodyElses) {

@@ -79,8 +79,7 @@ void Room::set_length(SequenceId sequence, uint32_t n) noexcept {
   const uint32_t length = length_of(pieces);
   if (n > length) {
     // It goes on in its last extent if nobody else has more of that.
-    if (pieces.empty() || extents_[pieces.back().extent].end != length ||
-        extents_[pieces.back().extent].users != 1) {
+    if (pieces.empty() || extents_[pieces.back().extent].end != length) {
       pieces.push_back({new_extent(length), length, length});
     }
     used_ += n - length;
