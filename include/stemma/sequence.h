@@ -205,7 +205,7 @@ class SequenceCache {
   SequenceStats stats() const;                          // Any thread.
   SessionInfo session(std::string_view session) const;  // Any thread.
   SequenceInfo sequence(SequenceId id) const;           // Any thread.
-  std::vector<SequenceContent> contents() const;        // O(everything). Empty without memory.
+  Result<std::vector<SequenceContent>> contents() const;        // O(everything). Empty without memory.
   // Stops the process with a description if the books do not balance.
   void check_invariants() const;
 

@@ -128,8 +128,7 @@ Result<void> Core::rewind(TurnRecord& turn, uint32_t n) try {
   }
   lexicon_.cut(turn.text, n);
   std::erase_if(turn.stops, [&](uint32_t depth) { return depth > n; });
-  turn.logits = {};
-  turn.logits_span = {};
+  turn.logits_span = {};  // No longer of its words; who has them may read them until the turn ends.
   changed();
   return {};
 } catch (const std::bad_alloc&) {
@@ -214,8 +213,7 @@ Result<void> Core::shift(TurnRecord& turn, uint32_t keep, uint32_t discard) try 
   lexicon_.cut(turn.text, keep);
   (void)Lexicon::append(rest, turn.text);
   turn.stops.clear();
-  turn.logits = {};
-  turn.logits_span = {};
+  turn.logits_span = {};  // No longer of its words; who has them may read them until the turn ends.
   changed();
   return {};
 } catch (const std::bad_alloc&) {
