@@ -1,5 +1,6 @@
-/* The C ABI of Stemma: the KV prefix cache of an LLM engine that owns pages, for every language that
- * can call C.
+/* The C ABI of Stemma: the KV prefix cache of an LLM engine, for every language that can call C. This
+ * is the header to include. It has what engines that own pages need; stemma_sequence.h, which it
+ * includes, what engines with opaque sequences need.
  *
  *   stemma_cache_create --> stemma_cache_lease --> copies --> the engine computes
  *     --> stemma_lease_commit --> stemma_lease_release --> ... --> stemma_cache_destroy
@@ -528,6 +529,16 @@ typedef struct stemma_event {
   uint32_t reserved;
 } stemma_event;
 
+/* Something cached, from its beginning to a block without successor. */
+typedef struct stemma_cached_path {
+  uint32_t struct_size; /* How much of it this library fills in. */
+  uint32_t tokens;      /* From the beginning to its end. */
+  stemma_scope scope;
+  uint32_t held; /* 1: by a lease or a pin. */
+  uint32_t reserved;
+} stemma_cached_path;
+
+typedef void (*stemma_cached_path_fn)(void* user, const stemma_cached_path* path);
 typedef void (*stemma_event_fn)(void* user, const stemma_event* event);
 typedef void (*stemma_bytes_fn)(void* user, const uint8_t* bytes, size_t size);
 
@@ -590,6 +601,9 @@ STEMMA_API stemma_status stemma_cache_stats(stemma_cache* cache, stemma_stats* o
 STEMMA_API stemma_status stemma_cache_branch_points(stemma_cache* cache, const stemma_scope* scope,
                                                     const stemma_prompt* prompt, uint32_t* out,
                                                     size_t capacity, size_t* count);
+/* Calls `each` for every path that is cached. O(everything). Out of memory: it was not called. */
+STEMMA_API stemma_status stemma_cache_contents(stemma_cache* cache, stemma_cached_path_fn each,
+                                               void* user);
 /* Calls `each` for events from number `from` on, at most `limit`. *next: the number to ask for next
  * time; smaller than `from` when there was never such an event. When `from` is no longer kept, the
  * first event shows the gap by its number. Short of memory there are fewer, perhaps none. */
@@ -700,5 +714,7 @@ STEMMA_API stemma_status stemma_context_lengths(const stemma_lease* leases, size
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+#include "stemma/stemma_sequence.h"
 
 #endif /* STEMMA_STEMMA_H */

@@ -16,7 +16,7 @@ Error null(const char* what) { return {Errc::invalid_argument, what}; }
 // Runs `body` with the cache behind the handle.
 template <class Body>
 stemma_status with_cache(const char* call, stemma_cache* handle, Body&& body) noexcept {
-  const Result<Home*> home = find_home(handle);
+  const Result<Home*> home = caches().find(handle);
   if (!home) [[unlikely]] {
     return fail(call, home.error());
   }
@@ -58,7 +58,7 @@ stemma_status stemma_cache_create(const stemma_options* options, stemma_cache** 
                STEMMA_TRY(const Options decoded, decode(options));
                STEMMA_TRY(const stemma_options given, read_sized(options));
                STEMMA_TRY(Home * home, Home::create(decoded, given));
-               stemma_cache* handle = make_handle(home);
+               stemma_cache* handle = caches().make(home);
                if (handle == nullptr) {
                  home->forget_closed();
                  home->let_go();
@@ -70,16 +70,14 @@ stemma_status stemma_cache_create(const stemma_options* options, stemma_cache** 
 }
 
 stemma_status stemma_cache_destroy(stemma_cache* cache, uint32_t on_busy) {
-  const Result<Home*> home = find_home(cache);
+  const Result<Home*> home = caches().find(cache);
   if (!home) return fail(__func__, home.error());
   const Result<OnBusy> decoded = decode_on_busy(on_busy);
   if (!decoded) return fail(__func__, decoded.error());
   if (const uint32_t live = (*home)->holders() - 1; live != 0 && *decoded == OnBusy::refuse) {
     return fail(__func__, {Errc::busy, "leases of this cache are alive, this many", live});
   }
-  if (!forget_handle(cache, *home)) {
-    return fail(__func__, {Errc::stale, "this cache was destroyed, or never created"});
-  }
+  if (!caches().forget(cache, *home)) return fail(__func__, caches().stale());
   (*home)->let_go();
   return STEMMA_OK;
 }
@@ -109,7 +107,7 @@ stemma_status stemma_cache_lease(stemma_cache* cache, const stemma_scope* scope,
                        LeaseOptions decoded;
                        STEMMA_TRY_VOID(decode(options, decoded));
                        Result<Lease> lease = c.lease(in, words, decoded);
-                       return hand_out(lease, **find_home(cache), *out);
+                       return hand_out(lease, **caches().find(cache), *out);
                      });
 }
 
@@ -202,6 +200,22 @@ stemma_status stemma_cache_branch_points(stemma_cache* cache, const stemma_scope
         STEMMA_TRY(const std::vector<uint32_t> depths, c.branch_points(in, words));
         return fill(std::span<const uint32_t>(depths), out, capacity, count);
       });
+}
+
+stemma_status stemma_cache_contents(stemma_cache* cache, stemma_cached_path_fn each, void* user) {
+  return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
+    if (each == nullptr) return null("each is null");
+    STEMMA_TRY(const std::vector<CachedPath> paths, c.contents());
+    for (const CachedPath& path : paths) {
+      stemma_cached_path shown{};
+      shown.struct_size = sizeof shown;
+      shown.tokens = path.tokens;
+      std::memcpy(shown.scope.digest, path.scope.digest().data(), sizeof shown.scope.digest);
+      shown.held = path.held ? 1 : 0;
+      each(user, &shown);
+    }
+    return {};
+  });
 }
 
 stemma_status stemma_cache_events(stemma_cache* cache, uint64_t from, uint32_t limit,

@@ -8,8 +8,7 @@
 namespace stemma::capi {
 namespace {
 
-// Lengths beyond these are mistakes; they are refused before anything of that length is read.
-constexpr size_t kMaxBytes = 0x7FFF'FFFFU;
+// As kMaxBytes.
 constexpr size_t kMaxPositions = 0x7FFF'FFFFU;
 constexpr size_t kMaxAdapters = 65'536;
 constexpr size_t kMaxQuotas = 4'096;
@@ -232,24 +231,30 @@ Result<void> decode(const stemma_lease_options* given, LeaseOptions& out) {
   return {};
 }
 
+Result<std::vector<TenantQuota>> decode_quotas(const stemma_tenant_quota* quotas, size_t count) {
+  if (quotas == nullptr && count != 0) {
+    return invalid("options.quotas is null, and quota_count is not 0");
+  }
+  if (count > kMaxQuotas) return invalid("options.quota_count is more than 4,096");
+  std::vector<TenantQuota> out;
+  for (size_t i = 0; i < count; ++i) {
+    if (quotas[i].reserved != 0) {
+      return invalid("reserved of this quota is not 0", static_cast<uint32_t>(i));
+    }
+    out.push_back({.tenant = TenantId{quotas[i].tenant}, .bytes = quotas[i].bytes});
+  }
+  return out;
+}
+
 Result<Options> decode(const stemma_options* given) {
   if (given == nullptr) return invalid("options is null");
   STEMMA_TRY(const stemma_options c, read_sized(given));
   if (c.enabled > 1) return invalid("options.enabled is neither 0 nor 1", c.enabled);
   if (c.content_keys > 1) return invalid("options.content_keys is neither 0 nor 1", c.content_keys);
   if (c.reserved != 0) return invalid("options.reserved is not 0", c.reserved);
-  if (c.quotas == nullptr && c.quota_count != 0) {
-    return invalid("options.quotas is null, and quota_count is not 0");
-  }
-  if (c.quota_count > kMaxQuotas) return invalid("options.quota_count is more than 4,096");
   Options options;
   STEMMA_TRY(options.groups, decode_groups(c.groups, c.group_count));
-  for (size_t i = 0; i < c.quota_count; ++i) {
-    if (c.quotas[i].reserved != 0) {
-      return invalid("reserved of this quota is not 0", static_cast<uint32_t>(i));
-    }
-    options.quotas.push_back({.tenant = TenantId{c.quotas[i].tenant}, .bytes = c.quotas[i].bytes});
-  }
+  STEMMA_TRY(options.quotas, decode_quotas(c.quotas, c.quota_count));
   options.enabled = c.enabled != 0;
   options.budget_bytes = c.budget_bytes;
   options.logits_bytes = c.logits_bytes;

@@ -21,15 +21,6 @@
 
 namespace stemma::capi {
 
-#define STEMMA_SIZED(type, ...)                                                             \
-  template <>                                                                               \
-  struct Sized<type> {                                                                      \
-    static constexpr uint32_t kSizes[] = {sizeof(type)};                                    \
-    static constexpr const char* kWrong =                                                   \
-        "struct_size of " #type " is of no known version, or what lies beyond it is not 0"; \
-    static type initial() noexcept { return __VA_ARGS__; }                                  \
-  }
-
 STEMMA_SIZED(stemma_scope_spec, STEMMA_SCOPE_SPEC_INIT);
 STEMMA_SIZED(stemma_block_io, STEMMA_BLOCK_IO_INIT);
 STEMMA_SIZED(stemma_group_options, STEMMA_GROUP_OPTIONS_INIT);
@@ -40,8 +31,6 @@ STEMMA_SIZED(stemma_lease_options, STEMMA_LEASE_OPTIONS_INIT);
 STEMMA_SIZED(stemma_release_options, STEMMA_RELEASE_OPTIONS_INIT);
 STEMMA_SIZED(stemma_report, STEMMA_REPORT_INIT);
 STEMMA_SIZED(stemma_stats, {});
-
-#undef STEMMA_SIZED
 
 Result<Scope> decode(const stemma_scope_spec* spec);
 Result<Scope> decode(const stemma_scope* scope) noexcept;
@@ -66,10 +55,13 @@ Result<Prompt> decode(const stemma_prompt* prompt, MediaRoom& room);
 Result<void> decode(const stemma_lookup_options* options, LookupOptions& out) noexcept;
 Result<void> decode(const stemma_retain* retain, Retain& out);
 Result<void> decode(const stemma_lease_options* options, LeaseOptions& out);
+Result<std::vector<TenantQuota>> decode_quotas(const stemma_tenant_quota* quotas, size_t count);
 // Without clock and block_io, which are objects here; null is refused.
 Result<Options> decode(const stemma_options* options);
 Result<OnBusy> decode_on_busy(uint32_t on_busy) noexcept;
 Result<void> check_fence(const stemma_fence* fence) noexcept;
+// Lengths beyond it are mistakes; they are refused before anything of that length is read.
+inline constexpr size_t kMaxBytes = 0x7FFF'FFFFU;
 
 // Fills (out, capacity, count) as stemma.h says under Buffers.
 template <class T, class U, class Convert = std::identity>

@@ -1,29 +1,13 @@
 #include "capi/handles.h"
 
 #include <algorithm>
-#include <array>
 
 #include "capi/last_error.h"
-
-// A place for a cache. Only its address leaves this file.
-struct stemma_cache {
-  std::atomic<stemma::capi::Home*> home{nullptr};
-};
 
 namespace stemma::capi {
 namespace {
 
-constexpr uint32_t kMaxCaches = 4096;
-// Many more places than caches: one is used again only after some 60,000 other caches, and until then
-// a pointer to the cache that was there is known to be stale. Places never used cost no memory.
-constexpr uint32_t kPlaces = 65'536;
-
-constinit std::array<stemma_cache, kPlaces> places{};
-constinit std::mutex places_mutex;
-// The places not in use, the one that waited longest first. Those never used come before all others.
-constinit std::array<uint16_t, kPlaces> waiting{};
-constinit uint32_t never_used = 0, first_waiting = 0, waiting_count = 0;
-
+constinit Places<stemma_cache, Home> cache_places;
 constinit SlotTable<HeldLease> lease_table;
 constinit SlotTable<Transfer> transfer_table;
 
@@ -56,6 +40,7 @@ uint32_t favourite_shard() noexcept {
   return my_shard;
 }
 
+Places<stemma_cache, Home>& caches() noexcept { return cache_places; }
 SlotTable<HeldLease>& leases() noexcept { return lease_table; }
 SlotTable<Transfer>& transfers() noexcept { return transfer_table; }
 
@@ -133,45 +118,7 @@ void Home::close() noexcept {
   if (closed != nullptr) closed(user);
 }
 
-// ---- Places -------------------------------------------------------------------------------------
-
-stemma_cache* make_handle(Home* home) noexcept {
-  const std::lock_guard lock(places_mutex);
-  if (never_used - waiting_count >= kMaxCaches) return nullptr;
-  uint32_t place;
-  if (never_used < kPlaces) {
-    place = never_used++;
-  } else {
-    place = waiting[first_waiting];
-    first_waiting = (first_waiting + 1) % kPlaces;
-    --waiting_count;
-  }
-  places[place].home.store(home, std::memory_order_release);
-  return &places[place];
-}
-
-Result<Home*> find_home(stemma_cache* cache) noexcept {
-  const uintptr_t distance =
-      reinterpret_cast<uintptr_t>(cache) - reinterpret_cast<uintptr_t>(places.data());
-  if (distance >= sizeof places || distance % sizeof(stemma_cache) != 0) [[unlikely]] {
-    return Error(Errc::invalid_argument,
-                 cache == nullptr ? "cache is null" : "cache points to no cache of this library");
-  }
-  Home* home = cache->home.load(std::memory_order_acquire);
-  if (home == nullptr) [[unlikely]] {
-    return Error(Errc::stale, "this cache was destroyed, or never created");
-  }
-  return home;
-}
-
-bool forget_handle(stemma_cache* cache, const Home* home) noexcept {
-  const std::lock_guard lock(places_mutex);
-  if (cache->home.load(std::memory_order_relaxed) != home) return false;
-  cache->home.store(nullptr, std::memory_order_release);
-  waiting[(first_waiting + waiting_count++) % kPlaces] =
-      static_cast<uint16_t>(cache - places.data());
-  return true;
-}
+// ---- Leases -------------------------------------------------------------------------------------
 
 Result<void> hand_out(Result<Lease>& lease, Home& home, stemma_lease& out) noexcept {
   if (!lease) return lease.error();

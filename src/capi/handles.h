@@ -1,11 +1,8 @@
 // What C callers hold: caches by pointer, leases and transfers by number.
 //
-// A stemma_cache is a place in a fixed array that is never given back, so any pointer can be judged
-// without following it: outside the array, not at the start of a place, or a place not in use. Places
-// are used again oldest first, so that a pointer kept too long is refused for a long time.
-//
-// Behind a place is a Home: the cache and the objects that stand for the caller's callbacks. The
-// handle and every lease hold it; the last of them takes it down and then calls `closed`.
+// A stemma_cache is one of the places of places.h. Behind it is a Home: the cache and the objects that stand for
+// the caller's callbacks. The handle and every lease hold it; the last of them takes it down and then
+// calls `closed`.
 //
 // Threading:  thread-safe, but a cache is destroyed by one call while no other uses it.
 // Ownership:  the tables and places are the process's and stay until its end.
@@ -19,9 +16,22 @@
 #include <vector>
 
 #include "capi/decode.h"
+#include "capi/places.h"
 #include "capi/slot_table.h"
 #include "stemma/cache.h"
 #include "stemma/stemma.h"
+
+namespace stemma::capi {
+class Home;
+}  // namespace stemma::capi
+
+// Where a cache is. Only its address leaves the library.
+struct stemma_cache {
+  static constexpr const char* kNull = "cache is null";
+  static constexpr const char* kForeign = "cache points to no cache of this library";
+  static constexpr const char* kDestroyed = "this cache was destroyed, or never created";
+  std::atomic<stemma::capi::Home*> home{nullptr};
+};
 
 namespace stemma::capi {
 
@@ -113,12 +123,7 @@ class Home {
 
 // ---- Caches -----------------------------------------------------------------------------------
 
-// Null when all places are taken.
-stemma_cache* make_handle(Home* home) noexcept;
-// Error: invalid_argument (null, foreign), stale (destroyed).
-Result<Home*> find_home(stemma_cache* cache) noexcept;
-// Requires a handle that was found.
-bool forget_handle(stemma_cache* cache, const Home* home) noexcept;
+Places<stemma_cache, Home>& caches() noexcept;
 
 // ---- Leases and transfers ---------------------------------------------------------------------
 

@@ -23,6 +23,16 @@ namespace stemma::capi {
 template <class T>
 struct Sized;
 
+// For a struct that has had one size so far; the arguments after it are its defaults.
+#define STEMMA_SIZED(type, ...)                                                             \
+  template <>                                                                               \
+  struct Sized<type> {                                                                      \
+    static constexpr uint32_t kSizes[] = {sizeof(type)};                                    \
+    static constexpr const char* kWrong =                                                   \
+        "struct_size of " #type " is of no known version, or what lies beyond it is not 0"; \
+    static type initial() noexcept { return __VA_ARGS__; }                                  \
+  }
+
 // More than any struct of ours will grow; a larger struct_size is garbage and not believed.
 inline constexpr size_t kMaxUnknownBytes = 1024;
 

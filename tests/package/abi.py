@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # Usage: tests/package/abi.py --library LIBSTEMMA.SO [--update]
 #
-# Writes down the C ABI as text: every prototype, type, constant and initialiser of stemma.h, the size
-# of every struct with the place of each field (asked of the C compiler), and what the library
-# exports. Compares it with tests/package/abi.txt, or with --update replaces that file.
+# Writes down the C ABI as text: every prototype, type, constant and initialiser of stemma.h and
+# stemma_sequence.h, the size of every struct with the place of each field (asked of the C compiler),
+# and what the library exports. Compares it with tests/package/abi.txt, or with --update replaces that
+# file.
 import argparse
 import difflib
 import pathlib
@@ -14,7 +15,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-HEADER = ROOT / "include" / "stemma" / "stemma.h"
+HEADERS = [ROOT / "include" / "stemma" / name for name in ("stemma.h", "stemma_sequence.h")]
 RECORD = ROOT / "tests" / "package" / "abi.txt"
 
 
@@ -35,7 +36,8 @@ def fields(body):
 
 
 def describe(library):
-    text = re.sub(r"/\*.*?\*/", " ", HEADER.read_text(), flags=re.S)
+    text = "\n".join(header.read_text() for header in HEADERS)
+    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     structs = re.findall(r"typedef struct (\w+) \{(.*?)\} \w+;", text, re.S)
     enums = re.findall(r"enum (\w+) \{(.*?)\};", text, re.S)
     functions = sorted(one_line(f) for f in re.findall(r"STEMMA_API ([^;#]+);", text))

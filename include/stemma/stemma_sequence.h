@@ -1,0 +1,539 @@
+/* The part of the C ABI for engines whose sequences are opaque: they trim, copy, save and load, and
+ * nobody sees inside. stemma.h includes it, and has the rules for all calls; include that one.
+ *
+ *   stemma_sequences_create --> stemma_sequences_begin --> stemma_turn_execute --> the engine computes
+ *     --> stemma_turn_computed --> stemma_turn_finish --> ... --> stemma_sequences_destroy
+ *
+ * The words are those of stemma/sequence.h and stemma/sequence_engine.h, which say more.
+ *
+ * Handles:    a stemma_sequences* is opaque, like a stemma_cache*. A stemma_turn is a number, like a
+ *             stemma_lease, that is never given twice; no number is that of a turn and of a lease.
+ * Threading:  all that changes something (create, destroy, begin, drain, warm, those that forget, and
+ *             every stemma_turn call) serves one call at a time for each stemma_sequences: a second one
+ *             that meets the first gets STEMMA_BUSY and does nothing. The rest says "any thread", and
+ *             may run beside it.
+ * Callbacks:  the engine and `compute` are called on the thread of the call that needs them, without any
+ *             of Stemma's locks, and not after stemma_sequences_destroy(). They may look (what says "any
+ *             thread"), and call other caches; what changes this one is STEMMA_BUSY there.
+ */
+#ifndef STEMMA_STEMMA_SEQUENCE_H
+#define STEMMA_STEMMA_SEQUENCE_H
+
+#include "stemma/stemma.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- The engine ------------------------------------------------------------------------------- */
+
+#define STEMMA_NO_SEQUENCE 0xFFFFFFFFu
+
+/* How far back a sequence can go without computing anything again. */
+enum stemma_rewind {
+  STEMMA_REWIND_ANY = 0,     /* Full attention: to any position. */
+  STEMMA_REWIND_WINDOW = 1,  /* To n while the rewind_tokens positions before n are still held. */
+  STEMMA_REWIND_BOUNDED = 2, /* Recurrent: at most rewind_tokens positions before its end. */
+  STEMMA_REWIND_EXACT = 3    /* Recurrent: nowhere; it stands at its end. */
+};
+
+/* How one sequence's positions get into another. */
+enum stemma_fork {
+  STEMMA_FORK_SHARED = 0,  /* copy of any range is cheap, and uses no memory until the two part. */
+  STEMMA_FORK_COPY = 1,    /* copy of [0, n) into an empty sequence works, and costs like a load. */
+  STEMMA_FORK_RESTORE = 2, /* Only by save and load. */
+  STEMMA_FORK_NONE = 3     /* Not at all; nothing can be saved either. */
+};
+
+/* What is saved of a sequence. */
+enum stemma_part {
+  STEMMA_PART_STATE = 0,   /* All of [0, end), loaded into an empty sequence. */
+  STEMMA_PART_SEGMENT = 1, /* The full-attention part of [begin, end), loaded behind [0, begin). */
+  STEMMA_PART_CHECKPOINT = 2 /* The window and recurrent part at exactly end, loaded last. */
+};
+
+typedef struct stemma_engine_traits {
+  uint32_t struct_size;
+  uint32_t sequences;      /* That the cache may use, numbered from 0. */
+  uint32_t context_tokens; /* Positions there is memory for. */
+  uint32_t unified; /* 1: all sequences share them, shared ones counted once. 0: each has them. */
+  uint32_t rewind;  /* A stemma_rewind. */
+  uint32_t rewind_tokens; /* Of a window, and of a bounded rewind. */
+  uint32_t fork;          /* A stemma_fork. */
+  uint32_t segments;      /* 1: segments can be saved, and loaded behind what is held. */
+  uint32_t checkpoints;   /* 1: checkpoints can be saved and loaded. Not with STEMMA_REWIND_ANY. */
+  uint32_t shift;         /* 1: shift works. */
+  uint64_t bytes_per_token;  /* At most: a segment has fixed_bytes and this for each token, */
+  uint64_t fixed_bytes;      /* a checkpoint has checkpoint_bytes, a state all of these. */
+  uint64_t checkpoint_bytes; /* Also where checkpoints are not offered. */
+} stemma_engine_traits;
+#define STEMMA_ENGINE_TRAITS_INIT \
+  {sizeof(stemma_engine_traits),  \
+   1,                             \
+   0,                             \
+   1,                             \
+   STEMMA_REWIND_ANY,             \
+   0,                             \
+   STEMMA_FORK_SHARED,            \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0,                             \
+   0}
+
+/* What a sequence really holds: [0, end) in layers of full attention, [begin, end) in those of a
+ * window; a recurrent layer can stand at begin + 1 to end. A sequence in the middle of something is
+ * {0, 0, 0}, an empty one {0, 0, 1}. */
+typedef struct stemma_held {
+  uint32_t begin;
+  uint32_t end;
+  uint32_t whole; /* 1: nothing is in the sequence but this. */
+} stemma_held;
+
+/* Positions [begin, end). Of a state and of a checkpoint begin is 0. */
+typedef struct stemma_range {
+  uint32_t begin;
+  uint32_t end;
+} stemma_range;
+
+/* What an engine lets the cache do with its sequences. Every call may fail, before, in the middle of
+ * or after its effect, and a success is not believed either: `held` is asked. An engine reports what
+ * it knows and cleans up nothing. A call never changes any other sequence. What a call returns that
+ * is no stemma_status is a failure.
+ *
+ * Statuses: invalid (a sequence there is not, a range that is empty), out of range (positions that are
+ * not held, a buffer too small), unsupported, wrong state (the sequence cannot now), out of blocks (no
+ * room in the context), corrupt (bytes that are refused), anything else the engine has to say. */
+typedef struct stemma_engine {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* user;
+  const stemma_engine_traits* traits; /* Required; copied. */
+  /* Required. The truth about positions, cheap. *out is {0, 0, 0} before; one that makes no sense
+   * counts as that. */
+  void (*held)(void* user, uint32_t sequence, stemma_held* out);
+  /* Required. Forgets everything, whatever state the sequence is in. */
+  stemma_status (*clear)(void* user, uint32_t sequence);
+  /* Required. Forgets positions from n on. Wrong state: recurrent, too far back; nothing changed. */
+  stemma_status (*trim)(void* user, uint32_t sequence, uint32_t n);
+  /* Gives `to`, which holds [0, range->begin), positions `range` of `from` as well. May be null unless
+   * traits->fork is shared or copy. */
+  stemma_status (*copy)(void* user, uint32_t from, uint32_t to, const stemma_range* range);
+  /* The next three may be null together, with traits->fork not restore, no segments and no
+   * checkpoints: nothing is saved then. `size`: how many bytes save would write now. */
+  stemma_status (*size)(void* user, uint32_t sequence, uint32_t part, const stemma_range* range,
+                        uint64_t* bytes);
+  /* Writes the part into `out`, which has at least as many bytes as `size` said; *written: how many. */
+  stemma_status (*save)(void* user, uint32_t sequence, uint32_t part, const stemma_range* range,
+                        uint8_t* out, size_t capacity, uint64_t* written);
+  /* Puts positions `wanted` of what save wrote for `saved` into the sequence, which holds
+   * [0, wanted->begin). After a failure nothing of the sequence counts. */
+  stemma_status (*load)(void* user, uint32_t sequence, uint32_t part, const stemma_range* saved,
+                        const stemma_range* wanted, const uint8_t* bytes, size_t size);
+  /* Forgets [keep, keep + discard) and moves what follows down. May be null unless traits->shift. */
+  stemma_status (*shift)(void* user, uint32_t sequence, uint32_t keep, uint32_t discard);
+} stemma_engine;
+#define STEMMA_ENGINE_INIT {sizeof(stemma_engine), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/* ---- Options ---------------------------------------------------------------------------------- */
+
+/* Where a prefix may come from. */
+enum stemma_reuse {
+  STEMMA_REUSE_DISABLED = 0,  /* Every request starts empty, and leaves nothing. */
+  STEMMA_REUSE_LIVE = 1,      /* Sequences that are in the engine. */
+  STEMMA_REUSE_SAVED = 2,     /* What was saved; a sequence is emptied when its request ends. */
+  STEMMA_REUSE_EVERYTHING = 3 /* Both. */
+};
+
+typedef struct stemma_sequence_options {
+  uint32_t struct_size;
+  uint32_t reuse;           /* A stemma_reuse. */
+  uint64_t saved_bytes;     /* Segments, states and checkpoints, with their index. 0: none. */
+  double checkpoint_share;  /* The part of saved_bytes for checkpoints, 0 to 1. */
+  uint64_t logits_bytes;    /* For attached logits; 0: none are kept. */
+  uint32_t segment_tokens;  /* Positions a saved segment has; a power of two, 1 to 1024. */
+  uint32_t least_tokens;    /* Boundaries before it are not kept. The end of a prompt always is. */
+  uint32_t interval_tokens; /* Checkpoints, or states, at multiples of it; 0: where prompts part. */
+  uint32_t marks;           /* Boundaries of one request that are kept at most, the last ones. */
+  uint32_t pending_captures; /* That wait for drain; the oldest is given up for a newer one. */
+  uint32_t sessions;         /* Names remembered; the one unused longest is forgotten. */
+  const stemma_tenant_quota* quotas; /* Of saved segments. */
+  size_t quota_count;
+  const char* policy;        /* Name of the retention policy, terminated; null: "lru". */
+  uint64_t compute_token_ns; /* What things cost before the first measurement. */
+  uint64_t move_byte_ps;
+  uint64_t move_call_ns;
+  stemma_clock clock; /* now_ns null: the machine's monotonic clock. */
+  /* Called once when the cache is destroyed and its last turn has ended. Null: nobody wants to know. */
+  void (*closed)(void* user);
+  void* closed_user;
+} stemma_sequence_options;
+#define STEMMA_SEQUENCE_OPTIONS_INIT \
+  {sizeof(stemma_sequence_options),  \
+   STEMMA_REUSE_EVERYTHING,          \
+   268435456u,                       \
+   0.25,                             \
+   0,                                \
+   64,                               \
+   32,                               \
+   0,                                \
+   16,                               \
+   64,                               \
+   65536,                            \
+   0,                                \
+   0,                                \
+   0,                                \
+   1000000u,                         \
+   200u,                             \
+   50000u,                           \
+   {0, 0},                           \
+   0,                                \
+   0}
+
+typedef struct stemma_turn_options {
+  uint32_t struct_size;
+  uint32_t tenant;
+  stemma_bytes session;         /* The conversation, if it has a name: a hint, never a border. */
+  uint32_t exclusive;           /* 1: busy while another turn of the session is under way. */
+  uint32_t reuse;               /* A stemma_reuse, of what the cache has. */
+  uint32_t bypass;              /* 1: start empty, keep nothing, whatever the words are. */
+  uint32_t keep;                /* 0: what is computed is forgotten at the end. */
+  uint32_t at_most;             /* Make no more than this many positions available. */
+  uint32_t evaluate_at_least;   /* Units at the prompt's end that must be evaluated; 0 is 1. */
+  uint32_t reserve_tokens;      /* Room to leave for the answer. */
+  uint32_t want_logits;         /* 1: with logits kept for this prompt nothing need be evaluated. */
+  const uint32_t* message_ends; /* Depths at which messages end, ascending. */
+  size_t message_end_count;
+  const stemma_retain* retain; /* Null: defaults. */
+} stemma_turn_options;
+#define STEMMA_TURN_OPTIONS_INIT \
+  {sizeof(stemma_turn_options),  \
+   0,                            \
+   {0, 0},                       \
+   1,                            \
+   STEMMA_REUSE_EVERYTHING,      \
+   0,                            \
+   1,                            \
+   STEMMA_ALL,                   \
+   1,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0,                            \
+   0}
+
+/* The defaults for who cannot use the macros: out->struct_size says how much of it there is. */
+STEMMA_API stemma_status stemma_sequence_options_defaults(stemma_sequence_options* out);
+STEMMA_API stemma_status stemma_turn_options_defaults(stemma_turn_options* out);
+
+/* ---- What comes back -------------------------------------------------------------------------- */
+
+/* How part of a prompt got into its sequence. */
+enum stemma_step {
+  STEMMA_STEP_STAY = 0,      /* The sequence held it. */
+  STEMMA_STEP_TRIM = 1,      /* It held more. */
+  STEMMA_STEP_FORK = 2,      /* Copied from another sequence. */
+  STEMMA_STEP_SEGMENTS = 3,  /* Loaded, in segments. */
+  STEMMA_STEP_STATE = 4,     /* Loaded, as a whole state. */
+  STEMMA_STEP_CHECKPOINT = 5 /* The window or recurrent part was loaded. */
+};
+
+/* Why less is available than the prompt would allow. */
+enum stemma_sequence_miss {
+  STEMMA_SEQUENCE_MISS_NONE = 0,
+  STEMMA_SEQUENCE_MISS_UNKNOWN_SCOPE = 1, /* Nothing of this scope is known. */
+  STEMMA_SEQUENCE_MISS_FIRST_USE = 2,     /* Nothing known continues like this prompt. */
+  STEMMA_SEQUENCE_MISS_TOO_SHORT = 3,     /* No unit to spare beyond what must be evaluated. */
+  STEMMA_SEQUENCE_MISS_AT_MOST = 4,       /* The caller's limit. */
+  STEMMA_SEQUENCE_MISS_MEDIA = 5,         /* Equal up to a media item whose end is not covered. */
+  STEMMA_SEQUENCE_MISS_NO_REWIND = 6,     /* Known, but the memory cannot go back there. */
+  STEMMA_SEQUENCE_MISS_NOT_SAVED = 7,     /* In a sequence that cannot be copied from. */
+  STEMMA_SEQUENCE_MISS_NOT_WORTH = 8,     /* Loading would take longer than computing. */
+  STEMMA_SEQUENCE_MISS_MODE = 9,          /* Known, but the mode of reuse excludes it. */
+  STEMMA_SEQUENCE_MISS_BYPASSED = 10,     /* Not looked for. */
+  STEMMA_SEQUENCE_MISS_FAILED = 11        /* Found, and lost during execution. */
+};
+
+/* What became of what was to be saved. */
+enum stemma_capture_fate {
+  STEMMA_CAPTURE_SAVED = 0,
+  STEMMA_CAPTURE_PRESENT = 1,   /* All of it was saved before. */
+  STEMMA_CAPTURE_COALESCED = 2, /* A later one of the same sequence has it. */
+  STEMMA_CAPTURE_STALE = 3,     /* Its sequence was given up or cut. */
+  STEMMA_CAPTURE_CROWDED = 4,   /* The queue was full, and it was the oldest. */
+  STEMMA_CAPTURE_TOO_LARGE = 5, /* More than the store can ever have. */
+  STEMMA_CAPTURE_NO_ROOM = 6,   /* Everything in the store is in use. */
+  STEMMA_CAPTURE_FAILED = 7     /* The engine could not save it. */
+};
+
+enum stemma_sequence_state {
+  STEMMA_SEQUENCE_FREE = 0,   /* Empty. */
+  STEMMA_SEQUENCE_IDLE = 1,   /* Holds what its last turn left. */
+  STEMMA_SEQUENCE_LEASED = 2, /* A turn's. */
+  STEMMA_SEQUENCE_BROKEN = 3  /* The engine failed to clear it; tried again before it is used. */
+};
+
+enum stemma_content_kind {
+  STEMMA_CONTENT_LIVE = 0,
+  STEMMA_CONTENT_SEGMENT_PATH = 1,
+  STEMMA_CONTENT_STATE = 2,
+  STEMMA_CONTENT_CHECKPOINT = 3,
+  STEMMA_CONTENT_LOGITS = 4
+};
+
+/* "everything", "segments", "no_rewind"; "unknown" for a number that is none. Static. */
+STEMMA_API const char* stemma_reuse_name(uint32_t reuse);
+STEMMA_API const char* stemma_step_name(uint32_t step);
+STEMMA_API const char* stemma_sequence_miss_name(uint32_t reason);
+STEMMA_API const char* stemma_capture_fate_name(uint32_t fate);
+STEMMA_API const char* stemma_sequence_state_name(uint32_t state);
+STEMMA_API const char* stemma_content_kind_name(uint32_t kind);
+
+/* What became of one request. Counts are positions where they say tokens. */
+typedef struct stemma_sequence_report {
+  uint32_t struct_size;
+  uint32_t prompt_tokens;
+  uint32_t matched_tokens;   /* Verified equal to something known, usable or not. */
+  uint32_t reused_tokens;    /* Available without computing. */
+  uint32_t evaluated_tokens; /* The rest of the prompt. */
+  uint32_t media_to_process;
+  uint32_t logits;   /* 1: kept for exactly this prompt. */
+  uint32_t failures; /* Steps that failed and were made good. */
+  uint32_t victims;  /* Idle sequences emptied for this turn. */
+  uint32_t outcome;  /* A stemma_outcome. */
+  uint32_t reason;   /* A stemma_sequence_miss. */
+  uint32_t reserved;
+  uint32_t steps[8]; /* By stemma_step: positions; of a checkpoint its depth. The rest is 0. */
+  uint64_t restored_bytes;
+  uint64_t saved_bytes; /* Of victims, before they were emptied. */
+  uint64_t plan_ns;
+  uint64_t execute_ns;
+} stemma_sequence_report;
+#define STEMMA_SEQUENCE_REPORT_INIT \
+  {sizeof(stemma_sequence_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0}
+
+/* Where a turn stands, in positions: available <= computed <= length. */
+typedef struct stemma_turn_place {
+  uint64_t generation; /* Of the sequence: counts how often what it held was given up. */
+  uint32_t sequence;   /* STEMMA_NO_SEQUENCE: it was taken away (forget_context). */
+  uint32_t available;  /* There without computing; 0 before execute. */
+  uint32_t computed;   /* In the sequence. */
+  uint32_t length;     /* Words known. */
+  uint32_t next_stop;  /* How far to compute before the next stemma_turn_computed(). */
+  uint32_t reserved;
+} stemma_turn_place;
+
+typedef struct stemma_drained {
+  uint32_t items; /* Taken from the queue, whatever became of them. */
+  uint32_t saved;
+  uint64_t bytes;
+} stemma_drained;
+
+typedef struct stemma_sequence_info {
+  uint32_t struct_size;
+  uint32_t state;          /* A stemma_sequence_state. */
+  uint64_t generation;     /* Counts how often what it held was given up. */
+  uint32_t length;         /* Words known to be in it. */
+  uint32_t unsaved_tokens; /* Waiting to be saved. */
+  uint32_t approximate;    /* 1: shifted; only what lies before the shift is ever reused. */
+  uint32_t reserved;
+} stemma_sequence_info;
+#define STEMMA_SEQUENCE_INFO_INIT {sizeof(stemma_sequence_info), 0, 0, 0, 0, 0, 0}
+
+typedef struct stemma_session_info {
+  uint32_t struct_size;
+  uint32_t known;
+  uint32_t in_flight;
+  uint32_t resident; /* 1: its last sequence still holds what it left. */
+  uint32_t sequence; /* If resident or in flight, else STEMMA_NO_SEQUENCE. */
+  uint32_t length;   /* Of its last finished turn. */
+  uint64_t turns;    /* Finished or not. */
+  uint64_t last_used_ns;
+} stemma_session_info;
+#define STEMMA_SESSION_INFO_INIT {sizeof(stemma_session_info), 0, 0, 0, STEMMA_NO_SEQUENCE, 0, 0, 0}
+
+/* The sums over all turns. There is no initialiser: set struct_size to its size. */
+typedef struct stemma_sequence_stats {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t turns;
+  uint64_t prompt_tokens;
+  uint64_t reused_tokens;
+  uint64_t evaluated_tokens;
+  uint64_t outcomes[8]; /* By stemma_outcome; here and below the rest is 0. */
+  uint64_t reasons[16]; /* By stemma_sequence_miss. */
+  uint64_t steps[8];    /* By stemma_step: turns in which one succeeded. */
+  uint64_t step_tokens[8];
+  uint64_t failures[8];  /* Steps that failed. */
+  uint64_t captures[16]; /* By stemma_capture_fate. */
+  uint64_t quarantined;  /* Saved things given up because they were bad. */
+  uint64_t victims;      /* Idle sequences emptied for others. */
+  uint64_t victims_saved;
+  uint64_t stale_calls; /* Of turns whose sequence was taken away. */
+  uint64_t broken;      /* Times that the engine failed to clear a sequence. */
+  uint64_t restored_bytes;
+  uint64_t captured_bytes;
+  uint32_t sequences; /* From here on: now. */
+  uint32_t free_sequences;
+  uint32_t idle_sequences;
+  uint32_t leased_sequences;
+  uint32_t broken_sequences;
+  uint32_t sessions;
+  uint32_t pending;
+  uint32_t reserved_now;
+  uint64_t context_tokens; /* Positions the engine has memory for. */
+  uint64_t used_tokens;    /* Taken, shared ones once. */
+  uint64_t saved_bytes;    /* Segments, states and checkpoints, with their index. */
+  uint64_t segment_bytes;
+  uint64_t state_bytes;
+  uint64_t checkpoint_bytes;
+  uint64_t logits_bytes;
+  uint64_t index_bytes;
+  uint64_t segment_evictions;
+  uint64_t state_evictions;  /* And of checkpoints. */
+  uint64_t compute_token_ns; /* What the planner goes by. */
+  uint64_t move_byte_ps;
+  uint64_t move_call_ns;
+} stemma_sequence_stats;
+
+/* One thing that can be reused now. */
+typedef struct stemma_sequence_content {
+  uint32_t struct_size; /* How much of it this library fills in. */
+  uint32_t kind;        /* A stemma_content_kind. */
+  stemma_scope scope;
+  uint32_t depth;
+  uint32_t sequence; /* Of live ones, else STEMMA_NO_SEQUENCE. */
+  uint64_t bytes;    /* 0 for live ones. */
+  uint32_t leased;
+  uint32_t reserved;
+} stemma_sequence_content;
+
+typedef void (*stemma_sequence_content_fn)(void* user, const stemma_sequence_content* content);
+/* Appends tokens, which stand at `begin` and after it, to the sequence. */
+typedef stemma_status (*stemma_compute_fn)(void* user, uint32_t sequence, const uint32_t* tokens,
+                                           size_t count, uint32_t begin);
+
+/* ---- The cache -------------------------------------------------------------------------------- */
+
+typedef struct stemma_sequences stemma_sequences;
+typedef uint64_t stemma_turn; /* 0 is none. */
+
+/* All sequences are taken to be empty, and cleared before their first use if not. Null options:
+ * defaults. Invalid: the impossible option, or the trait without its function, is named. Out of
+ * memory: also with 4,096 caches alive. The caller ends *out with stemma_sequences_destroy(). */
+STEMMA_API stemma_status stemma_sequences_create(const stemma_engine* engine,
+                                                 const stemma_sequence_options* options,
+                                                 stemma_sequences** out);
+/* Refuse: STEMMA_BUSY while turns live (the error's value says how many), and nothing has changed.
+ * Defer: the handle is gone at once; turns can only end. No callback of the engine comes any more. */
+STEMMA_API stemma_status stemma_sequences_destroy(stemma_sequences* cache, uint32_t on_busy);
+
+/* Leases a sequence and plans; the engine is not called. Null options: defaults. The caller ends *out
+ * with stemma_turn_finish() or _abandon(). Busy (every sequence is leased, or the session is under
+ * way), invalid, out of range (more than the context has), out of blocks, out of memory. */
+STEMMA_API stemma_status stemma_sequences_begin(stemma_sequences* cache, const stemma_scope* scope,
+                                                const stemma_prompt* prompt,
+                                                const stemma_turn_options* options,
+                                                stemma_turn* out);
+/* What begin would plan now. Takes and counts nothing. Any thread. */
+STEMMA_API stemma_status stemma_sequences_lookup(stemma_sequences* cache, const stemma_scope* scope,
+                                                 const stemma_prompt* prompt,
+                                                 const stemma_turn_options* options,
+                                                 stemma_sequence_report* out);
+/* *admits is 1 when begin would find a sequence. The session may be null with size 0. Any thread. */
+STEMMA_API stemma_status stemma_sequences_can_admit(stemma_sequences* cache, const char* session,
+                                                    size_t session_size, uint32_t* admits);
+/* Saves what is waiting to be saved, oldest first, up to so many items (STEMMA_ALL) and bytes
+ * (UINT64_MAX); what is begun is finished. For quiet moments. *out may be null. */
+STEMMA_API stemma_status stemma_sequences_drain(stemma_sequences* cache, uint32_t items,
+                                                uint64_t bytes, stemma_drained* out);
+/* Any thread. */
+STEMMA_API stemma_status stemma_sequences_pending(stemma_sequences* cache, uint32_t* out);
+/* Has the prefix computed, and saves it, unless it is there. *out may be null. Whatever begin or
+ * `compute` answers. */
+STEMMA_API stemma_status stemma_sequences_warm(stemma_sequences* cache, const stemma_scope* scope,
+                                               const stemma_prompt* prefix,
+                                               const stemma_turn_options* options,
+                                               stemma_compute_fn compute, void* user,
+                                               stemma_sequence_report* out);
+
+/* The engine's context was made anew: no sequence holds anything, turns under way become stale. What
+ * was saved stays. */
+STEMMA_API stemma_status stemma_sequences_forget_context(stemma_sequences* cache);
+/* What this scope has, live and saved. Turns under way go on, and leave nothing. */
+STEMMA_API stemma_status stemma_sequences_drop_scope(stemma_sequences* cache,
+                                                     const stemma_scope* scope);
+/* Everything that was saved. */
+STEMMA_API stemma_status stemma_sequences_drop_saved(stemma_sequences* cache);
+/* The conversation is over: its sequence is the next to go, what it saved goes early. */
+STEMMA_API stemma_status stemma_sequences_end_session(stemma_sequences* cache, const char* session,
+                                                      size_t session_size);
+
+/* out->struct_size says how much the caller wants. Any thread. */
+STEMMA_API stemma_status stemma_sequences_stats(stemma_sequences* cache,
+                                                stemma_sequence_stats* out);
+/* Any thread. */
+STEMMA_API stemma_status stemma_sequences_session(stemma_sequences* cache, const char* session,
+                                                  size_t session_size, stemma_session_info* out);
+/* Out of range: the engine has no such sequence. Any thread. */
+STEMMA_API stemma_status stemma_sequences_sequence(stemma_sequences* cache, uint32_t sequence,
+                                                   stemma_sequence_info* out);
+/* Calls `each` for everything that can be reused. Short of memory there is nothing. Any thread. */
+STEMMA_API stemma_status stemma_sequences_contents(stemma_sequences* cache,
+                                                   stemma_sequence_content_fn each, void* user);
+/* Stops the process with a description if the books do not balance. For tests. */
+STEMMA_API stemma_status stemma_sequences_check_invariants(stemma_sequences* cache);
+
+/* ---- A turn ----------------------------------------------------------------------------------- */
+/* Every one of these: invalid (0, or a number no turn had), stale (it ended, or its sequence was taken
+ * away, or its cache destroyed), busy (another call is changing the cache). Wrong state: before
+ * execute, or after the sequence was lost. */
+
+/* Not stale while the turn lives: says STEMMA_NO_SEQUENCE instead. */
+STEMMA_API stemma_status stemma_turn_positions(stemma_turn turn, stemma_turn_place* out);
+/* The plan before execute, the truth after it. */
+STEMMA_API stemma_status stemma_turn_report(stemma_turn turn, stemma_sequence_report* out);
+/* Which of the prompt's media items are not wholly available, as indices. */
+STEMMA_API stemma_status stemma_turn_media_to_process(stemma_turn turn, uint32_t* out,
+                                                      size_t capacity, size_t* count);
+/* Logits kept for the whole prompt, when want_logits found them; null and 0 otherwise. Sampling can
+ * begin before, or without, execute. *logits is borrowed until the turn is rewound, shifted or over. */
+STEMMA_API stemma_status stemma_turn_logits(stemma_turn turn, const float** logits, size_t* count);
+
+/* Carries the plan out, and another one where something fails. *available (may be null): what the
+ * sequence really holds. After an error the turn can only end. */
+STEMMA_API stemma_status stemma_turn_execute(stemma_turn turn, uint32_t* available);
+/* [0, n) is in the sequence. `spent_ns` is what computing it took; 0: not known. Out of range (beyond
+ * length, or below computed). */
+STEMMA_API stemma_status stemma_turn_computed(stemma_turn turn, uint32_t n, uint64_t spent_ns);
+/* More words: sampled, or speculative. Invalid. */
+STEMMA_API stemma_status stemma_turn_extend(stemma_turn turn, const uint32_t* tokens, size_t count);
+/* Room for so many positions beyond length, at the expense of idle sequences. Out of blocks. */
+STEMMA_API stemma_status stemma_turn_reserve(stemma_turn turn, uint32_t tokens);
+/* Forgets words from n on. Out of range (beyond length, inside a media item), unsupported (the memory
+ * cannot go back there). After any other error nothing of the sequence counts. */
+STEMMA_API stemma_status stemma_turn_rewind(stemma_turn turn, uint32_t n);
+/* Keeps (a copy of) the logits after exactly the words [0, depth). Unsupported, out of range. */
+STEMMA_API stemma_status stemma_turn_attach_logits(stemma_turn turn, uint32_t depth,
+                                                   const float* logits, size_t count);
+/* Another turn, on another sequence, over the words [0, computed). The caller ends it like any other.
+ * As begin. */
+STEMMA_API stemma_status stemma_turn_fork(stemma_turn turn, const stemma_turn_options* options,
+                                          stemma_turn* out);
+/* Forgets [keep, keep + discard) and moves the rest down; only [0, keep) will ever be reused.
+ * Unsupported, invalid, out of range, what the engine says (nothing of the sequence counts then). */
+STEMMA_API stemma_status stemma_turn_shift(stemma_turn turn, uint32_t keep, uint32_t discard);
+
+/* The request is done: what was computed stays, and will be saved. Null retain: as begin was told.
+ * Invalid (retain), out of memory: the turn lives on. Stale: it ends all the same. */
+STEMMA_API stemma_status stemma_turn_finish(stemma_turn turn, const stemma_retain* retain);
+/* It failed, or was cancelled: nothing of it is kept. What it found in its sequence stays there if it
+ * can. Stale: it ends all the same. */
+STEMMA_API stemma_status stemma_turn_abandon(stemma_turn turn);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* STEMMA_STEMMA_SEQUENCE_H */

@@ -1,0 +1,51 @@
+// CallbackEngine: an engine that was given as C functions, as the SequenceEngine that the cache calls.
+//
+// What a function returns becomes the error; a number that is no status is a failure like any other.
+// What it says beyond that is believed only as far as it can be true: SequenceCache asks held() anyway.
+//
+// Invariant:  a trait that needs a function has it, see create().
+// Threading:  one thread at a time, as SequenceEngine.
+// Ownership:  `user` and the functions are the caller's; the structs they came in were copied.
+#pragma once
+
+#include "capi/decode.h"
+#include "stemma/sequence_engine.h"
+#include "stemma/stemma.h"
+
+namespace stemma::capi {
+
+STEMMA_SIZED(stemma_engine_traits, STEMMA_ENGINE_TRAITS_INIT);
+STEMMA_SIZED(stemma_engine, STEMMA_ENGINE_INIT);
+
+class CallbackEngine final : public SequenceEngine {
+ public:
+  // Error: invalid_argument naming what is missing or impossible.
+  static Result<CallbackEngine> create(const stemma_engine* given) noexcept;
+
+  // Whether there are functions to save and to load with.
+  bool saves() const noexcept { return engine_.save != nullptr; }
+
+  EngineTraits traits() const override { return traits_; }
+  Held held(SequenceId sequence) override;
+  Result<void> clear(SequenceId sequence) override;
+  Result<void> trim(SequenceId sequence, uint32_t n) override;
+  Result<void> copy(SequenceId from, SequenceId to, Range range) override;
+  Result<uint64_t> size(SequenceId sequence, Part part, Range range) override;
+  Result<uint64_t> save(SequenceId sequence, Part part, Range range,
+                        std::span<uint8_t> out) override;
+  Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
+                    std::span<const uint8_t> bytes) override;
+  Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override;
+
+ private:
+  CallbackEngine(const stemma_engine& engine, const EngineTraits& traits) noexcept
+      : engine_(engine), traits_(traits) {}
+
+  stemma_engine engine_;
+  EngineTraits traits_;
+};
+
+// What a caller's function returned, as a Result. `failed` is a literal.
+Result<void> from_status(stemma_status status, const char* failed) noexcept;
+
+}  // namespace stemma::capi

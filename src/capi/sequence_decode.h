@@ -1,0 +1,34 @@
+// From what C callers say to what SequenceCache takes, and back; as decode.h does for PagedCache.
+//
+// Threading:  pure functions, except that ranges are put into memory of the calling thread.
+// Ownership:  results borrow from what was given and from that memory; use them at once, in one call.
+#pragma once
+
+#include <string_view>
+
+#include "capi/decode.h"
+#include "stemma/sequence.h"
+
+namespace stemma::capi {
+
+STEMMA_SIZED(stemma_sequence_options, STEMMA_SEQUENCE_OPTIONS_INIT);
+STEMMA_SIZED(stemma_turn_options, STEMMA_TURN_OPTIONS_INIT);
+STEMMA_SIZED(stemma_sequence_report, STEMMA_SEQUENCE_REPORT_INIT);
+STEMMA_SIZED(stemma_sequence_info, STEMMA_SEQUENCE_INFO_INIT);
+STEMMA_SIZED(stemma_session_info, STEMMA_SESSION_INFO_INIT);
+STEMMA_SIZED(stemma_sequence_stats, {});
+
+// Without the clock, which is an object here. Of the result of read_sized().
+Result<SequenceOptions> decode(const stemma_sequence_options& options);
+// Leaves `out` as it is where nothing was said: it comes with the defaults.
+Result<void> decode(const stemma_turn_options* options, TurnOptions& out);
+// A session's name: may be empty.
+Result<std::string_view> decode_session(const char* session, size_t size) noexcept;
+
+void encode(const SequenceReport& report, stemma_sequence_report* out) noexcept;
+void encode(const SequenceStats& stats, stemma_sequence_stats* out) noexcept;
+void encode(const SequenceInfo& info, stemma_sequence_info* out) noexcept;
+void encode(const SessionInfo& info, stemma_session_info* out) noexcept;
+stemma_sequence_content encode(const SequenceContent& content) noexcept;
+
+}  // namespace stemma::capi
