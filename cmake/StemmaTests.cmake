@@ -98,12 +98,15 @@ endif()
 
 # --- Stemma as its users meet it --------------------------------------------------------------------
 
-# A C99 program against the shared library.
+# C99 programs against the shared library.
 enable_language(C)
-add_executable(request_life tests/package/request_life.c)
-target_compile_options(request_life PRIVATE -std=c99 -Wall -Wextra -pedantic -Werror)
-target_link_libraries(request_life PRIVATE stemma::stemma)
+foreach(name IN ITEMS request_life sequence_life)
+  add_executable(${name} tests/package/${name}.c)
+  target_compile_options(${name} PRIVATE -std=c99 -Wall -Wextra -pedantic -Werror)
+  target_link_libraries(${name} PRIVATE stemma::stemma)
+endforeach()
 add_test(NAME Package.RequestLife COMMAND request_life)
+add_test(NAME Package.SequenceLife COMMAND sequence_life)
 
 # The others start from an installation, of libraries that any compiler may link.
 if(STEMMA_DEVELOPER_MODE AND STEMMA_INSTALL AND NOT STEMMA_SANITIZE AND NOT STEMMA_COVERAGE)
@@ -124,4 +127,4 @@ if(STEMMA_DEVELOPER_MODE AND STEMMA_INSTALL AND NOT STEMMA_SANITIZE AND NOT STEM
   set_tests_properties(Package.Abi Package.Install Package.FindPackageCpp Package.FindPackageC
     Package.PkgConfig Package.AddSubdirectory Package.Deb PROPERTIES LABELS package TIMEOUT 300)
 endif()
-set_tests_properties(Package.RequestLife PROPERTIES LABELS package TIMEOUT 60)
+set_tests_properties(Package.RequestLife Package.SequenceLife PROPERTIES LABELS package TIMEOUT 60)
