@@ -1,6 +1,6 @@
 /* The C ABI of Stemma: the KV prefix cache of an LLM engine, for every language that can call C. This
- * is the header to include. It has what engines that own pages need; stemma_sequence.h, which it
- * includes, what engines with opaque sequences need.
+ * is the header to include. It has what engines that own pages need; what engines with opaque sequences
+ * need is in stemma_sequence.h, and whole prompts are in stemma_whole_prompt.h, which it includes.
  *
  *   stemma_cache_create --> stemma_cache_lease --> copies --> the engine computes
  *     --> stemma_lease_commit --> stemma_lease_release --> ... --> stemma_cache_destroy
@@ -716,5 +716,6 @@ STEMMA_API stemma_status stemma_context_lengths(const stemma_lease* leases, size
 #endif
 
 #include "stemma/stemma_sequence.h"
+#include "stemma/stemma_whole_prompt.h"
 
 #endif /* STEMMA_STEMMA_H */

@@ -7,7 +7,7 @@
  * The words are those of stemma/sequence.h and stemma/sequence_engine.h, which say more.
  *
  * Handles:    a stemma_sequences* is opaque, like a stemma_cache*. A stemma_turn is a number, like a
- *             stemma_lease, that is never given twice; no number is that of a turn and of a lease.
+ *             stemma_lease, that is never given twice.
  * Threading:  all that changes something (create, destroy, begin, drain, warm, those that forget, and
  *             every stemma_turn call) serves one call at a time for each stemma_sequences: a second one
  *             that meets the first gets STEMMA_BUSY and does nothing. The rest says "any thread", and

@@ -7,7 +7,7 @@ namespace stemma::capi {
 namespace {
 
 constinit Places<stemma_sequences, SequenceHome> places;
-// Leases count their generations from 1, turns from here: no number is one of each.
+// Leases count their generations from 1, turns from here, so that one is not taken for the other.
 constexpr uint32_t kFirstGeneration = 0x8000'0000U;
 constinit SlotTable<HeldTurn> turn_table(kFirstGeneration);
 

@@ -173,5 +173,46 @@ TEST_F(CacheContentsMemory, WithoutMemoryNothingIsShown) {
   EXPECT_EQ(calls, 1);
 }
 
+// None found, not stored: either is an answer, and nothing is half there.
+TEST(WholePromptsMemory, EveryPointMayRunOut) {
+  const stemma_scope scope = c_scope();
+  const std::vector<uint32_t> words = tokens(20).tokens;
+  const std::vector<uint8_t> state(1000, 7);
+  uint64_t refused = 0;
+  for (uint64_t n = 1;; ++n) {
+    SCOPED_TRACE(n);
+    stemma_whole_prompts* cache = nullptr;
+    stemma_prompt_lease lease = 0;
+    stemma_stored_prompt found{};
+    bool fired;
+    {
+      const FailingNew failing(n);
+      const auto note = [&](stemma_status got) {
+        EXPECT_TRUE(fine(got)) << stemma_last_error_message();
+        refused += got != STEMMA_OK ? 1 : 0;
+        return got == STEMMA_OK;
+      };
+      if (note(stemma_whole_prompts_create(nullptr, &cache))) {
+        note(stemma_whole_prompts_store(cache, &scope, words.data(), words.size(), state.data(),
+                                        state.size(), nullptr, 0));
+        note(stemma_whole_prompts_find(cache, &scope, words.data(), words.size(), &lease, &found));
+      }
+      fired = failing.fired();
+    }
+    ASSERT_EQ(lease != 0, found.size == state.size());
+    if (lease != 0) {
+      ASSERT_OK(stemma_prompt_lease_release(lease));
+    }
+    if (cache != nullptr) {
+      ASSERT_OK(stemma_whole_prompts_destroy(cache, STEMMA_ON_BUSY_REFUSE));
+    }
+    if (!fired) {
+      EXPECT_NE(lease, 0U);
+      break;
+    }
+  }
+  EXPECT_GT(refused, 3U);
+}
+
 }  // namespace
 }  // namespace stemma::test

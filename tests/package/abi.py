@@ -2,7 +2,7 @@
 # Usage: tests/package/abi.py --library LIBSTEMMA.SO [--update]
 #
 # Writes down the C ABI as text: every prototype, type, constant and initialiser of stemma.h and
-# stemma_sequence.h, the size of every struct with the place of each field (asked of the C compiler),
+# what it includes, the size of every struct with the place of each field (asked of the C compiler),
 # and what the library exports. Compares it with tests/package/abi.txt, or with --update replaces that
 # file.
 import argparse
@@ -15,7 +15,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-HEADERS = [ROOT / "include" / "stemma" / name for name in ("stemma.h", "stemma_sequence.h")]
+HEADERS = [ROOT / "include" / "stemma" / name
+           for name in ("stemma.h", "stemma_sequence.h", "stemma_whole_prompt.h")]
 RECORD = ROOT / "tests" / "package" / "abi.txt"
 
 

@@ -1,0 +1,395 @@
+// The C ABI for opaque sequences as a careless binding would call it, over an engine that fails, lies
+// and answers nonsense: structs made of any bytes, wrong handles, stale numbers, calls in any order.
+// Only pointers and lengths are honest (null, or as long as said). Every call must answer with a status;
+// the books must balance after it; and what an honest stretch makes available is really there.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "input.h"
+#include "stemma/stemma.h"
+
+namespace stemma::fuzz {
+namespace {
+
+constexpr uint32_t kSequences = 4;
+constexpr uint32_t kContext = 96;
+
+template <class T>
+struct Padded {
+  T value;
+  uint8_t beyond[2048] = {};
+};
+// Mostly its initial value; now and then some of its 32-bit words, struct_size included, are anything.
+template <class T>
+void scramble(Input& in, Padded<T>& padded) {
+  for (uint32_t i = in.below(8) == 0 ? in.below(4) : 0; i > 0; --i) {
+    const uint32_t word = in.number();
+    std::memcpy(reinterpret_cast<uint8_t*>(&padded) + in.below(sizeof(T) / 4) * 4, &word, 4);
+  }
+  if (in.below(32) == 0) padded.beyond[0] = 1;
+}
+
+// One word per position, in as many sequences as there are; it does what it is asked, or something.
+class Engine {
+ public:
+  explicit Engine(Input& in) : in_(in) {
+    functions = {
+        sizeof functions, 0, this, &traits, held, clear, trim, copy, size, save, load, shift};
+  }
+  stemma_engine_traits traits = STEMMA_ENGINE_TRAITS_INIT;
+  stemma_engine functions;
+  bool erratic = false;
+  std::array<std::vector<uint32_t>, kSequences> sequences;
+
+ private:
+  static Engine& of(void* user) { return *static_cast<Engine*>(user); }
+  // Whether this call goes wrong, and what it says then.
+  bool odd(stemma_status& status) {
+    if (!erratic || in_.below(8) != 0) return false;
+    status = in_.below(4) == 0 ? static_cast<stemma_status>(in_.u32())
+                               : static_cast<stemma_status>(in_.below(16));
+    return true;
+  }
+  static bool known(uint32_t sequence) { return sequence < kSequences; }
+  std::vector<uint32_t>& at(uint32_t sequence) {
+    FUZZ_EXPECT(known(sequence));
+    return sequences[sequence];
+  }
+
+  static void held(void* user, uint32_t sequence, stemma_held* out) {
+    Engine& self = of(user);
+    *out = {0, static_cast<uint32_t>(self.at(sequence).size()), 1};
+    stemma_status status = 0;
+    if (self.odd(status)) *out = {self.in_.number(), self.in_.number(), self.in_.below(3)};
+  }
+  static stemma_status clear(void* user, uint32_t sequence) { return trim(user, sequence, 0); }
+  static stemma_status trim(void* user, uint32_t sequence, uint32_t n) {
+    Engine& self = of(user);
+    stemma_status status = STEMMA_OK;
+    if (self.odd(status)) return status;
+    std::vector<uint32_t>& words = self.at(sequence);
+    FUZZ_EXPECT(self.erratic || n <= words.size());
+    words.resize(std::min<size_t>(n, words.size()));
+    return STEMMA_OK;
+  }
+  static stemma_status copy(void* user, uint32_t from, uint32_t to, const stemma_range* range) {
+    Engine& self = of(user);
+    stemma_status status = STEMMA_OK;
+    if (self.odd(status)) return status;
+    const std::vector<uint32_t>& source = self.at(from);
+    std::vector<uint32_t>& target = self.at(to);
+    FUZZ_EXPECT(range->begin < range->end);
+    if (range->end > source.size() || range->begin != target.size()) return STEMMA_OUT_OF_RANGE;
+    target.insert(target.end(), source.begin() + range->begin, source.begin() + range->end);
+    return STEMMA_OK;
+  }
+  static stemma_status size(void* user, uint32_t sequence, uint32_t, const stemma_range* range,
+                            uint64_t* bytes) {
+    Engine& self = of(user);
+    stemma_status status = STEMMA_OK;
+    *bytes = uint64_t{range->end - range->begin} * 4;
+    if (self.odd(status)) {
+      *bytes = self.in_.number();
+      return status;
+    }
+    return range->end > self.at(sequence).size() ? STEMMA_OUT_OF_RANGE : STEMMA_OK;
+  }
+  static stemma_status save(void* user, uint32_t sequence, uint32_t, const stemma_range* range,
+                            uint8_t* out, size_t capacity, uint64_t* written) {
+    Engine& self = of(user);
+    stemma_status status = STEMMA_OK;
+    std::fill_n(out, capacity, uint8_t{0});  // All of it may be written.
+    if (self.odd(status)) {
+      *written = self.in_.number();
+      return status;
+    }
+    const std::vector<uint32_t>& words = self.at(sequence);
+    const size_t wanted = size_t{range->end - range->begin} * 4;
+    if (range->end > words.size() || wanted > capacity) return STEMMA_OUT_OF_RANGE;
+    std::memcpy(out, words.data() + range->begin, wanted);
+    *written = wanted;
+    return STEMMA_OK;
+  }
+  static stemma_status load(void* user, uint32_t sequence, uint32_t, const stemma_range* saved,
+                            const stemma_range* wanted, const uint8_t* bytes, size_t size) {
+    Engine& self = of(user);
+    stemma_status status = STEMMA_OK;
+    FUZZ_EXPECT(saved->begin <= wanted->begin && wanted->begin < wanted->end &&
+                wanted->end <= saved->end);
+    std::vector<uint32_t> words(size / 4);
+    if (!words.empty()) std::memcpy(words.data(), bytes, words.size() * 4);
+    if (self.odd(status)) return status;
+    std::vector<uint32_t>& target = self.at(sequence);
+    if (target.size() != wanted->begin || words.size() != saved->end - saved->begin) {
+      return STEMMA_CORRUPT;
+    }
+    target.insert(target.end(), words.begin() + (wanted->begin - saved->begin),
+                  words.begin() + (wanted->end - saved->begin));
+    return STEMMA_OK;
+  }
+  static stemma_status shift(void* user, uint32_t sequence, uint32_t keep, uint32_t discard) {
+    Engine& self = of(user);
+    stemma_status status = STEMMA_OK;
+    if (self.odd(status)) return status;
+    std::vector<uint32_t>& words = self.at(sequence);
+    if (uint64_t{keep} + discard > words.size()) return STEMMA_OUT_OF_RANGE;
+    words.erase(words.begin() + keep, words.begin() + keep + discard);
+    return STEMMA_OK;
+  }
+
+  Input& in_;
+};
+
+struct Run {
+  explicit Run(const uint8_t* data, size_t size) : in(data, size), engine(in) {}
+  Input in;
+  Engine engine;
+  stemma_sequences* cache = nullptr;
+  std::vector<stemma_turn> turns = {0, 1, ~uint64_t{0}};
+  stemma_scope scope{};
+  std::vector<uint32_t> tokens;
+  std::vector<stemma_media_item> media;
+  std::array<uint32_t, 3> ends{};
+  bool honest = false;  // The engine has never failed, and its traits are true.
+
+  void create() {
+    Padded<stemma_engine_traits> traits{STEMMA_ENGINE_TRAITS_INIT};
+    traits.value.sequences = kSequences;
+    traits.value.context_tokens = kContext;
+    traits.value.unified = in.below(2);
+    traits.value.fork = in.below(4);
+    traits.value.segments = in.below(2);
+    traits.value.shift = in.below(2);
+    traits.value.bytes_per_token = 4;
+    honest = in.below(2) == 0;
+    if (!honest) {
+      traits.value.rewind = in.below(4);
+      traits.value.rewind_tokens = in.below(20);
+      traits.value.checkpoints = in.below(2);
+      traits.value.checkpoint_bytes = in.number();
+      scramble(in, traits);
+      traits.value.sequences = std::min(traits.value.sequences, kSequences);
+      traits.value.context_tokens = std::min(traits.value.context_tokens, 4096U);
+    }
+    engine.erratic = !honest;
+    engine.traits = traits.value;
+    engine.functions.traits = &traits.value;
+    Padded<stemma_sequence_options> options{STEMMA_SEQUENCE_OPTIONS_INIT};
+    options.value.saved_bytes = 1 + in.below(255) * 64;
+    options.value.logits_bytes = in.below(2) * 512;
+    options.value.segment_tokens = 1U << in.below(5);
+    options.value.least_tokens = in.below(16);
+    options.value.interval_tokens = in.below(3) * 8;
+    options.value.sessions = 2;
+    scramble(in, options);
+    // Memory is not what this is about.
+    options.value.saved_bytes %= 1U << 20U;
+    options.value.logits_bytes %= 1U << 20U;
+    options.value.sessions %= 64;
+    options.value.quotas = nullptr;
+    options.value.quota_count = in.below(32) == 0;
+    options.value.policy = nullptr;
+    options.value.clock = {};
+    options.value.closed = nullptr;
+    if (in.below(16) == 0) engine.functions.shift = nullptr;
+    if (in.below(16) == 0) engine.functions.copy = nullptr;
+    if (in.below(16) == 0) {
+      engine.functions.size = nullptr;
+      engine.functions.save = nullptr;
+      engine.functions.load = nullptr;
+    }
+    (void)stemma_sequences_create(&engine.functions, &options.value, &cache);
+  }
+
+  stemma_prompt prompt() {
+    tokens.resize(in.below(40));
+    for (uint32_t& token : tokens) token = in.below(3);
+    if (in.below(32) == 0 && !tokens.empty()) tokens.back() = in.u32();
+    media.resize(in.below(8) == 0 ? in.below(3) : 0);
+    for (stemma_media_item& item : media) {
+      item = {1 + in.below(5),
+              in.number(),
+              in.number(),
+              in.below(3),
+              {static_cast<uint8_t>(in.below(2))}};
+    }
+    return {tokens.data(), tokens.size(), media.data(), media.size()};
+  }
+  void said(Padded<stemma_turn_options>& options) {
+    static constexpr const char* kNames[] = {"", "a", "b", "c"};
+    options.value.want_logits = in.below(2);
+    options.value.keep = in.below(8) != 0;
+    options.value.reserve_tokens = in.below(8) == 0 ? in.number() : 0;
+    scramble(in, options);
+    const char* name = kNames[in.below(4)];
+    options.value.session = {name, std::strlen(name)};
+    for (uint32_t& end : ends) end = in.below(40);
+    if (in.below(8) != 0) std::sort(ends.begin(), ends.end());
+    options.value.message_ends = ends.data();
+    options.value.message_end_count = in.below(4);
+    options.value.retain = nullptr;
+  }
+  void keep(stemma_turn turn) {
+    if (turn != 0 && turns.size() < 64) turns.push_back(turn);
+  }
+  // Computes up to the next stop, if the engine's sequence stands where the turn says.
+  void compute(stemma_turn turn) {
+    stemma_turn_place at{};
+    if (stemma_turn_positions(turn, &at) != STEMMA_OK) return;
+    FUZZ_EXPECT(at.available <= at.computed || at.computed == 0);
+    FUZZ_EXPECT(at.computed <= at.length && at.next_stop <= at.length);
+    if (at.sequence == STEMMA_NO_SEQUENCE) return;
+    std::vector<uint32_t>& words = engine.sequences[at.sequence];
+    if (words.size() == at.computed && at.computed < at.next_stop) words.resize(at.next_stop, 1);
+    (void)stemma_turn_computed(turn, at.next_stop, in.number());
+  }
+
+  void about_a_turn(stemma_turn turn, uint32_t n) {
+    const float logits[4] = {1, 2, 3, 4};
+    const uint32_t more[4] = {0, 1, 2, in.below(16) == 0 ? 0x80000000U : 1U};
+    size_t count = 0;
+    switch (in.below(14)) {
+      case 0:
+      case 1: {
+        uint32_t available = 0;
+        if (stemma_turn_execute(turn, &available) != STEMMA_OK) break;
+        stemma_turn_place at{};
+        FUZZ_EXPECT(stemma_turn_positions(turn, &at) == STEMMA_OK && at.available == available);
+        FUZZ_EXPECT(!honest || engine.sequences[at.sequence].size() == available);
+        break;
+      }
+      case 2:
+      case 3:
+      case 4: compute(turn); break;
+      case 5: (void)stemma_turn_computed(turn, n, n); break;
+      case 6: (void)stemma_turn_extend(turn, more, in.below(5)); break;
+      case 7: (void)stemma_turn_rewind(turn, n); break;
+      case 8: (void)stemma_turn_attach_logits(turn, n, logits, in.below(5)); break;
+      case 9: (void)stemma_turn_reserve(turn, n); break;
+      case 10: (void)stemma_turn_shift(turn, n, in.number()); break;
+      case 11: {
+        Padded<stemma_turn_options> options{STEMMA_TURN_OPTIONS_INIT};
+        said(options);
+        stemma_turn fork = 0;
+        (void)stemma_turn_fork(turn, &options.value, &fork);
+        keep(fork);
+        break;
+      }
+      case 12: {
+        const float* kept = nullptr;
+        float sum = 0;
+        if (stemma_turn_logits(turn, &kept, &count) != STEMMA_OK) break;
+        for (size_t i = 0; i < count; ++i) sum += kept[i];
+        FUZZ_EXPECT(sum >= static_cast<float>(count));
+        uint32_t items[4];
+        (void)stemma_turn_media_to_process(turn, items, in.below(4), &count);
+        break;
+      }
+      default:
+        (void)(in.below(3) == 0 ? stemma_turn_abandon(turn) : stemma_turn_finish(turn, nullptr));
+    }
+  }
+
+  void about_the_cache(uint32_t n) {
+    const auto content = [](void*, const stemma_sequence_content*) {};
+    const auto computing = [](void* user, uint32_t sequence, const uint32_t*, size_t count,
+                              uint32_t begin) -> stemma_status {
+      std::vector<uint32_t>& words = static_cast<Engine*>(user)->sequences[sequence];
+      if (words.size() != begin) return STEMMA_WRONG_STATE;
+      words.resize(begin + count, 1);
+      return STEMMA_OK;
+    };
+    Padded<stemma_turn_options> options{STEMMA_TURN_OPTIONS_INIT};
+    Padded<stemma_sequence_report> report{STEMMA_SEQUENCE_REPORT_INIT};
+    switch (in.below(12)) {
+      case 0:
+      case 1: (void)stemma_sequences_drain(cache, n, in.number(), nullptr); break;
+      case 2: {
+        const stemma_prompt words = prompt();
+        said(options);
+        (void)stemma_sequences_warm(cache, &scope, &words, &options.value, computing, &engine,
+                                    nullptr);
+        break;
+      }
+      case 3: {
+        const stemma_prompt words = prompt();
+        said(options);
+        scramble(in, report);
+        (void)stemma_sequences_lookup(cache, &scope, &words, &options.value, &report.value);
+        break;
+      }
+      case 4:
+        if (in.below(4) != 0) break;
+        for (std::vector<uint32_t>& words : engine.sequences) words.clear();
+        (void)stemma_sequences_forget_context(cache);
+        break;
+      case 5: (void)stemma_sequences_drop_scope(cache, &scope); break;
+      case 6: (void)stemma_sequences_drop_saved(cache); break;
+      case 7: (void)stemma_sequences_end_session(cache, "a", 1); break;
+      case 8: (void)stemma_sequences_contents(cache, content, nullptr); break;
+      case 9: {
+        Padded<stemma_sequence_stats> stats{};
+        stats.value.struct_size = sizeof stats.value;
+        scramble(in, stats);
+        (void)stemma_sequences_stats(cache, &stats.value);
+        break;
+      }
+      case 10: {
+        Padded<stemma_sequence_info> info{STEMMA_SEQUENCE_INFO_INIT};
+        Padded<stemma_session_info> session{STEMMA_SESSION_INFO_INIT};
+        scramble(in, info);
+        (void)stemma_sequences_sequence(cache, n, &info.value);
+        (void)stemma_sequences_session(cache, "b", 1, &session.value);
+        break;
+      }
+      default: (void)stemma_sequences_drop_saved(nullptr); break;
+    }
+  }
+
+  void step() {
+    const stemma_turn turn = turns[turns.size() - 1 - in.below(8) % turns.size()];
+    const uint32_t n = in.number();
+    const uint32_t what = in.below(16);
+    if (what < 3) {
+      scope.digest[0] = static_cast<uint8_t>(in.below(2));
+      const stemma_prompt words = prompt();
+      Padded<stemma_turn_options> options{STEMMA_TURN_OPTIONS_INIT};
+      said(options);
+      stemma_turn made = 0;
+      (void)stemma_sequences_begin(cache, &scope, &words, &options.value, &made);
+      keep(made);
+    } else if (what < 13) {
+      about_a_turn(turn, n);
+    } else {
+      about_the_cache(n);
+    }
+    if (cache != nullptr) (void)stemma_sequences_check_invariants(cache);
+  }
+
+  void end() {
+    if (cache != nullptr && in.below(2) != 0) {
+      (void)stemma_sequences_destroy(cache, STEMMA_ON_BUSY_DEFER);
+      cache = nullptr;
+    }
+    for (const stemma_turn turn : turns) {
+      if (stemma_turn_finish(turn, nullptr) != STEMMA_OK) (void)stemma_turn_abandon(turn);
+    }
+    if (cache != nullptr) {
+      FUZZ_EXPECT(stemma_sequences_destroy(cache, STEMMA_ON_BUSY_REFUSE) == STEMMA_OK);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace stemma::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  stemma::fuzz::Run run(data, size);
+  run.create();
+  for (int i = 0; i < 200 && !run.in.empty(); ++i) run.step();
+  run.end();
+  return 0;
+}
