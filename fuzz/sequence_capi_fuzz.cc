@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #include "input.h"
@@ -149,6 +150,7 @@ struct Run {
   Engine engine;
   stemma_sequences* cache = nullptr;
   std::vector<stemma_turn> turns = {0, 1, ~uint64_t{0}};
+  std::map<stemma_turn, std::vector<uint32_t>> texts;  // Of each turn, as the caller knows it.
   stemma_scope scope{};
   std::vector<uint32_t> tokens;
   std::vector<stemma_media_item> media;
@@ -205,8 +207,8 @@ struct Run {
   }
 
   stemma_prompt prompt() {
-    tokens.resize(in.below(40));
-    for (uint32_t& token : tokens) token = in.below(3);
+    tokens.assign(in.below(40), 1);
+    if (!tokens.empty()) tokens[in.below(static_cast<uint32_t>(tokens.size()))] = in.below(3);
     if (in.below(32) == 0 && !tokens.empty()) tokens.back() = in.u32();
     media.resize(in.below(8) == 0 ? in.below(3) : 0);
     for (stemma_media_item& item : media) {
@@ -232,19 +234,35 @@ struct Run {
     options.value.message_end_count = in.below(4);
     options.value.retain = nullptr;
   }
-  void keep(stemma_turn turn) {
-    if (turn != 0 && turns.size() < 64) turns.push_back(turn);
+  void keep(stemma_turn turn, const std::vector<uint32_t>& text) {
+    if (turn == 0) return;
+    turns.push_back(turn);
+    texts[turn] = text;
   }
-  // Computes up to the next stop, if the engine's sequence stands where the turn says.
-  void compute(stemma_turn turn) {
+  // What is in the sequence is what the caller said.
+  void expect_right(stemma_turn turn, const stemma_turn_place& at) {
+    if (!honest) return;
+    const std::vector<uint32_t>& held = engine.sequences[at.sequence];
+    const std::vector<uint32_t>& text = texts[turn];
+    FUZZ_EXPECT(held.size() == at.computed && text.size() == at.length);
+    FUZZ_EXPECT(std::equal(held.begin(), held.end(), text.begin()));
+  }
+  // Says that [0, n) is computed, and has it computed first. An honest caller says nothing else.
+  void compute(stemma_turn turn, uint32_t n) {
     stemma_turn_place at{};
     if (stemma_turn_positions(turn, &at) != STEMMA_OK) return;
-    FUZZ_EXPECT(at.available <= at.computed || at.computed == 0);
-    FUZZ_EXPECT(at.computed <= at.length && at.next_stop <= at.length);
-    if (at.sequence == STEMMA_NO_SEQUENCE) return;
-    std::vector<uint32_t>& words = engine.sequences[at.sequence];
-    if (words.size() == at.computed && at.computed < at.next_stop) words.resize(at.next_stop, 1);
-    (void)stemma_turn_computed(turn, at.next_stop, in.number());
+    FUZZ_EXPECT(at.available <= at.computed && at.computed <= at.length);
+    FUZZ_EXPECT(at.next_stop <= at.length);
+    const bool ready = stemma_turn_computed(turn, at.computed, 0) == STEMMA_OK;
+    if (ready) {
+      expect_right(turn, at);
+      std::vector<uint32_t>& words = engine.sequences[at.sequence];
+      if (n == STEMMA_ALL) n = at.next_stop;
+      if (words.size() == at.computed && at.computed < n && n <= at.length) {
+        words.assign(texts[turn].begin(), texts[turn].begin() + n);
+      }
+    }
+    (void)stemma_turn_computed(turn, n, in.number());
   }
 
   void about_a_turn(stemma_turn turn, uint32_t n) {
@@ -258,24 +276,43 @@ struct Run {
         if (stemma_turn_execute(turn, &available) != STEMMA_OK) break;
         stemma_turn_place at{};
         FUZZ_EXPECT(stemma_turn_positions(turn, &at) == STEMMA_OK && at.available == available);
-        FUZZ_EXPECT(!honest || engine.sequences[at.sequence].size() == available);
+        FUZZ_EXPECT(at.computed == available);
+        expect_right(turn, at);
         break;
       }
       case 2:
       case 3:
-      case 4: compute(turn); break;
-      case 5: (void)stemma_turn_computed(turn, n, n); break;
-      case 6: (void)stemma_turn_extend(turn, more, in.below(5)); break;
-      case 7: (void)stemma_turn_rewind(turn, n); break;
+      case 4: compute(turn, STEMMA_ALL); break;
+      case 5: compute(turn, n); break;
+      case 6: {
+        const uint32_t added = in.below(5);
+        if (stemma_turn_extend(turn, more, added) != STEMMA_OK) break;
+        texts[turn].insert(texts[turn].end(), more, more + added);
+        break;
+      }
+      case 7:
+        if (stemma_turn_rewind(turn, n) == STEMMA_OK) texts[turn].resize(n);
+        break;
       case 8: (void)stemma_turn_attach_logits(turn, n, logits, in.below(5)); break;
       case 9: (void)stemma_turn_reserve(turn, n); break;
-      case 10: (void)stemma_turn_shift(turn, n, in.number()); break;
+      case 10: {
+        const uint32_t discard = in.number();
+        if (stemma_turn_shift(turn, n, discard) != STEMMA_OK) break;
+        std::vector<uint32_t>& text = texts[turn];
+        text.erase(text.begin() + n, text.begin() + n + discard);
+        break;
+      }
       case 11: {
         Padded<stemma_turn_options> options{STEMMA_TURN_OPTIONS_INIT};
         said(options);
         stemma_turn fork = 0;
-        (void)stemma_turn_fork(turn, &options.value, &fork);
-        keep(fork);
+        if (stemma_turn_fork(turn, &options.value, &fork) != STEMMA_OK) break;
+        stemma_turn_place at{};
+        FUZZ_EXPECT(stemma_turn_positions(fork, &at) == STEMMA_OK);
+        std::vector<uint32_t> text = texts[turn];
+        text.resize(at.length);
+        keep(fork, text);
+        if (at.sequence != STEMMA_NO_SEQUENCE) expect_right(fork, at);
         break;
       }
       case 12: {
@@ -295,11 +332,11 @@ struct Run {
 
   void about_the_cache(uint32_t n) {
     const auto content = [](void*, const stemma_sequence_content*) {};
-    const auto computing = [](void* user, uint32_t sequence, const uint32_t*, size_t count,
+    const auto computing = [](void* user, uint32_t sequence, const uint32_t* given, size_t count,
                               uint32_t begin) -> stemma_status {
       std::vector<uint32_t>& words = static_cast<Engine*>(user)->sequences[sequence];
       if (words.size() != begin) return STEMMA_WRONG_STATE;
-      words.resize(begin + count, 1);
+      words.insert(words.end(), given, given + count);
       return STEMMA_OK;
     };
     Padded<stemma_turn_options> options{STEMMA_TURN_OPTIONS_INIT};
@@ -360,7 +397,7 @@ struct Run {
       said(options);
       stemma_turn made = 0;
       (void)stemma_sequences_begin(cache, &scope, &words, &options.value, &made);
-      keep(made);
+      keep(made, tokens);
     } else if (what < 13) {
       about_a_turn(turn, n);
     } else {
