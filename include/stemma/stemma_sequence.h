@@ -155,7 +155,7 @@ typedef struct stemma_sequence_options {
   uint32_t segment_tokens;  /* Positions a saved segment has; a power of two, 1 to 1024. */
   uint32_t least_tokens;    /* Boundaries before it are not kept. The end of a prompt always is. */
   uint32_t interval_tokens; /* Checkpoints, or states, at multiples of it; 0: where prompts part. */
-  uint32_t marks;           /* Boundaries of one request that are kept at most, the last ones. */
+  uint32_t marks; /* Boundaries of one request kept at most: the first, and the last ones. */
   uint32_t pending_captures; /* That wait for drain; the oldest is given up for a newer one. */
   uint32_t sessions;         /* Names remembered; the one unused longest is forgotten. */
   const stemma_tenant_quota* quotas; /* Of saved segments. */
@@ -178,7 +178,7 @@ typedef struct stemma_sequence_options {
    64,                               \
    32,                               \
    0,                                \
-   16,                               \
+   3,                                \
    64,                               \
    65536,                            \
    0,                                \
