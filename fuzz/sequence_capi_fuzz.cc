@@ -343,7 +343,7 @@ struct Run {
     Padded<stemma_sequence_report> report{STEMMA_SEQUENCE_REPORT_INIT};
     switch (in.below(12)) {
       case 0:
-      case 1: (void)stemma_sequences_drain(cache, n, in.number(), nullptr); break;
+      case 1: (void)stemma_sequences_drain(cache, n, in.number(), in.u8() % 2, nullptr); break;
       case 2: {
         const stemma_prompt words = prompt();
         said(options);

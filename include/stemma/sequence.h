@@ -72,8 +72,8 @@ struct SequenceOptions {
   // Checkpoints (states, where the engine has no segments) at multiples of it; 0 = only where prompts
   // end, messages end, and prompts were seen to part.
   uint32_t interval_tokens = 0;
-  uint32_t marks =
-      3;  // Boundaries of one request that are kept at most: the first, and the last ones.
+  // Boundaries of one request that are kept at most: the first, and the last ones.
+  uint32_t marks = 3;
   // Captures that wait for drain(); the oldest is given up for a newer one.
   uint32_t pending_captures = 64;
   uint32_t sessions = 65'536;  // Names remembered; the one unused longest is forgotten.
@@ -205,8 +205,9 @@ class SequenceCache {
   SequenceStats stats() const;                          // Any thread.
   SessionInfo session(std::string_view session) const;  // Any thread.
   SequenceInfo sequence(SequenceId id) const;           // Any thread.
-  Result<std::vector<SequenceContent>> contents() const;        // O(everything). Empty without memory.
-  // Stops the process with a description if the books do not balance.
+  // O(everything). Error: out_of_memory. Any thread.
+  Result<std::vector<SequenceContent>> contents() const;
+  // Stops the process with a description if the books do not balance. Looks at less without memory.
   void check_invariants() const;
 
  private:

@@ -445,9 +445,11 @@ STEMMA_API stemma_status stemma_sequences_lookup(stemma_sequences* cache, const 
 STEMMA_API stemma_status stemma_sequences_can_admit(stemma_sequences* cache, const char* session,
                                                     size_t session_size, uint32_t* admits);
 /* Saves what is waiting to be saved, oldest first, up to so many items (STEMMA_ALL) and bytes
- * (UINT64_MAX); what is begun is finished. For quiet moments. *out may be null. */
+ * (UINT64_MAX); what is begun is finished. For quiet moments. With evict also at the expense of what
+ * was saved before; otherwise what finds no room waits. *out may be null. */
 STEMMA_API stemma_status stemma_sequences_drain(stemma_sequences* cache, uint32_t items,
-                                                uint64_t bytes, stemma_drained* out);
+                                                uint64_t bytes, uint32_t evict,
+                                                stemma_drained* out);
 /* Any thread. */
 STEMMA_API stemma_status stemma_sequences_pending(stemma_sequences* cache, uint32_t* out);
 /* Has the prefix computed, and saves it, unless it is there. *out may be null. Whatever begin or

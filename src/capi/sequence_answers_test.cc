@@ -315,10 +315,11 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
       case 0:
       case 1:
       case 2: {
-        const DrainLimits limits{.items = below(3), .bytes = 1 + uint64_t{below(3000)}};
+        const DrainLimits limits{
+            .items = below(3), .bytes = 1 + uint64_t{below(3000)}, .evict = below(2) == 0};
         const Drained cpp = cpp_->drain(limits);
         stemma_drained c{};
-        ASSERT_OK(stemma_sequences_drain(c_, limits.items, limits.bytes, &c));
+        ASSERT_OK(stemma_sequences_drain(c_, limits.items, limits.bytes, limits.evict ? 1 : 0, &c));
         ASSERT_EQ(c.items, cpp.items);
         ASSERT_EQ(c.saved, cpp.saved);
         ASSERT_EQ(c.bytes, cpp.bytes);
@@ -401,7 +402,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
           static_cast<std::vector<stemma_sequence_content>*>(user)->push_back(*item);
         },
         &c));
-    const std::vector<SequenceContent> cpp = cpp_->contents();
+    const std::vector<SequenceContent> cpp = *cpp_->contents();
     ASSERT_EQ(c.size(), cpp.size());
     for (size_t i = 0; i < c.size(); ++i) {
       ASSERT_EQ(c[i].struct_size, sizeof c[i]);

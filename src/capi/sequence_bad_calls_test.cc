@@ -138,7 +138,7 @@ TEST_F(SequenceBadCalls, EveryCacheCallKnowsWrongPointers) {
     EXPECT_REFUSED(wanted, why, stemma_sequences_begin, c, &scope, &prompt, nullptr, &t);
     EXPECT_REFUSED(wanted, why, stemma_sequences_lookup, c, &scope, &prompt, nullptr, &report);
     EXPECT_REFUSED(wanted, why, stemma_sequences_can_admit, c, nullptr, 0, &word);
-    EXPECT_REFUSED(wanted, why, stemma_sequences_drain, c, 1, 1, nullptr);
+    EXPECT_REFUSED(wanted, why, stemma_sequences_drain, c, 1, 1, 0, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_sequences_pending, c, &word);
     EXPECT_REFUSED(wanted, why, stemma_sequences_warm, c, &scope, &prompt, nullptr, no_compute,
                    nullptr, nullptr);

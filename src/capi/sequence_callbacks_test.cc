@@ -21,7 +21,7 @@ TEST_F(SequenceCallbacks, WhatWasComputedIsFoundAgain) {
   EXPECT_EQ(serve(words), 0U);
   EXPECT_EQ(serve(words), 99U);
   stemma_drained drained{};
-  ASSERT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, &drained));
+  ASSERT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 0, &drained));
   EXPECT_GT(drained.bytes, 0U);
   for (uint32_t s = 0; s < 3; ++s) ASSERT_TRUE(engine.clear(SequenceId{s}));
   ASSERT_OK(stemma_sequences_forget_context(cache));
@@ -46,7 +46,7 @@ TEST_F(SequenceCallbacks, EngineWithoutOptionalFunctionsIsServedWithoutThem) {
   compute(turn, words);
   EXPECT_REFUSED(STEMMA_UNSUPPORTED, "shift", stemma_turn_shift, turn, 4, 4);
   EXPECT_OK(stemma_turn_finish(turn, nullptr));
-  EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, nullptr));
+  EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 0, nullptr));
   EXPECT_EQ(stats().captured_bytes, 0U);
 }
 
@@ -62,7 +62,7 @@ TEST_F(SequenceCallbacks, EngineThatCopiesAndCannotSaveIsNotAskedTo) {
   compute(first, words);
   EXPECT_EQ(serve(words), 99U);
   EXPECT_OK(stemma_turn_finish(first, nullptr));
-  EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, nullptr));
+  EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 0, nullptr));
   const stemma_sequence_stats s = stats();
   EXPECT_EQ(s.steps[STEMMA_STEP_FORK], 1U);
   for (const uint64_t captures : s.captures) EXPECT_EQ(captures, 0U);
@@ -115,7 +115,7 @@ TEST_F(SequenceCallbacks, SaveThatSaysTooMuchIsGivenUp) {
   create();
   serve(tokens(100).tokens);
   stemma_drained drained{};
-  ASSERT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, &drained));
+  ASSERT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 0, &drained));
   EXPECT_EQ(drained.saved, 0U);
   EXPECT_GT(stats().captures[STEMMA_CAPTURE_FAILED], 0U);
 }
@@ -135,7 +135,7 @@ struct Meddler {
     stemma_turn made = 0;
     stemma_turn_place at{};
     EXPECT_EQ(stemma_sequences_begin(self.cache, &scope, &prompt, nullptr, &made), STEMMA_BUSY);
-    EXPECT_EQ(stemma_sequences_drain(self.cache, 1, 1, nullptr), STEMMA_BUSY);
+    EXPECT_EQ(stemma_sequences_drain(self.cache, 1, 1, 0, nullptr), STEMMA_BUSY);
     EXPECT_EQ(stemma_sequences_forget_context(self.cache), STEMMA_BUSY);
     EXPECT_EQ(stemma_sequences_drop_scope(self.cache, &scope), STEMMA_BUSY);
     EXPECT_EQ(stemma_sequences_drop_saved(self.cache), STEMMA_BUSY);
@@ -176,7 +176,7 @@ TEST_F(SequenceCallbacks, EngineMayLookAndIsBusyOtherwise) {
   EXPECT_OK(stemma_turn_rewind(meddler.turn, 30));
   EXPECT_OK(stemma_turn_finish(meddler.turn, nullptr));
   meddler.turn = 0;
-  EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, nullptr));
+  EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 0, nullptr));
   EXPECT_GT(meddler.calls, 3);
   c_engine.before = nullptr;
   EXPECT_OK(stemma_turn_abandon(meddler.other));

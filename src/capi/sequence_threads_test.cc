@@ -74,7 +74,7 @@ TEST_F(SequenceThreads, LookingGoesOnBesideTheEngine) {
       ASSERT_OK(stemma_turn_finish(turn, nullptr));
     }
     if (rng() % 3 == 0) {
-      ASSERT_OK(stemma_sequences_drain(cache, 2, UINT64_MAX, nullptr));
+      ASSERT_OK(stemma_sequences_drain(cache, 2, UINT64_MAX, 0, nullptr));
     }
     if (rng() % 50 == 0) {
       ASSERT_OK(stemma_sequences_drop_scope(cache, &scope));
@@ -127,7 +127,7 @@ TEST_F(SequenceThreads, SecondChangeAtTheSameTimeIsBusy) {
           case 3: got = stemma_turn_extend(turn, more, 2); break;
           case 4: got = stemma_turn_execute(turn, nullptr); break;
           case 5: got = stemma_turn_rewind(turn, 0); break;
-          case 6: got = stemma_sequences_drain(cache, 1, UINT64_MAX, nullptr); break;
+          case 6: got = stemma_sequences_drain(cache, 1, UINT64_MAX, 0, nullptr); break;
           default: got = stemma_turn_reserve(turn, 5); break;
         }
         if (got == STEMMA_BUSY) ++busy;

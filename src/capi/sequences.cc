@@ -134,9 +134,10 @@ stemma_status stemma_sequences_can_admit(stemma_sequences* cache, const char* se
 }
 
 stemma_status stemma_sequences_drain(stemma_sequences* cache, uint32_t items, uint64_t bytes,
-                                     stemma_drained* out) {
+                                     uint32_t evict, stemma_drained* out) {
   return change(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    const Drained drained = home.cache().drain({.items = items, .bytes = bytes});
+    const Drained drained =
+        home.cache().drain({.items = items, .bytes = bytes, .evict = evict != 0});
     if (out != nullptr) *out = {drained.items, drained.saved, drained.bytes};
     return {};
   });
@@ -236,7 +237,7 @@ stemma_status stemma_sequences_contents(stemma_sequences* cache, stemma_sequence
                                         void* user) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
     if (each == nullptr) return null("each is null");
-    const std::vector<SequenceContent> contents = home.cache().contents();
+    STEMMA_TRY(const std::vector<SequenceContent> contents, home.cache().contents());
     for (const SequenceContent& content : contents) {
       const stemma_sequence_content shown = encode(content);
       each(user, &shown);

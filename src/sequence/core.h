@@ -175,7 +175,7 @@ class Core {
   SequenceStats stats();
   SessionInfo session(std::string_view name);
   SequenceInfo sequence(SequenceId id);
-  std::vector<SequenceContent> contents();
+  Result<std::vector<SequenceContent>> contents();
   uint32_t pending();
   void check_invariants();
 

@@ -81,8 +81,9 @@ SessionInfo SequenceCache::session(std::string_view session) const {
 SequenceInfo SequenceCache::sequence(SequenceId id) const {
   return core_ == nullptr ? SequenceInfo() : core_->sequence(id);
 }
-std::vector<SequenceContent> SequenceCache::contents() const {
-  return core_ == nullptr ? std::vector<SequenceContent>() : core_->contents();
+Result<std::vector<SequenceContent>> SequenceCache::contents() const {
+  if (core_ == nullptr) return kMovedFrom;
+  return core_->contents();
 }
 void SequenceCache::check_invariants() const {
   if (core_ != nullptr) core_->check_invariants();

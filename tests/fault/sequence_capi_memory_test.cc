@@ -137,7 +137,7 @@ TEST_F(SequenceCapiMemory, DrainingAndWarmingMayRunOutAnywhere) {
     bool fired;
     {
       const FailingNew failing(n);
-      EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, nullptr));
+      EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 0, nullptr));
       const stemma_status got = stemma_sequences_warm(
           cache, &scope, &prompt, nullptr,
           [](void* user, uint32_t sequence, const uint32_t* tokens, size_t count, uint32_t) {

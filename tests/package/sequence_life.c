@@ -274,7 +274,7 @@ static void second_turn(stemma_sequences* cache, uint32_t sequence) {
   CHECK(session.known && session.resident && session.turns == 2 && session.sequence == sequence);
   OK(stemma_sequences_pending(cache, &pending));
   CHECK(pending == 1);
-  OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, &drained));
+  OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 0, &drained));
   CHECK(drained.items == 1 && drained.bytes == the_engine.saved && drained.bytes != 0);
   printf("second turn: %u of %u tokens reused, %llu bytes saved\n", (unsigned)report.reused_tokens,
          (unsigned)report.prompt_tokens, (unsigned long long)drained.bytes);
