@@ -85,6 +85,7 @@ struct TurnRecord {
   uint32_t computed = 0;
   bool keep = true;
   bool bypass = false;
+  bool exclusive = true;
   bool forgotten = false;  // Its scope was dropped: it leaves nothing.
   bool counted = false;    // In the statistics.
   // What follows LiveIndex::length() is not what the words say (a shift), or is not indexed.

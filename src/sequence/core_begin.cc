@@ -116,19 +116,21 @@ void Core::find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed) {
                                    [&](const Vacancy& it) { return it.sequence == s; });
     if (!there && found.vacant.size() < 3) found.vacant.push_back({s, loss_ns});
   };
+  const PlanInput input = plan_input(turn);
   // A conversation that has nothing in common with its own past goes on where that was.
   if (turn.session != SessionTable::kNone) {
     const Session& session = sessions_[turn.session];
     const uint32_t s = to_index(session.sequence);
     if (records_[s].state == SequenceState::idle && records_[s].session == session.id &&
-        records_[s].generation == session.generation && found.matched == 0) {
-      add(s, 0);
+        records_[s].generation == session.generation &&
+        std::none_of(found.matches.begin(), found.matches.end(),
+                     [&](const LiveIndex::Match& it) { return to_index(it.sequence) == s; })) {
+      add(s, turn.exclusive ? 0 : price_of(input, 0, room_.length(SequenceId{s}), true));
     }
   }
   for (uint32_t s = 0; s < records_.size(); ++s) {
     if (records_[s].state == SequenceState::free) add(s, 0);
   }
-  const PlanInput input = plan_input(turn);
   for (uint32_t s = lists_.front(0); s != base::IndexLists::kNone && found.vacant.size() < 3;
        s = lists_.after(s)) {
     add(s, price_of(input, 0, room_.length(SequenceId{s}), is_own(turn, s)));
@@ -370,11 +372,8 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
           sessions_[known_session].in_flight != 0) {
         return fail(Error(Errc::busy, "another turn of this session is under way"));
       }
-      // If there are more sessions under way than can be remembered, this one has no name.
-      turn.session = sessions_.open(options.session);
-      if (turn.session != SessionTable::kNone && turn.retain.retain.session == kNoSession) {
-        turn.retain.retain.session = sessions_[turn.session].id;
-      }
+      turn.session = known_session;
+      turn.exclusive = options.exclusive;
     }
     if (options.want_logits && logits_ != nullptr && !turn.bypass) {
       find_logits(turn, options.at_most);
@@ -394,6 +393,11 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
     choose_stops(turn, found);
     describe(turn);
     note_media(turn);
+    // If there are more sessions under way than can be remembered, this one has no name.
+    if (!options.session.empty()) turn.session = sessions_.open(options.session);
+    if (turn.session != SessionTable::kNone && turn.retain.retain.session == kNoSession) {
+      turn.retain.retain.session = sessions_[turn.session].id;
+    }
   } catch (const std::bad_alloc&) {
     return fail(Error(Errc::out_of_memory, "no memory to plan"));
   }

@@ -187,6 +187,7 @@ Result<void> Core::shift(TurnRecord& turn, uint32_t keep, uint32_t discard) try 
   }
   const SequenceId id{turn.sequence};
   const std::vector<Token> rest(turn.text.tokens.begin() + keep + discard, turn.text.tokens.end());
+  room_.prepare(id, id);
   if (at(turn.sequence).capture > keep) unqueue(turn.sequence, CaptureFate::stale);
   Result<void> done;
   {
@@ -203,7 +204,6 @@ Result<void> Core::shift(TurnRecord& turn, uint32_t keep, uint32_t discard) try 
   }
   // What was shared with others is its own now, at worst; what it holds is what matters here.
   room_.set_length(id, keep);
-  room_.prepare(id, id);
   room_.set_length(id, turn.computed - discard);
   turn.approximate = true;
   turn.computed -= discard;

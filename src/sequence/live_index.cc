@@ -177,10 +177,10 @@ void LiveIndex::check_invariants() const {
   uint64_t cells = 0;
   for (const auto& [scope, root] : roots_) {
     tree_.check_invariants(root);
-    std::vector<CellIndex> below;
-    tree_.descendants(root, below);
-    cells += 1 + below.size();
-    for (CellIndex cell : below) {
+    ++cells;
+    for (CellIndex cell = tree_.next_below(root, root); cell != kNoCell;
+         cell = tree_.next_below(root, cell)) {
+      ++cells;
       STEMMA_CHECK(tree_.has_child(cell) || cells_.pins(place(cell)) != 0);
     }
   }

@@ -30,7 +30,7 @@ Result<std::unique_ptr<SegmentStore>> SegmentStore::create(const Settings& setti
   const uint64_t index_bytes = 4 * uint64_t{settings.segment_tokens} + 200;
   // An index over nothing takes up to 256 KiB. A small budget counts only a part of that: there should
   // be something to save.
-  const uint64_t fixed_bytes = std::min<uint64_t>(256U << 10U, settings.budget_bytes / 16);
+  const uint64_t fixed_bytes = std::min<uint64_t>(256U << 10U, settings.budget_bytes / 64);
   constexpr uint64_t kMostBlocks = 1U << 26U;  // More are of no use to anybody.
   const uint64_t blocks =
       std::min((settings.budget_bytes - fixed_bytes) / (block_bytes + index_bytes), kMostBlocks);

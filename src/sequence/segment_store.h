@@ -45,7 +45,7 @@ struct Captured {
 class SegmentStore {
  public:
   struct Settings {
-    uint64_t budget_bytes = 0;  // Slots and their index; 4 MiB and more are never exceeded.
+    uint64_t budget_bytes = 0;  // Slots and their index; 16 MiB and more are never exceeded.
     uint32_t segment_tokens = 64;
     uint64_t segment_bytes = 0;  // At most, of segment_tokens positions.
     std::vector<TenantQuota> quotas = {};

@@ -209,13 +209,13 @@ TEST(SegmentStore, ABudgetForNothingIsNoStore) {
 TEST(SegmentStore, TheBudgetIsForTheIndexToo) {
   SegmentRig rig(10);
   EXPECT_EQ(rig.store->stats().groups[0].capacity_blocks, 10U);
-  rig.settings.budget_bytes = 4 << 20U;
+  rig.settings.budget_bytes = 16U << 20U;
   rig.store = ok(SegmentStore::create(rig.settings));
   const uint32_t slots = rig.store->stats().groups[0].capacity_blocks;
   constexpr uint64_t kBooksOfASlot = 28;
   for (uint32_t i = 0; i < 2 * slots; ++i) {
     rig.retain.session = SessionId{i + 1};
-    ASSERT_EQ(rig.capture(tokens(1 + i % 16, 2 + i)), CaptureFate::saved);
+    ASSERT_EQ(rig.capture(counting(16 * i, 16 * i + 1 + i % 16)), CaptureFate::saved);
   }
   EXPECT_EQ(rig.used_slots(), slots);
   const uint64_t slot_bytes = rig.settings.segment_bytes + kBooksOfASlot;

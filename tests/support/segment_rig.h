@@ -84,7 +84,7 @@ class SegmentRig {
     settings.segment_tokens = kTokens;
     settings.segment_bytes =
         engine.traits().fixed_bytes + kTokens * engine.traits().bytes_per_token;
-    settings.budget_bytes = (slots * (settings.segment_bytes + kIndexBytes) * 16 + 14) / 15;
+    settings.budget_bytes = (slots * (settings.segment_bytes + kIndexBytes) * 64 + 62) / 63;
     settings.quotas = std::move(quotas);
     settings.clock = &clock;
     store = ok(SegmentStore::create(settings));
