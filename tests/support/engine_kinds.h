@@ -1,0 +1,35 @@
+// The engines that stories about sequences are told with: one for each way in which memory goes back, is
+// copied and is saved.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "support/fake_sequences.h"
+
+namespace stemma::test {
+
+using EngineOptions = FakeSequences::Options;
+
+EngineOptions full_engine();        // Rewinds anywhere, shares, saves segments.
+EngineOptions full_split_engine();  // As it, but every sequence has its own context and is copied.
+EngineOptions full_state_engine();  // Rewinds anywhere, saves whole states only.
+EngineOptions live_engine();        // Rewinds anywhere, neither copies nor saves.
+EngineOptions window_engine();      // A window of 16, segments and checkpoints.
+EngineOptions window_state_engine();  // A window of 16, whole states only.
+EngineOptions hybrid_engine();        // Rewinds nowhere, segments and checkpoints.
+EngineOptions hybrid_state_engine();  // Rewinds nowhere, whole states only.
+EngineOptions mamba_engine();         // No attention at all: a checkpoint is everything.
+EngineOptions bounded_engine();       // Rewinds 4 positions, segments and checkpoints.
+
+struct EngineKind {
+  const char* name;
+  EngineOptions options;
+
+  bool saves() const { return options.fork != Fork::none; }
+  bool copies() const { return options.fork == Fork::shared || options.fork == Fork::copy; }
+};
+// All of them, by name; `change` is applied to each.
+std::vector<EngineKind> every_engine(const std::function<void(EngineOptions&)>& change = {});
+
+}  // namespace stemma::test
