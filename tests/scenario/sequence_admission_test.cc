@@ -1,0 +1,335 @@
+// Who gets which sequence, and what becomes of what it held.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/sequence_rig.h"
+
+namespace stemma::test {
+namespace {
+
+EngineOptions with_sequences(uint32_t sequences, EngineOptions options = full_engine()) {
+  options.sequences = sequences;
+  return options;
+}
+
+TEST(SequenceAdmission, FirstRequestsGetTheFirstSequencesAndNothingIsCleared) {
+  SequenceRig rig(with_sequences(2));
+  Request a = rig.begin(tokens(40, 1), {.session = "a"});
+  Request b = rig.begin(tokens(40, 2), {.session = "b"});
+  EXPECT_EQ(a.turn.sequence(), SequenceId{0});
+  EXPECT_EQ(b.turn.sequence(), SequenceId{1});
+  rig.run(a);
+  rig.run(b);
+  EXPECT_EQ(rig.calls(Call::clear) + rig.calls(Call::trim), 0U);
+  rig.finish(a);
+  rig.finish(b);
+  EXPECT_EQ(rig.cache.stats().idle_sequences, 2U);
+}
+
+TEST(SequenceAdmission, OneSequenceIsTheLeastAnEngineHas) {
+  SequenceRig rig(with_sequences(1));
+  EXPECT_EQ(rig.cache.stats().sequences, 1U);
+  EXPECT_EQ(rig.chat(tokens(40)).reused_tokens, 0U);
+  EXPECT_EQ(rig.chat(tokens(40) + tokens(5, 2)).reused_tokens, 40U);
+  EXPECT_EQ(rig.cache.sequence(SequenceId{1}).state, SequenceState::free) << "there is none";
+  EXPECT_EQ(rig.cache.sequence(SequenceId{1}).length, 0U);
+}
+
+TEST(SequenceAdmission, SequencesThatAreNotEmptyAtFirstAreClearedBeforeUse) {
+  for (const EngineKind& kind : every_engine()) {
+    SCOPED_TRACE(kind.name);
+    FakeSequences engine(kind.options);
+    ok(engine.compute(SequenceId{0}, tokens(30, 9).tokens));
+    SequenceCache cache = ok(SequenceCache::create(engine, small_cache()));
+    const Scope scope = scope_of({.model = "a model"});
+    const Text text = tokens(30, 9) + tokens(10);
+    Turn turn = ok(cache.begin(scope, text));
+    EXPECT_EQ(turn.sequence(), SequenceId{0});
+    EXPECT_EQ(ok(turn.execute()), 0U) << "nobody knows what it held";
+    ok(engine.compute(turn.sequence(), text.tokens));
+    EXPECT_EQ(engine.right(turn.sequence(), text.tokens), "");
+    ok(turn.computed(text.size()));
+    ok(turn.finish());
+    cache.check_invariants();
+  }
+}
+
+TEST(SequenceAdmission, NextTurnOfASessionGoesOnInItsSequence) {
+  for (const EngineKind& kind : every_engine()) {
+    SCOPED_TRACE(kind.name);
+    SequenceRig rig(kind.options);
+    const Text said = rig.talk(tokens(60, 1), tokens(4, 2), {.session = "a"});
+    const SessionInfo before = rig.cache.session("a");
+    EXPECT_TRUE(before.known && before.resident);
+    EXPECT_FALSE(before.in_flight);
+    EXPECT_EQ(before.length, 64U);
+    const uint64_t generation = rig.cache.sequence(before.sequence).generation;
+    const uint64_t moved = rig.calls(Call::clear) + rig.calls(Call::copy) + rig.calls(Call::load);
+
+    Request next = rig.begin(said + tokens(10, 3), {.session = "a"});
+    EXPECT_EQ(next.turn.sequence(), before.sequence);
+    EXPECT_EQ(next.turn.generation(), generation);
+    EXPECT_TRUE(rig.cache.session("a").in_flight);
+    const SequenceReport report = rig.run(next);
+    EXPECT_EQ(report.reused_tokens, 64U);
+    EXPECT_EQ(report.steps[static_cast<uint32_t>(Step::stay)], 64U);
+    EXPECT_EQ(report.outcome, Outcome::partial_hit);
+    EXPECT_EQ(rig.calls(Call::clear) + rig.calls(Call::copy) + rig.calls(Call::load), moved);
+    rig.finish(next);
+    EXPECT_EQ(rig.cache.session("a").turns, 2U);
+    EXPECT_EQ(rig.cache.session("a").length, 74U);
+  }
+}
+
+TEST(SequenceAdmission, OneSequenceServesSessionsInTurnAndGenerationsTell) {
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 0;
+  SequenceRig rig(with_sequences(1), options);
+  rig.chat(tokens(40, 1), {.session = "a"});
+  const uint64_t first = rig.info(0).generation;
+
+  Request b = rig.begin(tokens(40, 2), {.session = "b"});
+  EXPECT_EQ(b.turn.sequence(), SequenceId{0});
+  EXPECT_EQ(rig.run(b).reused_tokens, 0U);
+  EXPECT_EQ(b.turn.report().victims, 1U);
+  EXPECT_GT(b.turn.generation(), first);
+  const uint64_t second = b.turn.generation();
+  rig.finish(b);
+  EXPECT_FALSE(rig.cache.session("a").resident);
+
+  Request a = rig.begin(tokens(40, 1), {.session = "a"});
+  EXPECT_EQ(rig.run(a).reused_tokens, 0U);
+  EXPECT_GT(a.turn.generation(), second);
+  rig.finish(a);
+  EXPECT_TRUE(rig.cache.session("a").resident);
+  EXPECT_FALSE(rig.cache.session("b").resident);
+}
+
+TEST(SequenceAdmission, SessionOutlivesItsSequence) {
+  SequenceRig rig(with_sequences(1));
+  rig.chat(tokens(40, 1), {.session = "a"});
+  rig.clock.advance_ns(1000);
+  rig.chat(tokens(50, 2), {.session = "b"});
+  const SessionInfo a = rig.cache.session("a");
+  EXPECT_TRUE(a.known);
+  EXPECT_FALSE(a.resident);
+  EXPECT_EQ(a.turns, 1U);
+  EXPECT_EQ(a.length, 40U);
+  EXPECT_GT(a.last_used_ns, 0U);
+  EXPECT_LT(a.last_used_ns, rig.cache.session("b").last_used_ns);
+  EXPECT_FALSE(rig.cache.session("c").known);
+  EXPECT_EQ(rig.cache.stats().sessions, 2U);
+}
+
+TEST(SequenceAdmission, MoreSessionsThanSequencesAreRemembered) {
+  SequenceRig rig(with_sequences(2));
+  for (int i = 0; i < 20; ++i) {
+    rig.chat(tokens(40, 1 + i), {.session = "session " + std::to_string(i)});
+  }
+  EXPECT_EQ(rig.cache.stats().sessions, 20U);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(rig.cache.session("session " + std::to_string(i)).resident, i >= 18) << i;
+  }
+}
+
+TEST(SequenceAdmission, SessionUnusedLongestIsForgottenWhenThereAreTooMany) {
+  SequenceOptions options = small_cache();
+  options.sessions = 2;
+  SequenceRig rig(full_engine(), options);
+  rig.chat(tokens(40, 1), {.session = "a"});
+  rig.clock.advance_ns(10);
+  rig.chat(tokens(40, 2), {.session = "b"});
+  rig.clock.advance_ns(10);
+  rig.chat(tokens(40, 1) + tokens(1, 3), {.session = "a"});
+  rig.clock.advance_ns(10);
+  rig.chat(tokens(40, 4), {.session = "c"});
+  EXPECT_TRUE(rig.cache.session("a").known);
+  EXPECT_FALSE(rig.cache.session("b").known);
+  EXPECT_TRUE(rig.cache.session("c").known);
+  EXPECT_EQ(rig.cache.stats().sessions, 2U);
+  EXPECT_EQ(rig.kept(tokens(40, 2)), 40U) << "its words are found all the same";
+}
+
+TEST(SequenceAdmission, LeastRecentlyUsedIdleSequenceGoesFirst) {
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 0;
+  SequenceRig rig(with_sequences(3), options);
+  for (uint32_t i = 1; i <= 3; ++i) {
+    rig.chat(tokens(40, i), {.session = "session " + std::to_string(i)});
+    rig.clock.advance_ns(10);
+  }
+  rig.chat(tokens(40, 1) + tokens(1, 7), {.session = "session 1"});
+  rig.clock.advance_ns(10);
+  Request fourth = rig.begin(tokens(40, 4), {.session = "session 4"});
+  rig.run(fourth);
+  EXPECT_EQ(fourth.turn.report().victims, 1U);
+  EXPECT_TRUE(rig.cache.session("session 1").resident) << "used again since";
+  EXPECT_FALSE(rig.cache.session("session 2").resident);
+  EXPECT_TRUE(rig.cache.session("session 3").resident);
+  rig.finish(fourth);
+}
+
+TEST(SequenceAdmission, FreeSequenceIsTakenBeforeAnIdleOne) {
+  SequenceRig rig(with_sequences(3));
+  rig.chat(tokens(40, 1), {.session = "a"});
+  Request b = rig.begin(tokens(40, 2), {.session = "b"});
+  Request c = rig.begin(tokens(40, 3), {.session = "c"});
+  rig.run(b);
+  rig.run(c);
+  EXPECT_EQ(b.turn.report().victims + c.turn.report().victims, 0U);
+  EXPECT_TRUE(rig.cache.session("a").resident);
+  rig.abandon(b);
+  rig.finish(c);
+  rig.chat(tokens(40, 4));
+  EXPECT_EQ(rig.cache.stats().victims, 0U) << "the abandoned one's is free again";
+}
+
+TEST(SequenceAdmission, RunningSequencesAreNeverTaken) {
+  SequenceRig rig(with_sequences(2));
+  Request a = rig.begin(tokens(40, 1), {.session = "a"});
+  rig.run(a);
+  Request b = rig.begin(tokens(40, 2));
+  rig.run(b);
+  EXPECT_FALSE(rig.cache.can_admit());
+  EXPECT_FALSE(rig.cache.can_admit("c"));
+  EXPECT_EQ(code(rig.try_begin(tokens(40, 3), {.session = "c"})), Errc::busy);
+  EXPECT_FALSE(rig.cache.session("c").in_flight);
+  rig.finish(b);
+  EXPECT_TRUE(rig.cache.can_admit("c"));
+  rig.chat(tokens(40, 3), {.session = "c"});
+  rig.answer(a, tokens(10, 5));
+  rig.finish(a);
+}
+
+TEST(SequenceAdmission, SessionThatIsUnderWayIsNotAdmittedAgain) {
+  SequenceRig rig;
+  Request first = rig.begin(tokens(40, 1), {.session = "a"});
+  rig.run(first);
+  EXPECT_FALSE(rig.cache.can_admit("a"));
+  EXPECT_TRUE(rig.cache.can_admit("b"));
+  EXPECT_TRUE(rig.cache.can_admit());
+  EXPECT_EQ(code(rig.try_begin(tokens(40, 1), {.session = "a"})), Errc::busy);
+  EXPECT_EQ(rig.cache.stats().leased_sequences, 1U);
+  rig.finish(first);
+  EXPECT_TRUE(rig.cache.can_admit("a"));
+}
+
+TEST(SequenceAdmission, SessionMayHaveSeveralTurnsWhenItSaysSo) {
+  SequenceRig rig;
+  Request first = rig.begin(tokens(40, 1), {.session = "a", .exclusive = false});
+  rig.run(first);
+  Request second = rig.begin(tokens(40, 1) + tokens(3, 2), {.session = "a", .exclusive = false});
+  EXPECT_NE(second.turn.sequence(), first.turn.sequence());
+  rig.run(second);
+  rig.finish(first);
+  EXPECT_TRUE(rig.cache.session("a").in_flight) << "the second still runs";
+  rig.finish(second);
+  const SessionInfo a = rig.cache.session("a");
+  EXPECT_FALSE(a.in_flight);
+  EXPECT_EQ(a.turns, 2U);
+  EXPECT_TRUE(a.resident);
+}
+
+TEST(SequenceAdmission, RequestsWithoutANameAreNeverInEachOthersWay) {
+  SequenceRig rig;
+  Request first = rig.begin(tokens(40, 1));
+  Request second = rig.begin(tokens(40, 1));
+  rig.run(first);
+  rig.run(second);
+  rig.finish(first);
+  rig.finish(second);
+  EXPECT_EQ(rig.cache.stats().sessions, 0U);
+}
+
+TEST(SequenceAdmission, AbandonedRequestKeepsNoResidency) {
+  for (const EngineKind& kind : every_engine()) {
+    SCOPED_TRACE(kind.name);
+    SequenceRig rig(kind.options);
+    Request a = rig.begin(tokens(40, 1), {.session = "a"});
+    rig.run(a);
+    const uint64_t generation = a.turn.generation();
+    rig.abandon(a);
+    EXPECT_FALSE(rig.cache.session("a").resident);
+    EXPECT_FALSE(rig.cache.session("a").in_flight);
+    EXPECT_GT(rig.info(0).generation, generation);
+    EXPECT_TRUE(rig.cache.can_admit("a"));
+    EXPECT_EQ(rig.engine.used_tokens(), 0U);
+  }
+}
+
+TEST(SequenceAdmission, AbandonedTurnLeavesItsSessionWhatItFound) {
+  SequenceRig rig;
+  rig.chat(tokens(60, 1), {.session = "a"});
+  Request next = rig.begin(tokens(60, 1) + tokens(9, 2), {.session = "a"});
+  rig.run(next);
+  rig.abandon(next);
+  EXPECT_EQ(rig.info(0).length, 60U);
+  EXPECT_TRUE(rig.cache.session("a").resident) << "its sequence holds what it left";
+  Request never = rig.begin(tokens(60, 1) + tokens(9, 3), {.session = "a"});
+  rig.abandon(never);
+  EXPECT_TRUE(rig.cache.session("a").resident);
+  EXPECT_EQ(rig.chat(tokens(60, 1) + tokens(9, 4), {.session = "a"}).reused_tokens, 60U);
+}
+
+TEST(SequenceAdmission, TurnThatIsDroppedIsAbandoned) {
+  SequenceRig rig;
+  {
+    Request a = rig.begin(tokens(40, 1), {.session = "a"});
+    rig.run(a);
+  }
+  EXPECT_EQ(rig.info(0).state, SequenceState::free);
+  EXPECT_EQ(rig.engine.used_tokens(), 0U);
+  EXPECT_EQ(rig.kept(tokens(40, 1)), 0U);
+  {
+    Request b = rig.begin(tokens(40, 2));
+    Turn moved = std::move(b.turn);
+    EXPECT_FALSE(b.turn.active());  // NOLINT: that is the point.
+  }
+  EXPECT_EQ(rig.cache.stats().leased_sequences, 0U) << "never executed, and given back";
+}
+
+TEST(SequenceAdmission, BypassStartsEmptyAndKeepsNothing) {
+  for (const EngineKind& kind : every_engine()) {
+    SCOPED_TRACE(kind.name);
+    SequenceRig rig(kind.options);
+    rig.chat(tokens(60, 1), {.session = "a"});
+    rig.drain();
+    Request request = rig.begin(tokens(60, 1) + tokens(5, 2), {.session = "a", .bypass = true});
+    const SequenceReport report = rig.run(request);
+    EXPECT_EQ(report.reused_tokens, 0U) << "whatever the words are";
+    EXPECT_EQ(report.outcome, Outcome::bypassed);
+    EXPECT_EQ(report.reason, SequenceMiss::bypassed);
+    const SequenceId sequence = request.turn.sequence();
+    rig.finish(request);
+    EXPECT_EQ(rig.cache.sequence(sequence).state, SequenceState::free);
+    rig.drain();
+    EXPECT_LE(rig.kept(tokens(60, 1) + tokens(5, 2)), 60U);
+  }
+}
+
+TEST(SequenceAdmission, EqualOperationsGiveEqualDecisions) {
+  const auto story = [](SequenceRig& rig) {
+    std::string log;
+    for (uint32_t i = 0; i < 40; ++i) {
+      const std::string name = "session " + std::to_string(i * 7 % 6);
+      const Text text = tokens(40 + i % 9, 1 + i % 3) + tokens(10 + i % 20, 10 + i % 5);
+      Request request = rig.begin(text, {.session = name});
+      const SequenceReport report = rig.run(request);
+      log += std::to_string(to_index(request.turn.sequence())) + ":" +
+             std::to_string(report.reused_tokens) + ":" + std::to_string(report.victims) + " ";
+      rig.finish(request);
+      if (i % 3 == 0) rig.drain({.items = 2});
+      rig.clock.advance_ns(100);
+    }
+    return log;
+  };
+  for (const EngineKind& kind : every_engine()) {
+    SequenceRig first(kind.options);
+    SequenceRig second(kind.options);
+    EXPECT_EQ(story(first), story(second)) << kind.name;
+  }
+}
+
+}  // namespace
+}  // namespace stemma::test

@@ -1,0 +1,48 @@
+// Looking from other threads while the engine's thread works.
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/sequence_rig.h"
+
+namespace stemma::test {
+namespace {
+
+TEST(SequenceThreads, OthersMayLookWhileTheEngineWorks) {
+  for (const EngineOptions& engine : {full_engine(), hybrid_engine(), window_state_engine()}) {
+    SequenceRig rig(engine);
+    std::atomic<bool> over = false;
+    std::vector<std::thread> lookers;
+    for (uint32_t t = 0; t < 2; ++t) {
+      lookers.emplace_back([&, t] {
+        uint64_t seen = 0;
+        for (uint32_t i = 0; !over.load(); ++i) {
+          const Text text = tokens(80, 1 + i % 3) + tokens(20, 10 + t);
+          const Result<SequenceReport> report = rig.cache.lookup(rig.scope, text);
+          EXPECT_TRUE(report.has_value());
+          if (report) seen += report->reused_tokens;
+          const SequenceStats stats = rig.cache.stats();
+          EXPECT_EQ(stats.free_sequences + stats.idle_sequences + stats.leased_sequences +
+                        stats.broken_sequences,
+                    stats.sequences);
+          seen += rig.cache.can_admit("a") ? 1 : 0;
+          seen += rig.cache.session("a").turns + rig.cache.pending();
+          seen += rig.cache.sequence(SequenceId{i % 4}).length;
+        }
+        EXPECT_GT(seen, 0U);
+      });
+    }
+    for (uint32_t i = 0; i < 60; ++i) {
+      rig.talk(tokens(80, 1 + i % 3) + tokens(1 + i, 20 + i), tokens(10, 90),
+               {.session = i % 2 == 0 ? "a" : "b"});
+      if (i % 5 == 0) rig.drain({.items = 1});
+      if (i % 20 == 19) rig.take_all_sequences();
+    }
+    over = true;
+    for (std::thread& looker : lookers) looker.join();
+  }
+}
+
+}  // namespace
+}  // namespace stemma::test
