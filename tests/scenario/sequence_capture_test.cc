@@ -1,0 +1,261 @@
+// What is saved of sequences: when, at which depths, within which limits.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "support/sequence_rig.h"
+
+namespace stemma::test {
+namespace {
+
+using Kind = SequenceContent::Kind;
+
+uint64_t evictions(const SequenceRig& rig) {
+  return rig.cache.stats().segment_evictions + rig.cache.stats().state_evictions;
+}
+
+bool contains(const std::vector<uint32_t>& list, uint32_t value) {
+  return std::ranges::find(list, value) != list.end();
+}
+
+// Where a request stops for something to be kept, its end included.
+std::vector<uint32_t> stops_of(const EngineOptions& engine, const SequenceOptions& options,
+                               const TurnOptions& turn = {}, uint32_t count = 200) {
+  SequenceRig rig(engine, options);
+  rig.chat(tokens(count, 1), turn);
+  return rig.stops;
+}
+
+TEST(SequenceCapture, DefaultsAreBytesAndBoundariesThatWillBeUsed) {
+  const SequenceOptions options;
+  EXPECT_EQ(options.saved_bytes, 256U << 20U);
+  EXPECT_EQ(options.interval_tokens, 0U) << "no boundary only because of its number";
+  EXPECT_EQ(options.least_tokens, 32U);
+  EXPECT_EQ(options.reuse, Reuse::everything);
+}
+
+TEST(SequenceCapture, WhatRewindsFreelyNeedsNoStops) {
+  const uint32_t ends[] = {50, 120};
+  SequenceOptions options = small_cache();
+  options.interval_tokens = 32;
+  EXPECT_EQ(stops_of(full_engine(), options, {.message_ends = ends}), std::vector<uint32_t>{200});
+}
+
+TEST(SequenceCapture, PromptsEndIsKeptButForItsLastToken) {
+  for (const EngineKind& kind : every_engine()) {
+    if (!kind.saves() || kind.options.rewind != Rewind::exact) continue;
+    EXPECT_EQ(stops_of(kind.options, small_cache()), (std::vector<uint32_t>{199, 200}))
+        << kind.name;
+  }
+}
+
+TEST(SequenceCapture, ShortPromptIsKeptAtItsEndAllTheSame) {
+  for (const EngineKind& kind : every_engine()) {
+    if (!kind.saves()) continue;
+    SCOPED_TRACE(kind.name);
+    SequenceRig rig(kind.options);
+    rig.chat(tokens(18, 1));
+    rig.take_all_sequences();
+    EXPECT_EQ(rig.chat(tokens(18, 1)).reused_tokens, 17U) << "below least_tokens, yet found";
+  }
+}
+
+TEST(SequenceCapture, OneTokenIsNotWorthACapture) {
+  for (const EngineKind& kind : every_engine()) {
+    SCOPED_TRACE(kind.name);
+    SequenceRig rig(kind.options);
+    rig.chat(tokens(1, 1));
+    rig.take_all_sequences();
+    EXPECT_EQ(rig.chat(tokens(1, 1)).reused_tokens, 0U);
+  }
+}
+
+TEST(SequenceCapture, MessageEndsAreKept) {
+  const uint32_t ends[] = {50, 120};
+  for (const EngineKind& kind : every_engine()) {
+    if (!kind.saves()) continue;
+    SCOPED_TRACE(kind.name);
+    SequenceRig rig(kind.options);
+    const Text text = tokens(200, 1);
+    rig.chat(text, {.message_ends = ends});
+    rig.take_all_sequences();
+    EXPECT_EQ(rig.hit(text.first(120) + tokens(9, 2)), 120U);
+    const bool any = kind.options.rewind == Rewind::any;
+    EXPECT_EQ(rig.hit(text.first(119) + tokens(9, 2)), any ? 119U : 50U);
+    EXPECT_EQ(rig.hit(text.first(50) + tokens(9, 2)), 50U);
+    EXPECT_EQ(rig.chat(text.first(130) + tokens(9, 2)).reused_tokens, any ? 130U : 120U);
+  }
+}
+
+TEST(SequenceCapture, MessageThatEndsEarlyIsNotWorthKeeping) {
+  const uint32_t ends[] = {10, 31, 32, 150};
+  SequenceRig rig(hybrid_engine());
+  rig.chat(tokens(200, 1), {.message_ends = ends});
+  EXPECT_FALSE(contains(rig.stops, 10));
+  EXPECT_FALSE(contains(rig.stops, 31));
+  EXPECT_TRUE(contains(rig.stops, 32));
+  EXPECT_TRUE(contains(rig.stops, 150));
+}
+
+TEST(SequenceCapture, IntervalsAreKept) {
+  SequenceOptions options = small_cache();
+  options.interval_tokens = 48;
+  EXPECT_EQ(stops_of(hybrid_engine(), options),
+            (std::vector<uint32_t>{48, 96, 144, 192, 199, 200}));
+  EXPECT_EQ(stops_of(hybrid_state_engine(), options),
+            (std::vector<uint32_t>{48, 96, 144, 192, 199, 200}));
+  SequenceRig rig(hybrid_engine(), options);
+  rig.chat(tokens(200, 1));
+  rig.take_all_sequences();
+  EXPECT_EQ(rig.hit(tokens(150, 1) + tokens(9, 2)), 144U);
+  EXPECT_EQ(rig.hit(tokens(47, 1) + tokens(9, 2)), 0U);
+}
+
+TEST(SequenceCapture, LeastIsTheIntervalWhereThatIsSmaller) {
+  SequenceOptions options = small_cache();
+  const uint32_t ends[] = {5, 31, 33};
+  for (const uint32_t interval : {4U, 33U, 0U}) {
+    options.interval_tokens = interval;
+    const std::vector<uint32_t> stops =
+        stops_of(hybrid_engine(), options, {.message_ends = ends}, 40);
+    EXPECT_EQ(contains(stops, 5), interval == 4) << interval;
+    EXPECT_EQ(contains(stops, 31), interval == 4) << interval;
+    EXPECT_TRUE(contains(stops, 33)) << interval;
+  }
+}
+
+TEST(SequenceCapture, IntervalsAreKeptWhileAnsweringToo) {
+  SequenceOptions options = small_cache();
+  options.interval_tokens = 64;
+  SequenceRig rig(hybrid_engine(), options);
+  const Text said = rig.talk(tokens(100, 1), tokens(60, 2));
+  EXPECT_TRUE(contains(rig.stops, 128));
+  rig.take_all_sequences();
+  EXPECT_EQ(rig.hit(said.first(140) + tokens(9, 3)), 128U);
+}
+
+TEST(SequenceCapture, OnlyTheLastBoundariesOfARequestAreKept) {
+  SequenceOptions options = small_cache();
+  options.interval_tokens = 32;
+  options.marks = 3;
+  SequenceRig rig(hybrid_engine(), options);
+  rig.chat(tokens(300, 1));
+  rig.take_all_sequences();
+  EXPECT_EQ(rig.hit(tokens(290, 1) + tokens(9, 2)), 288U);
+  EXPECT_EQ(rig.hit(tokens(150, 1) + tokens(9, 2)), 0U);
+  EXPECT_LE(rig.depths(Kind::checkpoint).size(), 4U) << "three of the prompt, and its end";
+}
+
+TEST(SequenceCapture, WhatIsSavedAlreadyIsNotSavedAgain) {
+  SequenceRig rig;
+  Request first = rig.begin(tokens(128, 1));
+  Request second = rig.begin(tokens(128, 1));
+  rig.run(first);
+  rig.run(second);
+  rig.finish(first);
+  rig.drain();
+  const uint64_t bytes = rig.engine.counts().saved_bytes;
+  rig.finish(second);
+  rig.drain();
+  rig.chat(tokens(128, 1));
+  rig.drain();
+  EXPECT_EQ(rig.engine.counts().saved_bytes, bytes);
+  EXPECT_GE(rig.fate(CaptureFate::present), 1U);
+}
+
+TEST(SequenceCapture, NextTurnSavesItsTailOnly) {
+  SequenceRig rig;
+  Text said = tokens(640, 1);
+  rig.chat(said, {.session = "a"});
+  rig.drain();
+  const uint64_t first = rig.engine.counts().saved_bytes;
+  said = said + tokens(64, 2);
+  rig.chat(said, {.session = "a"});
+  rig.drain();
+  EXPECT_LT(rig.engine.counts().saved_bytes - first, first / 4);
+}
+
+TEST(SequenceCapture, BudgetHoldsWhateverIsSaved) {
+  for (const EngineKind& kind : every_engine()) {
+    if (!kind.saves()) continue;
+    SCOPED_TRACE(kind.name);
+    SequenceOptions options = small_cache();
+    options.saved_bytes = 100'000;
+    SequenceRig rig(kind.options, options);
+    uint32_t i = 1;
+    for (; i <= 1000 && evictions(rig) < 3; ++i) {
+      rig.chat(tokens(100, 1) + tokens(100, 1 + i));
+      rig.drain();  // check() holds the budget after every step.
+    }
+    const SequenceStats stats = rig.cache.stats();
+    EXPECT_GT(stats.segment_bytes + stats.state_bytes + stats.checkpoint_bytes, 0U);
+    EXPECT_GE(evictions(rig), 3U);
+    rig.renew_context();
+    EXPECT_EQ(rig.kept(tokens(100, 1) + tokens(100, i)), 200U) << "the last one is there";
+  }
+}
+
+TEST(SequenceCapture, StateThatNeverFitsIsNotSavedAtAnyonesExpense) {
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 20'000;
+  SequenceRig rig(full_state_engine(), options);
+  ASSERT_GT(1000 * rig.engine.traits().bytes_per_token, options.saved_bytes);
+  rig.chat(tokens(100, 1));
+  rig.chat(tokens(1000, 2));
+  rig.drain();
+  EXPECT_GE(rig.fate(CaptureFate::too_large), 1U);
+  rig.take_all_sequences();
+  EXPECT_EQ(rig.kept(tokens(100, 1)), 100U);
+}
+
+TEST(SequenceCapture, PrioritiesAreObeyedAndSharedHeadsOutliveOneOffs) {
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 100'000;
+  SequenceRig rig(full_engine(), options);
+  TurnOptions precious;
+  precious.retain.priority = 90;
+  rig.chat(tokens(128, 1), precious);
+  const Text system = tokens(64, 2);
+  for (uint32_t i = 10; i < 1000 && evictions(rig) < 20; ++i) {
+    rig.chat(i % 2 == 0 ? system + tokens(64, i) : tokens(200, i));
+    rig.drain();
+  }
+  ASSERT_GE(evictions(rig), 20U);
+  rig.renew_context();
+  EXPECT_EQ(rig.kept(tokens(128, 1)), 128U) << "priority 90";
+  EXPECT_EQ(rig.kept(system), 64U) << "used again and again";
+  EXPECT_EQ(rig.kept(tokens(200, 11)), 0U);
+}
+
+TEST(SequenceCapture, TenantsStayWithinTheirQuotas) {
+  SequenceOptions options = small_cache();
+  options.quotas = {{.tenant = TenantId{1}, .bytes = 20'000}};
+  SequenceRig rig(full_engine(), options);
+  const Scope other = scope_of({.model = "a model", .tenant_salt = "another tenant"});
+  rig.chat(other, tokens(128, 1), {.tenant = TenantId{2}});
+  for (uint32_t i = 10; i < 30; ++i) {
+    rig.chat(tokens(128, i), {.tenant = TenantId{1}});
+    rig.drain();
+  }
+  rig.renew_context();
+  EXPECT_EQ(ok(rig.cache.lookup(other, tokens(129, 1))).reused_tokens, 128U);
+  EXPECT_EQ(rig.kept(tokens(128, 29)), 128U) << "its own last";
+  EXPECT_EQ(rig.kept(tokens(128, 10)), 0U) << "went for it";
+}
+
+TEST(SequenceCapture, WithoutBytesNothingIsSavedAndNothingWaits) {
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 0;
+  for (const EngineKind& kind : every_engine()) {
+    SCOPED_TRACE(kind.name);
+    SequenceRig rig(kind.options, options);
+    rig.chat(tokens(130, 1));
+    EXPECT_EQ(rig.cache.pending(), 0U);
+    EXPECT_EQ(rig.drain().items, 0U);
+    EXPECT_EQ(rig.calls(Call::save) + rig.calls(Call::size), 0U);
+    EXPECT_EQ(rig.kept(tokens(130, 1)), 130U) << "what is live is found";
+  }
+}
+
+}  // namespace
+}  // namespace stemma::test
