@@ -100,10 +100,11 @@ TEST(SequenceCapture, MessageThatEndsEarlyIsNotWorthKeeping) {
 TEST(SequenceCapture, IntervalsAreKept) {
   SequenceOptions options = small_cache();
   options.interval_tokens = 48;
-  EXPECT_EQ(stops_of(hybrid_engine(), options),
-            (std::vector<uint32_t>{48, 96, 144, 192, 199, 200}));
-  EXPECT_EQ(stops_of(hybrid_state_engine(), options),
-            (std::vector<uint32_t>{48, 96, 144, 192, 199, 200}));
+  options.marks = 16;
+  for (const EngineOptions& engine : {hybrid_engine(), hybrid_state_engine()}) {
+    EXPECT_EQ(stops_of(engine, options, {}, 210),
+              (std::vector<uint32_t>{48, 96, 144, 192, 209, 210}));
+  }
   SequenceRig rig(hybrid_engine(), options);
   rig.chat(tokens(200, 1));
   rig.take_all_sequences();
@@ -113,14 +114,15 @@ TEST(SequenceCapture, IntervalsAreKept) {
 
 TEST(SequenceCapture, LeastIsTheIntervalWhereThatIsSmaller) {
   SequenceOptions options = small_cache();
-  const uint32_t ends[] = {5, 31, 33};
-  for (const uint32_t interval : {4U, 33U, 0U}) {
+  options.marks = 16;
+  const uint32_t ends[] = {10, 31, 50};
+  for (const uint32_t interval : {10U, 33U, 0U}) {
     options.interval_tokens = interval;
     const std::vector<uint32_t> stops =
-        stops_of(hybrid_engine(), options, {.message_ends = ends}, 40);
-    EXPECT_EQ(contains(stops, 5), interval == 4) << interval;
-    EXPECT_EQ(contains(stops, 31), interval == 4) << interval;
-    EXPECT_TRUE(contains(stops, 33)) << interval;
+        stops_of(hybrid_engine(), options, {.message_ends = ends}, 100);
+    EXPECT_EQ(contains(stops, 10), interval == 10) << interval;
+    EXPECT_EQ(contains(stops, 31), interval == 10) << interval;
+    EXPECT_TRUE(contains(stops, 50)) << interval;
   }
 }
 
@@ -134,7 +136,13 @@ TEST(SequenceCapture, IntervalsAreKeptWhileAnsweringToo) {
   EXPECT_EQ(rig.hit(said.first(140) + tokens(9, 3)), 128U);
 }
 
-TEST(SequenceCapture, OnlyTheLastBoundariesOfARequestAreKept) {
+TEST(SequenceCapture, OfTwoBoundariesThatAreNearlyTheSameTheLaterIsKept) {
+  const uint32_t ends[] = {60, 64, 150};
+  EXPECT_EQ(stops_of(hybrid_engine(), small_cache(), {.message_ends = ends}),
+            (std::vector<uint32_t>{64, 150, 199, 200}));
+}
+
+TEST(SequenceCapture, FirstAndLastBoundariesOfARequestAreKept) {
   SequenceOptions options = small_cache();
   options.interval_tokens = 32;
   options.marks = 3;
@@ -142,8 +150,9 @@ TEST(SequenceCapture, OnlyTheLastBoundariesOfARequestAreKept) {
   rig.chat(tokens(300, 1));
   rig.take_all_sequences();
   EXPECT_EQ(rig.hit(tokens(290, 1) + tokens(9, 2)), 288U);
-  EXPECT_EQ(rig.hit(tokens(150, 1) + tokens(9, 2)), 0U);
-  EXPECT_LE(rig.depths(Kind::checkpoint).size(), 4U) << "three of the prompt, and its end";
+  EXPECT_EQ(rig.hit(tokens(150, 1) + tokens(9, 2)), 32U);
+  EXPECT_EQ(rig.depths(Kind::checkpoint), (std::vector<uint32_t>{32, 288, 299, 300}))
+      << "three of the prompt, and its end";
 }
 
 TEST(SequenceCapture, WhatIsSavedAlreadyIsNotSavedAgain) {

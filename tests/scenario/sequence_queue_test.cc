@@ -41,6 +41,27 @@ TEST(SequenceQueue, DrainTakesNoMoreThanItMay) {
   EXPECT_EQ(rig.cache.pending(), 0U);
 }
 
+TEST(SequenceQueue, WhatFindsNoRoomWaitsUnlessItIsToEvict) {
+  for (const EngineKind& kind : every_engine()) {
+    if (!kind.saves() || !kind.options.full_attention) continue;
+    SCOPED_TRACE(kind.name);
+    SequenceOptions options = small_cache();
+    options.saved_bytes = 30'000;
+    SequenceRig rig(kind.options, options);
+    uint32_t i = 1;
+    for (; i < 100 && rig.cache.pending() == 0; ++i) {
+      rig.chat(tokens(200, i));
+      rig.drain({.evict = false});
+    }
+    ASSERT_EQ(rig.cache.pending(), 1U) << "the store is full";
+    EXPECT_EQ(rig.cache.stats().segment_evictions, 0U);
+    EXPECT_EQ(rig.kept(tokens(200, i - 1)), 200U) << "it is live";
+    EXPECT_EQ(rig.drain({.evict = true}).saved, 1U);
+    rig.renew_context();
+    EXPECT_EQ(rig.kept(tokens(200, i - 1)), 200U) << "and saved, at the expense of another";
+  }
+}
+
 TEST(SequenceQueue, OldestIsSavedFirst) {
   SequenceRig rig;
   for (uint32_t i = 1; i <= 3; ++i) rig.chat(tokens(130, i));

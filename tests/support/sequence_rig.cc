@@ -418,7 +418,7 @@ uint64_t SequenceRig::calls() const {
 
 std::vector<uint32_t> SequenceRig::depths(SequenceContent::Kind kind) const {
   std::vector<uint32_t> list;
-  for (const SequenceContent& content : cache.contents()) {
+  for (const SequenceContent& content : ok(cache.contents())) {
     if (content.kind == kind) list.push_back(content.depth);
   }
   std::ranges::sort(list);

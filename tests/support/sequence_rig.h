@@ -103,7 +103,8 @@ class SequenceRig {
   SequenceReport chat(const Scope& in, const Text& text, const TurnOptions& options = {});
   // A whole request with an answer. Returns all of its words.
   Text talk(const Text& text, const Text& answer, const TurnOptions& options = {});
-  Drained drain(const DrainLimits& limits = {});
+  // Saves all that waits, at the expense of what was saved before, unless told otherwise.
+  Drained drain(const DrainLimits& limits = {.evict = true});
   // Has the prefix computed by the engine, and says how often it was asked to compute.
   struct Warmed {
     Result<SequenceReport> report;
