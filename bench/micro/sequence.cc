@@ -116,7 +116,7 @@ class Crowd {
     engine_.clear_all();
     const SequenceStats stats = cache_->stats();
     require(stats.segment_evictions + stats.state_evictions == 0, "something did not fit");
-    require(cache_->contents().size() >= entries, "fewer entries are saved than the row says");
+    require(cache_->contents()->size() >= entries, "fewer entries are saved than the row says");
     lookup();
     begin();
   }

@@ -98,6 +98,8 @@ class PagedCache {
   // Error: invalid_argument for a tenant without a quota at creation.
   Result<void> set_quota(TenantId tenant, uint64_t bytes);
   uint64_t tenant_bytes(TenantId tenant) const;
+  // Who pays for a scope; none when nothing of it is cached.
+  std::optional<TenantId> tenant_of(const Scope& scope) const;
 
   // ---- Forgetting -----------------------------------------------------------------------------
 

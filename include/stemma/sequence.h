@@ -14,7 +14,7 @@
 //             sequence in question is empty, the others are untouched, and the answer is true.
 // Threading:  calls that change something (begin, drain, warm, those that forget, and all of Turn) on one
 //             thread at a time, that of the engine; it is called in execute, computed, rewind, shift,
-//             fork, finish, abandon, drain, warm and drop_scope, with no lock held. lookup, can_admit, stats,
+//             fork, reserve, finish, abandon, drain, warm and drop_scope, with no lock held. lookup, can_admit, stats,
 //             session, sequence and what is named "any thread" may run beside them.
 // Ownership:  the engine outlives the cache. Turns keep the innards alive; when the cache is destroyed
 //             first, they can only end.
@@ -58,7 +58,7 @@ enum class Reuse : uint8_t {
 struct SequenceOptions {
   Reuse reuse = Reuse::everything;
 
-  // All that is saved: segments, states and checkpoints, with their index. 0 = nothing is saved.
+  // All that is saved: segments (with their index), states and checkpoints. 0 = nothing is saved.
   uint64_t saved_bytes = 256U << 20U;
   // The part of saved_bytes for checkpoints, where the engine has them and attends to the whole past
   // elsewhere. 0 to 1.
@@ -72,7 +72,8 @@ struct SequenceOptions {
   // Checkpoints (states, where the engine has no segments) at multiples of it; 0 = only where prompts
   // end, messages end, and prompts were seen to part.
   uint32_t interval_tokens = 0;
-  // Boundaries of one request that are kept at most: the first, and the last ones.
+  // Boundaries of one request that are kept at most: the first, and the last ones. (The end of a prompt
+  // is not kept if a message ends less than four tokens before it.)
   uint32_t marks = 3;
   // Captures that wait for drain(); the oldest is given up for a newer one.
   uint32_t pending_captures = 64;
@@ -91,7 +92,8 @@ struct TurnOptions {
   // The conversation, if it has a name: affinity and retention, never a border.
   std::string_view session = {};
   bool exclusive = true;  // Error busy while another turn of the session is under way.
-  TenantId tenant = kNoTenant;
+  TenantId tenant =
+      kNoTenant;  // Pays for what is saved, unless another pays for the scope already.
   Reuse reuse = Reuse::everything;  // Of what the cache has.
   // Encoder prompts, embeddings: start empty, keep nothing, whatever the words are.
   bool bypass = false;
@@ -195,7 +197,7 @@ class SequenceCache {
   void forget_context();
   // What this scope has, live and saved. Turns under way go on, and leave nothing.
   void drop_scope(const Scope& scope);
-  // Everything that was saved.
+  // Everything that was saved, logits too.
   void drop_saved();
   // The conversation is over: its sequence is the next to go, what it saved goes early.
   void end_session(std::string_view session);
@@ -221,7 +223,8 @@ class SequenceCache {
 //   | there without computing | in the sequence | words known |
 //
 // Calls on a turn whose sequence was taken away (forget_context) answer stale; calls in the wrong order
-// wrong_state; neither changes anything. Destroying a turn that was not finished abandons it.
+// wrong_state; neither changes anything. After a failed execute, rewind or shift a turn can only end.
+// Destroying a turn that was not finished abandons it.
 class Turn {
  public:
   Turn() noexcept = default;
@@ -275,7 +278,7 @@ class Turn {
   // The request is done: what was computed stays, and will be saved. `retain` replaces what begin()
   // was told.
   Result<void> finish(const Retain* retain = nullptr);
-  // It failed, or was cancelled: nothing of it is kept. What it found in its sequence (not what it
+  // It failed, or was cancelled: nothing of it is kept but boundaries saved while it ran. What it found in its sequence (not what it
   // copied or loaded) stays there, idle, if the memory can go back to that; else the sequence is emptied.
   Result<void> abandon();
 

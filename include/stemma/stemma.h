@@ -580,6 +580,9 @@ STEMMA_API stemma_status stemma_cache_set_quota(stemma_cache* cache, uint32_t te
                                                 uint64_t bytes);
 STEMMA_API stemma_status stemma_cache_tenant_bytes(stemma_cache* cache, uint32_t tenant,
                                                    uint64_t* out);
+/* Who pays for a scope. *known is 0 when nothing of it is cached; then *tenant is not written. */
+STEMMA_API stemma_status stemma_cache_tenant_of(stemma_cache* cache, const stemma_scope* scope,
+                                                uint32_t* known, uint32_t* tenant);
 
 /* Forgets the cached continuation of the prompt from the block that holds position `keep` on.
  * *forgotten (may be null): blocks no longer findable. */

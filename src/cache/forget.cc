@@ -78,6 +78,13 @@ uint64_t Shared::tenant_bytes(TenantId tenant) {
   return found == nullptr ? 0 : found->used_bytes;
 }
 
+std::optional<TenantId> Shared::tenant_of(const Scope& scope) {
+  const Section lock(*this);
+  const ScopeTable::Root* root = store_.scopes().find(scope);
+  if (root == nullptr) return std::nullopt;
+  return root->tenant;
+}
+
 // ---- Forgetting --------------------------------------------------------------------------------
 
 Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint32_t keep) {

@@ -71,6 +71,9 @@ void PagedCache::end_session(SessionId session) {
 Result<void> PagedCache::set_quota(TenantId tenant, uint64_t bytes) {
   return shared_ != nullptr ? shared_->set_quota(tenant, bytes) : gone();
 }
+std::optional<TenantId> PagedCache::tenant_of(const Scope& scope) const {
+  return shared_ != nullptr ? shared_->tenant_of(scope) : std::nullopt;
+}
 uint64_t PagedCache::tenant_bytes(TenantId tenant) const {
   return shared_ != nullptr ? shared_->tenant_bytes(tenant) : 0;
 }

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,7 @@ class Shared {
   void end_session(SessionId session);
   Result<void> set_quota(TenantId tenant, uint64_t bytes);
   uint64_t tenant_bytes(TenantId tenant);
+  std::optional<TenantId> tenant_of(const Scope& scope);
   Result<uint32_t> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep);
   uint32_t drop_scope(const Scope& scope);
   Result<void> reset(OnBusy on_busy);

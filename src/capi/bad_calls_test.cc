@@ -131,6 +131,8 @@ TEST_F(BadCalls, EveryCacheCallKnowsWrongPointers) {
     EXPECT_REFUSED(wanted, why, stemma_cache_end_session, c, 1);
     EXPECT_REFUSED(wanted, why, stemma_cache_set_quota, c, 1, 1);
     EXPECT_REFUSED(wanted, why, stemma_cache_tenant_bytes, c, 1, &number);
+    uint32_t tenant = 0;
+    EXPECT_REFUSED(wanted, why, stemma_cache_tenant_of, c, &scope, &tenant, &tenant);
     EXPECT_REFUSED(wanted, why, stemma_cache_truncate, c, &scope, &prompt, 0, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_cache_drop_scope, c, &scope, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_cache_reset, c, 0);
@@ -165,6 +167,9 @@ TEST_F(BadCalls, NullOutputsAndInputsAreNamed) {
   EXPECT_REFUSED(kBad, "out is null", stemma_cache_pin, cache, &scope, &prompt, 1, nullptr);
   EXPECT_REFUSED(kBad, "scope is null", stemma_cache_drop_scope, cache, nullptr, nullptr);
   EXPECT_REFUSED(kBad, "out is null", stemma_cache_tenant_bytes, cache, 1, nullptr);
+  uint32_t tenant = 0;
+  EXPECT_REFUSED(kBad, "known is null", stemma_cache_tenant_of, cache, &scope, nullptr, &tenant);
+  EXPECT_REFUSED(kBad, "tenant is null", stemma_cache_tenant_of, cache, &scope, &tenant, nullptr);
   EXPECT_REFUSED(kBad, "out is null", stemma_cache_stats, cache, nullptr);
   EXPECT_REFUSED(kBad, "count is null", stemma_cache_branch_points, cache, &scope, &prompt, nullptr,
                  0, nullptr);

@@ -1,5 +1,6 @@
 // stemma_cache_*, each a few lines around the call of the same name.
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "capi/decode.h"
@@ -142,6 +143,19 @@ stemma_status stemma_cache_tenant_bytes(stemma_cache* cache, uint32_t tenant, ui
   return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
     if (out == nullptr) return null("out is null");
     *out = c.tenant_bytes(TenantId{tenant});
+    return {};
+  });
+}
+
+stemma_status stemma_cache_tenant_of(stemma_cache* cache, const stemma_scope* scope,
+                                     uint32_t* known, uint32_t* tenant) {
+  return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
+    STEMMA_TRY(const Scope in, decode(scope));
+    if (known == nullptr) return null("known is null");
+    if (tenant == nullptr) return null("tenant is null");
+    const std::optional<TenantId> found = c.tenant_of(in);
+    *known = found ? 1 : 0;
+    if (found) *tenant = static_cast<uint32_t>(*found);
     return {};
   });
 }

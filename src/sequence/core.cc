@@ -33,6 +33,15 @@ Result<void> check_traits(const EngineTraits& traits) {
   if (traits.rewind == Rewind::window && traits.rewind_tokens == 0) {
     return bad("the engine has a window of 0 tokens");
   }
+  if (traits.rewind == Rewind::bounded && traits.rewind_tokens == 0) {
+    return bad("the engine goes back by at most 0 tokens: that is Rewind::exact");
+  }
+  if (traits.rewind == Rewind::any && traits.checkpoints) {
+    return bad("an engine that goes back anywhere has no checkpoints");
+  }
+  if (traits.fork == Fork::none && (traits.segments || traits.checkpoints)) {
+    return bad("an engine that saves nothing (Fork::none) has no segments and no checkpoints");
+  }
   return {};
 }
 

@@ -91,7 +91,7 @@ struct TurnRecord {
   // What follows LiveIndex::length() is not what the words say (a shift), or is not indexed.
   bool approximate = false;
   Reuse reuse = Reuse::everything;
-  uint32_t reserve = 0;
+  uint32_t promised_end = 0;  // It may become so long: room for that is nobody else's.
   uint32_t session = SessionTable::kNone;
   TenantId tenant = kNoTenant;
   OwnRetain retain;
@@ -254,6 +254,10 @@ class Core {
   // False when no plan fits into the context.
   bool plan(TurnRecord& turn, Found& found);
   bool fits(const TurnRecord& turn, const Plan& plan);
+  // Positions of a plan that are in the context already.
+  uint32_t has_without_room(const Plan& plan) const noexcept;
+  // Room that turns on other sequences were promised and have not taken.
+  uint64_t promised_to_others(uint32_t sequence) const noexcept;
   void hold_anchor(TurnRecord& turn, const Found& found);
   // What the report says of the plan.
   void explain(TurnRecord& turn, const Found& found);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "cache/shared.h"
 #include "sequence/core.h"
 
 namespace stemma::sequence {
@@ -32,9 +33,7 @@ Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const Tur
   if (static_cast<uint8_t>(options.reuse) > 3) {
     return Error(Errc::invalid_argument, "reuse is no mode");
   }
-  if (options.retain.ranges.size() > kMaxPriorityRanges) {
-    return Error(Errc::invalid_argument, "more ranges than a retention may have");
-  }
+  STEMMA_TRY_VOID(cache::check_retain(options.retain));
   uint32_t last = 0;
   for (uint32_t end : options.message_ends) {
     if (end < last) return Error(Errc::invalid_argument, "message_ends are out of order", end);
@@ -46,12 +45,13 @@ Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const Tur
   STEMMA_TRY_VOID(lexicon_.read(prompt, turn.text));
   turn.scope = scope;
   turn.prompt_tokens = turn.text.length();
-  turn.reserve = options.reserve_tokens;
-  if (uint64_t{turn.prompt_tokens} + turn.reserve > traits_.context_tokens) {
+  const uint64_t end = uint64_t{turn.prompt_tokens} + options.reserve_tokens;
+  if (end > traits_.context_tokens) {
     return Error(Errc::out_of_range,
                  "the prompt and what it reserves are more than the context has",
                  traits_.context_tokens);
   }
+  turn.promised_end = static_cast<uint32_t>(end);
   const uint32_t most =
       whole ? turn.prompt_tokens : before_last(turn.text, std::max(options.evaluate_at_least, 1U));
   turn.limit = turn.text.floor(std::min(most, options.at_most));
@@ -210,10 +210,27 @@ bool Core::fits(const TurnRecord& turn, const Plan& plan) {
     flags_[s] = records_[s].state == SequenceState::idle && s != plan.source ? 1 : 0;
   }
   const uint32_t kept = plan.base == Base::stay ? plan.base_tokens : 0;
+  const uint64_t free = room_.free_if(SequenceId{plan.sequence}, kept, flags_);
+  return free >= promised_to_others(plan.sequence) + turn.promised_end - has_without_room(plan);
+}
+
+uint32_t Core::has_without_room(const Plan& plan) const noexcept {
   const bool shared = plan.base == Base::fork && traits_.fork == Fork::shared;
-  const uint64_t needed =
-      uint64_t{turn.prompt_tokens} + turn.reserve - kept - (shared ? plan.base_tokens : 0);
-  return room_.free_if(SequenceId{plan.sequence}, kept, flags_) >= needed;
+  return plan.base == Base::stay || shared ? plan.base_tokens : 0;
+}
+
+uint64_t Core::promised_to_others(uint32_t sequence) const noexcept {
+  if (!traits_.unified) return 0;
+  uint64_t total = 0;
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    const TurnRecord* turn = records_[s].turn;
+    if (turn == nullptr || s == sequence) continue;
+    // What it holds, or what its plan will not need room for.
+    const uint32_t has_now =
+        turn->phase == TurnPhase::ready ? turn->computed : has_without_room(turn->plan);
+    total += turn->promised_end - std::min(turn->promised_end, has_now);
+  }
+  return total;
 }
 
 bool Core::plan(TurnRecord& turn, Found& found) {
@@ -300,19 +317,14 @@ void Core::choose_stops(TurnRecord& turn, const Found& found) {
     depth = turn.text.floor(depth);
     if (depth < least || depth >= turn.prompt_tokens) depth = 0;
   }
-  stops.push_back(turn.terminal);
   std::sort(stops.begin(), stops.end());
   stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
-  std::erase_if(stops, [&](uint32_t depth) { return depth <= turn.plan.available; });
-  // Of two that are nearly the same, the later: who parts before it loses a few tokens.
-  constexpr uint32_t kNear = 8;
-  for (size_t i = 0; i + 1 < stops.size();) {
-    if (stops[i + 1] - stops[i] < kNear) {
-      stops.erase(stops.begin() + static_cast<ptrdiff_t>(i));
-    } else {
-      ++i;
-    }
+  // The end of the prompt, unless one just before it does nearly as well for those who ask again.
+  constexpr uint32_t kNear = 4;
+  if (stops.back() + kNear <= turn.terminal || stops.back() < least) {
+    stops.push_back(turn.terminal);
   }
+  std::erase_if(stops, [&](uint32_t depth) { return depth <= turn.plan.available; });
   // The first is what most others share, the last ones are where this conversation goes on.
   if (stops.size() > options_.marks) {
     const auto kept = static_cast<ptrdiff_t>(options_.marks);

@@ -28,6 +28,7 @@ bool Core::verify(uint32_t sequence, uint32_t n) {
 
 bool Core::make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared,
                          SequenceReport* report) {
+  tokens += promised_to_others(sequence);
   while (room_.free_for(SequenceId{sequence}) < tokens) {
     uint32_t victim = lists_.front(0);
     if (victim == spared && victim != base::IndexLists::kNone) victim = lists_.after(victim);
@@ -131,7 +132,7 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
   const Error not_there(Errc::corrupt, "the engine does not hold what it should");
   if (plan.base == Base::stay) {
     // What is cut, and the end of a memory that does not go back, can be saved now or never.
-    const bool last_chance = record.capture > plan.base_tokens || (!any() && !is_own(turn, s));
+    const bool last_chance = record.capture > plan.base_tokens || !any();
     if (record.capture != 0 && last_chance && worth_saving(s)) {
       turn.report.saved_bytes += capture(s).bytes;
     }
@@ -166,10 +167,7 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
     }
     turn.generation = record.generation;
   }
-  const uint64_t shared =
-      plan.base == Base::fork && traits_.fork == Fork::shared ? plan.base_tokens : 0;
-  (void)make_room_for(s, uint64_t{turn.prompt_tokens} + turn.reserve - shared, plan.source,
-                      &turn.report);
+  (void)make_room_for(s, turn.promised_end - has_without_room(plan), plan.source, &turn.report);
   if (plan.base != Base::fork) return {};
   const SequenceId source{plan.source};
   room_.prepare(id, source);
@@ -199,8 +197,7 @@ Result<void> Core::try_plan(TurnRecord& turn, Excluded& excluded) {
   describe(turn);
   STEMMA_TRY_VOID(lay_base(turn, excluded));
   if (plan.base == Base::stay) {
-    (void)make_room_for(turn.sequence,
-                        uint64_t{turn.prompt_tokens} + turn.reserve - plan.base_tokens, kNoSequence,
+    (void)make_room_for(turn.sequence, turn.promised_end - plan.base_tokens, kNoSequence,
                         &turn.report);
   }
   if (plan.state_depth != 0) {

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "cache/shared.h"
 #include "sequence/core.h"
 
 namespace stemma::sequence {
@@ -79,7 +80,10 @@ Result<void> Core::reserve(TurnRecord& turn, uint32_t tokens) {
   const base::MutexLock lock(mutex_);
   STEMMA_TRY_VOID(check_ready(turn));
   const uint64_t needed = uint64_t{turn.text.length()} + tokens - turn.computed;
-  if (make_room_for(turn.sequence, needed, kNoSequence, nullptr)) return {};
+  if (make_room_for(turn.sequence, needed, kNoSequence, nullptr)) {
+    turn.promised_end = std::max(turn.promised_end, turn.text.length() + tokens);
+    return {};
+  }
   return Error(Errc::out_of_blocks, "leased sequences leave too little of the context");
 }
 
@@ -280,9 +284,7 @@ Result<void> Core::finish(TurnRecord& turn, const Retain* retain) try {
     return stale;
   }
   if (retain != nullptr) {
-    if (retain->ranges.size() > kMaxPriorityRanges) {
-      return Error(Errc::invalid_argument, "more ranges than a retention may have");
-    }
+    STEMMA_TRY_VOID(cache::check_retain(*retain));
     const SessionId session = turn.retain.retain.session;
     turn.retain.assign(*retain);
     if (turn.retain.retain.session == kNoSession) turn.retain.retain.session = session;
@@ -298,7 +300,7 @@ Result<void> Core::finish(TurnRecord& turn, const Retain* retain) try {
   }
   if (turn.phase == TurnPhase::planned) {
     give_back(turn);
-  } else {
+  } else if (turn.keep || !step_back(turn)) {
     leave(turn);
   }
   end_turn(turn);
@@ -316,12 +318,8 @@ bool Core::step_back(TurnRecord& turn) {
       turn.forgotten || n == 0 || n != turn.plan.base_tokens || !has(turn.reuse, Reuse::live)) {
     return false;
   }
-  // A memory that does not go back can save what waits, at best.
   const Held held = ask(s);
-  if (!held.whole || !can_resume(traits_, held, n)) {
-    if (record.capture != 0 && record.capture <= n && worth_saving(s)) (void)capture(s);
-    return false;
-  }
+  if (!held.whole || !can_resume(traits_, held, n)) return false;
   if (held.end > n) {
     const Unlocked unlocked(*this);
     (void)engine_->trim(id, n);

@@ -76,7 +76,8 @@ SegmentStore::Reach SegmentStore::reach(const Scope& scope, const Prompt& prompt
 SegmentStore::Hold SegmentStore::hold(const Scope& scope, const Prompt& prompt, uint32_t at_most,
                                       TenantId tenant, const Retain& retain) {
   LeaseOptions options;
-  options.tenant = tenant;
+  // Reading costs nobody anything: whoever pays for the scope.
+  options.tenant = cache_.tenant_of(scope).value_or(tenant);
   options.retain = retain;
   options.lookup.at_most = at_most;
   options.lookup.write = false;
@@ -152,7 +153,8 @@ Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantI
   if (end > capacity_tokens()) return {CaptureFate::too_large, 0};
   LeaseOptions options;
   options.lookup.allow_copy = false;
-  options.tenant = tenant;
+  // A scope is one tenant's for as long as anything of it is saved.
+  options.tenant = cache_.tenant_of(scope).value_or(tenant);
   options.retain = retain;
   const Result<Report> found = cache_.lookup(scope, prompt, options.lookup);
   if (found && found->matched_tokens >= end) {

@@ -136,10 +136,13 @@ TEST(SequenceCapture, IntervalsAreKeptWhileAnsweringToo) {
   EXPECT_EQ(rig.hit(said.first(140) + tokens(9, 3)), 128U);
 }
 
-TEST(SequenceCapture, OfTwoBoundariesThatAreNearlyTheSameTheLaterIsKept) {
-  const uint32_t ends[] = {60, 64, 150};
-  EXPECT_EQ(stops_of(hybrid_engine(), small_cache(), {.message_ends = ends}),
-            (std::vector<uint32_t>{64, 150, 199, 200}));
+TEST(SequenceCapture, PromptsEndIsNotKeptRightBehindAMessagesEnd) {
+  const uint32_t near[] = {60, 150, 196};
+  EXPECT_EQ(stops_of(hybrid_engine(), small_cache(), {.message_ends = near}),
+            (std::vector<uint32_t>{60, 150, 196, 200}));
+  const uint32_t far[] = {60, 195};
+  EXPECT_EQ(stops_of(hybrid_engine(), small_cache(), {.message_ends = far}),
+            (std::vector<uint32_t>{60, 195, 199, 200}));
 }
 
 TEST(SequenceCapture, FirstAndLastBoundariesOfARequestAreKept) {
