@@ -145,6 +145,23 @@ TEST(SequenceCapture, PromptsEndIsNotKeptRightBehindAMessagesEnd) {
             (std::vector<uint32_t>{60, 195, 199, 200}));
 }
 
+TEST(SequenceCapture, SharedHeadIsKeptHoweverShortTheQuestions) {
+  const uint32_t ends[] = {80};
+  for (const EngineKind& kind : every_engine()) {
+    if (!kind.saves()) continue;
+    for (const uint32_t question : {2U, 6U, 12U}) {
+      SCOPED_TRACE(std::string(kind.name) + ", " + std::to_string(question));
+      SequenceRig rig(kind.options);
+      SequenceReport last;
+      for (uint32_t i = 0; i < 4; ++i) {
+        last = rig.chat(tokens(80, 1) + tokens(question, 10 + i), {.message_ends = ends});
+        rig.take_all_sequences();
+      }
+      EXPECT_EQ(last.reused_tokens, 80U);
+    }
+  }
+}
+
 TEST(SequenceCapture, FirstAndLastBoundariesOfARequestAreKept) {
   SequenceOptions options = small_cache();
   options.interval_tokens = 32;
