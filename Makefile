@@ -21,7 +21,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 ARGS ?=
 PREFIX ?= /usr/local
-SOAK ?= model_test oracle_test
+SOAK ?= model_test oracle_test sequence_schedules_test
 SOAK_PRESET ?= dev
 # SECONDS is a variable of bash, so take it only from the command line.
 SOAK_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),3600)
@@ -60,6 +60,7 @@ soak:
 	@cmake --build --preset $(SOAK_PRESET) --target $(SOAK)
 	for test in $(SOAK); do \
 	  STEMMA_MODEL_SECONDS=$(SOAK_SECONDS) STEMMA_ORACLE_SECONDS=$(SOAK_SECONDS) \
+	  STEMMA_SEQUENCE_SECONDS=$(SOAK_SECONDS) \
 	    build-$(SOAK_PRESET)/$$test $(ARGS) || exit; \
 	done
 

@@ -4,6 +4,7 @@
 #   src/engine/paged/*_test.cc       ->  engine_paged_test
 #   bench/sequences/*_test.cc        ->  sequence_bench_test
 #   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
+#   tests/sequences/*.cc             ->  sequence_schedules_test
 #   tests/support/*                  ->  stemma_test_support, which all of them link
 #   tests/package/                   ->  programs of users, label: package
 #
@@ -62,6 +63,8 @@ foreach(kind IN ITEMS contract scenario model fault oracle)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${kind}/*.cc")
   stemma_add_tests(${kind}_test ${kind} ${files})
 endforeach()
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/sequences/*.cc")
+stemma_add_tests(sequence_schedules_test sequences ${files})
 if(TARGET fault_test)
   target_link_libraries(fault_test PRIVATE stemma_capi)
 endif()
