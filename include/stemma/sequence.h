@@ -268,7 +268,8 @@ class Turn {
   // The logits after exactly the words so far [0, depth). Error: unsupported, out_of_range.
   Result<void> attach_logits(uint32_t depth, std::span<const float> logits);
   // Another turn, on another sequence, over the words [0, computed). Its report says how they got
-  // there; `available` may be less where memory cannot be copied. Error: as begin().
+  // there; `available` may be less where memory cannot be copied. Error: as begin(); unsupported (a
+  // bypassed or shifted turn).
   Result<Turn> fork(const TurnOptions& options = {});
   // Forgets [keep, keep + discard) and moves the rest down. From then on this sequence is approximate:
   // only [0, keep) will ever be reused. Error: unsupported, out_of_range, what the engine says (then

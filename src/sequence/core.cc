@@ -69,8 +69,8 @@ Result<void> Core::set_up() {
   const Error no_memory(Errc::out_of_memory, "no memory for a sequence cache");
   const uint64_t positions = traits_.unified ? traits_.context_tokens
                                              : uint64_t{traits_.context_tokens} * traits_.sequences;
-  // Sequences with different words share no cells, so all of them may be full at once.
-  if (!live_.create(traits_.sequences, std::max<uint64_t>(positions, 16) + positions / 4) ||
+  // Twice what there can be: who adds words that another has is asked for as much as if he had not.
+  if (!live_.create(traits_.sequences, 2 * std::max<uint64_t>(positions, 16)) ||
       !lists_.create(traits_.sequences, 1) || !waiting_.create(traits_.sequences, 1) ||
       !lists_.ensure(traits_.sequences - 1) || !waiting_.ensure(traits_.sequences - 1) ||
       !sessions_.create(options_.sessions)) {
@@ -78,6 +78,7 @@ Result<void> Core::set_up() {
   }
   records_.resize(traits_.sequences);
   flags_.resize(traits_.sequences);
+  nobody_.resize(traits_.sequences);
   room_.create(traits_);
   costs_ = {options_.compute_token_ns, options_.move_byte_ps, options_.move_call_ns};
 
@@ -153,6 +154,13 @@ Held Core::ask(uint32_t sequence) {
   return held;
 }
 
+Held Core::resumable_part(uint32_t sequence) const noexcept {
+  Held held = records_[sequence].held;
+  const bool recurrent = traits_.rewind == Rewind::exact || traits_.rewind == Rewind::bounded;
+  if (records_[sequence].shifted && recurrent) held.begin = held.end;
+  return held;
+}
+
 void Core::set_state(uint32_t sequence, SequenceState state) noexcept {
   SequenceRecord& record = at(sequence);
   if (lists_.linked(sequence)) lists_.unlink(sequence);
@@ -171,6 +179,7 @@ void Core::forget(uint32_t sequence) noexcept {
   record.scope.reset();
   record.session = kNoSession;
   record.held = {};
+  record.shifted = false;
   record.saved = 0;
   changed();
 }
@@ -220,7 +229,8 @@ Result<void> Core::check(const TurnRecord& turn) {
 
 void Core::index_up_to(TurnRecord& turn, uint32_t n) noexcept {
   const uint32_t known_now = known(turn.sequence);
-  if (turn.approximate || turn.forgotten || known_now >= n) return;
+  // What a bypassed turn computes is not what its words say.
+  if (turn.approximate || turn.forgotten || turn.bypass || known_now >= n) return;
   const auto words = turn.text.all().subspan(known_now, n - known_now);
   Result<void> added = Error(Errc::out_of_memory, "");
   try {

@@ -59,6 +59,8 @@ struct SequenceRecord {
   std::optional<Scope> scope;
   Text text;
   Held held;  // As the engine said last.
+  // A recurrent state has what was discarded in it, at whatever position it is: it can be resumed nowhere.
+  bool shifted = false;
   TurnRecord* turn = nullptr;
   SessionId session = kNoSession;  // Whose last turn it holds.
   // Waiting to be saved: [0, capture), with an anchor at its end.
@@ -225,6 +227,8 @@ class Core {
   uint32_t known(uint32_t sequence) const noexcept { return live_.length(SequenceId{sequence}); }
   // Asks the engine, and remembers.
   Held ask(uint32_t sequence);
+  // Where the sequence can be resumed, as far as we know.
+  Held resumable_part(uint32_t sequence) const noexcept;
   // Clears a sequence in the engine and in the books. False: it is broken now.
   bool empty(uint32_t sequence);
   // The books say that nothing is in it.
@@ -254,10 +258,12 @@ class Core {
   // False when no plan fits into the context.
   bool plan(TurnRecord& turn, Found& found);
   bool fits(const TurnRecord& turn, const Plan& plan);
+  // Positions that must be free to carry a plan out.
+  uint64_t needs_room(const TurnRecord& turn, const Plan& plan) const noexcept;
   // Positions of a plan that are in the context already.
   uint32_t has_without_room(const Plan& plan) const noexcept;
   // Room that turns on other sequences were promised and have not taken.
-  uint64_t promised_to_others(uint32_t sequence) const noexcept;
+  uint64_t promised_to_others(uint32_t sequence) const;
   void hold_anchor(TurnRecord& turn, const Found& found);
   // What the report says of the plan.
   void explain(TurnRecord& turn, const Found& found);
@@ -281,6 +287,8 @@ class Core {
   void settle(TurnRecord& turn);
   void count(TurnRecord& turn);
   void failed_step(TurnRecord& turn, Step step);
+  // Clears a sequence that could not be cleared before. False: there is none, or it still cannot.
+  bool mend();
   // Whether the sequence holds [0, n) and can go on there.
   bool verify(uint32_t sequence, uint32_t n);
   // Empties idle sequences, but not `spared`, until so many positions are free. False: not enough.
@@ -343,6 +351,7 @@ class Core {
   // Scratch.
   std::vector<SavedSegment> pieces_;
   std::vector<uint8_t> flags_;
+  std::vector<uint8_t> nobody_;  // Zeroes, for each sequence.
 };
 
 }  // namespace stemma::sequence

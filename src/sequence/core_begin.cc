@@ -56,6 +56,7 @@ Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const Tur
       whole ? turn.prompt_tokens : before_last(turn.text, std::max(options.evaluate_at_least, 1U));
   turn.limit = turn.text.floor(std::min(most, options.at_most));
   turn.bypass = options.bypass;
+  turn.exclusive = options.exclusive;
   turn.keep = options.keep && !options.bypass;
   turn.reuse = options.bypass ? Reuse::disabled : mode_of(options);
   turn.tenant = options.tenant;
@@ -100,7 +101,9 @@ void Core::find_live(TurnRecord& turn, Found& found, uint32_t fixed, const Exclu
     found.live_matched = std::max(found.live_matched, common);
     const bool can_stay = fixed == kNoSequence ? at(s).state == SequenceState::idle : s == fixed;
     if (!can_stay && excluded.forks) continue;
-    const Held held = at(s).held;
+    // What a turn that was not executed yet will leave of it, nobody knows.
+    if (!can_stay && at(s).turn != nullptr && !in_turn(at(s))) continue;
+    const Held held = resumable_part(s);
     if (!held.whole || held.end != room_.length(match.sequence)) continue;
     found.live.push_back({s, common, held, can_stay, is_own(turn, s)});
   }
@@ -207,11 +210,24 @@ void Core::find(TurnRecord& turn, Found& found, bool hold, uint32_t fixed,
 
 bool Core::fits(const TurnRecord& turn, const Plan& plan) {
   for (uint32_t s = 0; s < records_.size(); ++s) {
-    flags_[s] = records_[s].state == SequenceState::idle && s != plan.source ? 1 : 0;
+    const SequenceState state = records_[s].state;
+    const bool may_go = state == SequenceState::idle || state == SequenceState::broken;
+    flags_[s] = may_go && s != plan.source ? 1 : 0;
   }
   const uint32_t kept = plan.base == Base::stay ? plan.base_tokens : 0;
-  const uint64_t free = room_.free_if(SequenceId{plan.sequence}, kept, flags_);
-  return free >= promised_to_others(plan.sequence) + turn.promised_end - has_without_room(plan);
+  const SequenceId id{plan.sequence};
+  const uint64_t others = promised_to_others(plan.sequence);
+  // What the sequence has stays there until execute(); others may want their room before that.
+  return room_.free_if(id, room_.length(id), flags_) >= others &&
+         room_.free_if(id, kept, flags_) >= others + needs_room(turn, plan);
+}
+
+uint64_t Core::needs_room(const TurnRecord& turn, const Plan& plan) const noexcept {
+  // What is loaded comes whole, and is cut afterwards.
+  const uint64_t tokens = options_.segment_tokens;
+  const uint64_t segments = (plan.segments_to + tokens - 1) / tokens * tokens;
+  const uint64_t most = std::max<uint64_t>({turn.promised_end, plan.state_depth, segments});
+  return most - has_without_room(plan);
 }
 
 uint32_t Core::has_without_room(const Plan& plan) const noexcept {
@@ -219,16 +235,20 @@ uint32_t Core::has_without_room(const Plan& plan) const noexcept {
   return plan.base == Base::stay || shared ? plan.base_tokens : 0;
 }
 
-uint64_t Core::promised_to_others(uint32_t sequence) const noexcept {
+uint64_t Core::promised_to_others(uint32_t sequence) const {
   if (!traits_.unified) return 0;
   uint64_t total = 0;
   for (uint32_t s = 0; s < records_.size(); ++s) {
     const TurnRecord* turn = records_[s].turn;
     if (turn == nullptr || s == sequence) continue;
-    // What it holds, or what its plan will not need room for.
-    const uint32_t has_now =
-        turn->phase == TurnPhase::ready ? turn->computed : has_without_room(turn->plan);
-    total += turn->promised_end - std::min(turn->promised_end, has_now);
+    uint64_t has_now = turn->computed;
+    if (turn->phase == TurnPhase::planned) {
+      // What its plan needs no room for, and what it will let go before it takes any.
+      const SequenceId id{s};
+      const uint32_t kept = turn->plan.base == Base::stay ? turn->plan.base_tokens : 0;
+      has_now = has_without_room(turn->plan) + room_.free_if(id, kept, nobody_) - room_.free_for(id);
+    }
+    total += turn->promised_end - std::min<uint64_t>(turn->promised_end, has_now);
   }
   return total;
 }
@@ -246,6 +266,10 @@ bool Core::plan(TurnRecord& turn, Found& found) {
   std::erase_if(found.live, [](const LiveCandidate& live) { return !live.can_stay; });
   input.live = found.live;
   input.traits.fork = Fork::none;
+  turn.plan = make_plan(input);
+  if (fits(turn, turn.plan)) return true;
+  // Nor is anything loaded that needs more room than the prompt.
+  input.saved = {};
   turn.plan = make_plan(input);
   if (fits(turn, turn.plan)) return true;
   turn.plan = {};
@@ -385,7 +409,6 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
         return fail(Error(Errc::busy, "another turn of this session is under way"));
       }
       turn.session = known_session;
-      turn.exclusive = options.exclusive;
     }
     if (options.want_logits && logits_ != nullptr && !turn.bypass) {
       find_logits(turn, options.at_most);

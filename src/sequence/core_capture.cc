@@ -79,6 +79,8 @@ Drained Core::drain(const DrainLimits& limits) {
   const base::MutexLock lock(mutex_);
   Drained drained;
   if (gone_) return drained;
+  while (mend()) {
+  }
   uint32_t next = waiting_.front(0);
   while (next != base::IndexLists::kNone && drained.items < limits.items &&
          drained.bytes < limits.bytes) {
@@ -134,7 +136,7 @@ Captured Core::capture(uint32_t sequence) {
       // A checkpoint can be had while its position can be resumed, a state while it is the end.
       const bool reachable = use_checkpoints_ && traits_.rewind == Rewind::window
                                  ? can_resume(traits_, held, depth)
-                                 : depth == held.end;
+                                 : depth == held.end && can_resume(traits_, resumable_part(sequence), depth);
       const Captured anchor =
           reachable ? capture_anchor(sequence, depth, touch) : Captured{CaptureFate::stale, 0};
       if (segments_ == nullptr) captured = anchor;

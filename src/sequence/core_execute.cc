@@ -33,10 +33,23 @@ bool Core::make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared,
     uint32_t victim = lists_.front(0);
     if (victim == spared && victim != base::IndexLists::kNone) victim = lists_.after(victim);
     // A context of its own has nothing to gain from others.
-    if (victim == base::IndexLists::kNone || !traits_.unified) return false;
-    (void)retire(victim, report);
+    if (!traits_.unified) return false;
+    if (victim != base::IndexLists::kNone) {
+      (void)retire(victim, report);
+    } else if (!mend()) {
+      return false;
+    }
   }
   return true;
+}
+
+bool Core::mend() {
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    if (records_[s].state != SequenceState::broken || !empty(s)) continue;
+    set_state(s, SequenceState::free);
+    return true;
+  }
+  return false;
 }
 
 void Core::failed_step(TurnRecord& turn, Step step) {
@@ -167,7 +180,7 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
     }
     turn.generation = record.generation;
   }
-  (void)make_room_for(s, turn.promised_end - has_without_room(plan), plan.source, &turn.report);
+  (void)make_room_for(s, needs_room(turn, plan), plan.source, &turn.report);
   if (plan.base != Base::fork) return {};
   const SequenceId source{plan.source};
   room_.prepare(id, source);
@@ -197,8 +210,7 @@ Result<void> Core::try_plan(TurnRecord& turn, Excluded& excluded) {
   describe(turn);
   STEMMA_TRY_VOID(lay_base(turn, excluded));
   if (plan.base == Base::stay) {
-    (void)make_room_for(turn.sequence, turn.promised_end - plan.base_tokens, kNoSequence,
-                        &turn.report);
+    (void)make_room_for(turn.sequence, needs_room(turn, plan), kNoSequence, &turn.report);
   }
   if (plan.state_depth != 0) {
     Result<void> loaded = load_anchor(turn, Part::state, plan.state_depth, excluded);
@@ -332,6 +344,7 @@ void Core::settle(TurnRecord& turn) {
   lexicon_.release(record.text);
   record.scope.reset();
   record.dirty = false;
+  record.shifted = false;
   index_up_to(turn, n);
   SequenceReport& report = turn.report;
   report.reused_tokens = n;

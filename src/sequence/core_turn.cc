@@ -97,7 +97,7 @@ Result<void> Core::rewind(TurnRecord& turn, uint32_t n) try {
     const Held held = ask(turn.sequence);
     StateLease anchor;
     const bool direct = held.whole && held.end == turn.computed && can_resume(traits_, held, n);
-    if (!direct && use_checkpoints_ && !turn.approximate && n != 0) {
+    if (!direct && use_checkpoints_ && !turn.approximate && !turn.bypass && n != 0) {
       const StateCandidate entry = checkpoints_->find(turn.scope, turn.text, n).exact;
       if (entry && entry.depth == n) {
         if (Result<StateLease> lease = checkpoints_->lease(entry)) anchor = *std::move(lease);
@@ -164,6 +164,9 @@ Result<Turn> Core::fork(TurnRecord& turn, const TurnOptions& options) {
   try {
     const base::MutexLock lock(mutex_);
     STEMMA_TRY_VOID(check_ready(turn));
+    if (turn.bypass) {
+      return Error(Errc::unsupported, "a bypassed turn holds something else than its words");
+    }
     if (turn.approximate) {
       return Error(Errc::unsupported, "the sequence was shifted: it cannot be forked exactly");
     }
@@ -213,7 +216,8 @@ Result<void> Core::shift(TurnRecord& turn, uint32_t keep, uint32_t discard) try 
   turn.computed -= discard;
   turn.available = std::min(turn.available, keep);
   at(turn.sequence).saved = std::min(at(turn.sequence).saved, keep);
-  if (known(turn.sequence) > keep) live_.trim(id, keep);
+  live_.trim(id, std::min(keep, known(turn.sequence)));
+  at(turn.sequence).shifted = true;
   lexicon_.cut(turn.text, keep);
   (void)Lexicon::append(rest, turn.text);
   turn.stops.clear();

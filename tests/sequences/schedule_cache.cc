@@ -156,7 +156,10 @@ void Schedule::judge_refusal(const Request& request, const TurnOptions& options,
       taken += std::max({live.granted, static_cast<uint32_t>(live.words.size()), before});
     }
     expect(situation_.engine.unified, "begin found no room in a context of its own");
-    expect(taken > context || !faultless(), "begin found no room where there is some");
+    // (Nor is there room as long as somebody who has begun waits for what others still have.)
+    const bool waiting =
+        std::ranges::any_of(live_, [](const Live& live) { return !live.stale && !live.executed; });
+    expect(taken > context || waiting || !faultless(), "begin found no room where there is some");
   }
 }
 
