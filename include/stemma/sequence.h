@@ -168,7 +168,8 @@ class SequenceCache {
 
   // ---- Requests ---------------------------------------------------------------------------------
 
-  // Leases a sequence and plans; the engine is not called.
+  // Leases a sequence and plans; the engine is not called. (What the sequence holds, and the plan does not
+  // keep, takes up room until execute(): do not wait long with that.)
   // Error: busy (every sequence is leased, or the session is under way), invalid_argument (tokens,
   // media, options), out_of_range (the prompt and what it reserves are more than the context has),
   // out_of_blocks (not enough of it is free or idle), out_of_memory; nothing changed.

@@ -217,9 +217,7 @@ bool Core::fits(const TurnRecord& turn, const Plan& plan) {
   const uint32_t kept = plan.base == Base::stay ? plan.base_tokens : 0;
   const SequenceId id{plan.sequence};
   const uint64_t others = promised_to_others(plan.sequence);
-  // What the sequence has stays there until execute(); others may want their room before that.
-  return room_.free_if(id, room_.length(id), flags_) >= others &&
-         room_.free_if(id, kept, flags_) >= others + needs_room(turn, plan);
+  return room_.free_if(id, kept, flags_) >= others + needs_room(turn, plan);
 }
 
 uint64_t Core::needs_room(const TurnRecord& turn, const Plan& plan) const noexcept {
@@ -246,7 +244,8 @@ uint64_t Core::promised_to_others(uint32_t sequence) const {
       // What its plan needs no room for, and what it will let go before it takes any.
       const SequenceId id{s};
       const uint32_t kept = turn->plan.base == Base::stay ? turn->plan.base_tokens : 0;
-      has_now = has_without_room(turn->plan) + room_.free_if(id, kept, nobody_) - room_.free_for(id);
+      has_now =
+          has_without_room(turn->plan) + room_.free_if(id, kept, nobody_) - room_.free_for(id);
     }
     total += turn->promised_end - std::min<uint64_t>(turn->promised_end, has_now);
   }

@@ -134,9 +134,10 @@ Captured Core::capture(uint32_t sequence) {
     const bool anchored = (use_checkpoints_ || use_states_) && (!any() || use_states_);
     if (anchored && depth >= 1) {
       // A checkpoint can be had while its position can be resumed, a state while it is the end.
-      const bool reachable = use_checkpoints_ && traits_.rewind == Rewind::window
-                                 ? can_resume(traits_, held, depth)
-                                 : depth == held.end && can_resume(traits_, resumable_part(sequence), depth);
+      const bool reachable =
+          use_checkpoints_ && traits_.rewind == Rewind::window
+              ? can_resume(traits_, held, depth)
+              : depth == held.end && can_resume(traits_, resumable_part(sequence), depth);
       const Captured anchor =
           reachable ? capture_anchor(sequence, depth, touch) : Captured{CaptureFate::stale, 0};
       if (segments_ == nullptr) captured = anchor;

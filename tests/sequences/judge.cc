@@ -126,7 +126,8 @@ std::string judge_same_plan(const SequenceReport& lookup, const SequenceReport& 
   if (same) return "";
   // Part of a segment takes a slot to be held, which may not be there: then whole ones serve.
   const bool shorter = begun.reused_tokens <= lookup.reused_tokens &&
-                       begun.matched_tokens == lookup.matched_tokens && lookup.logits == begun.logits;
+                       begun.matched_tokens == lookup.matched_tokens &&
+                       lookup.logits == begun.logits;
   if (shorter) return "";
   return "lookup said " + to_text(lookup) + " and begin planned " + to_text(begun);
 }

@@ -109,7 +109,10 @@ void Schedule::compute(size_t i) {
   if (!pass) {
     say(" -> " + pass.error().to_string());
     // A window that cannot be recycled stops decoding; and others may have taken what was promised.
-    const bool innocent = situation_.engine.shares_window || crowded_;
+    // Those who have begun and were not executed still have what they will give back.
+    const bool waiting = std::ranges::any_of(
+        live_, [](const Live& other) { return !other.stale && !other.executed; });
+    const bool innocent = situation_.engine.shares_window || crowded_ || waiting;
     expect(!faultless() || innocent || to > live.promised,
            "the room that was promised is not there");
     live.dirty = engine_->fake().fingerprint(live.turn.sequence()) != print;
