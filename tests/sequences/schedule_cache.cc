@@ -30,7 +30,7 @@ TurnOptions Schedule::choose_options(const Request& request) {
   o.session = request.session;
   o.exclusive = dice_.chance(25);
   o.message_ends = request.message_ends;
-  o.tenant = TenantId{request.scope % 2};  // A scope has one tenant.
+  o.tenant = TenantId{dice_.below(3)};
   o.reserve_tokens = dice_.chance(70) ? dice_.below(12) : 0;
   o.retain = choose_retain();
   o.want_logits = dice_.chance(40);

@@ -213,9 +213,7 @@ void Schedule::rewind(Live& live) {
 
 void Schedule::fork(Live& live) {
   if (inside_unit(live.text, live.there()) || live.there() == 0) return;
-  Request same;
-  same.scope = live.scope;
-  TurnOptions options = choose_options(same);
+  TurnOptions options = choose_options({});
   options.session = {};
   options.bypass = false;
   options.at_most = 0xFFFF'FFFFU;
