@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <ostream>
 #include <vector>
 
 #include "support/fake_sequences.h"
@@ -29,6 +30,9 @@ struct EngineKind {
   bool saves() const { return options.fork != Fork::none; }
   bool copies() const { return options.fork == Fork::shared || options.fork == Fork::copy; }
 };
+
+// How gtest shows it.
+inline void PrintTo(const EngineKind& kind, std::ostream* out) { *out << kind.name; }
 // All of them, by name; `change` is applied to each.
 std::vector<EngineKind> every_engine(const std::function<void(EngineOptions&)>& change = {});
 
