@@ -103,7 +103,6 @@ Result<void> Core::set_up() {
     settings.policy = options_.policy;
     settings.clock = clock_;
     STEMMA_TRY(segments_, SegmentStore::create(settings));
-    use_segments_ = segments_ != nullptr;
   } else if (saves) {
     const uint64_t tokens = options_.segment_tokens;
     STEMMA_TRY(states_, make_store(budget, traits_.fixed_bytes + traits_.checkpoint_bytes +

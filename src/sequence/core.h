@@ -326,7 +326,6 @@ class Core {
   const SequenceOptions options_;
   const Clock* clock_;
   EngineTraits traits_;
-  bool use_segments_ = false;
   bool use_states_ = false;
   bool use_checkpoints_ = false;
   std::atomic<uint32_t> owners_{1};

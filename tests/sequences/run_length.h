@@ -11,21 +11,14 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
+
+#include "support/environment.h"
 
 namespace stemma::schedules {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(STEMMA_TSAN)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
-
-inline uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
+using test::from_environment;
+using test::kSanitized;
 
 // for (RunLength run(0.5); run.next(operations);) operations += run_schedule(run.seed());
 class RunLength {
