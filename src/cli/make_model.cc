@@ -1,0 +1,205 @@
+#ifdef STEMMA_HAS_GGUF
+
+#include "cli/make_model.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <string>
+
+#include "engine/gguf/make_model.h"
+
+namespace stemma::cli {
+namespace {
+
+using gguf::Architecture;
+
+constexpr const char* kHelp =
+    R"(usage: stemma make-model --arch ARCH --out FILE [OPTIONS]
+
+Writes a small language model with random weights, as a GGUF file that llama.cpp loads: something to
+test, measure and show with, without a download. It has learned nothing, but its answers depend on the
+whole prompt, look like words, and are the same on every machine. Every byte is a token.
+
+  --arch ARCH     what its layers remember:
+                    llama      all positions (llama.cpp: llama)
+                    window     every other layer only the last ones (gemma3)
+                    recurrent  a state of fixed size (mamba)
+                    hybrid     states and all positions in turn (jamba)
+  --out FILE      where to; complete or not there at all
+  --force         replace FILE if it is there. Not while a program has it loaded
+
+  --layers N      layers (4)
+  --dim N         width, a multiple of 16 and of --heads (256)
+  --heads N       attention heads; dim / heads is even (4)
+  --kv-heads N    heads that have keys and values of their own; divides --heads (2)
+  --ff N          width of the feed-forward part (twice --dim)
+  --context N     positions that the file says it was trained with (8192)
+  --window N      positions in the window, for --arch window (256)
+  --type T        f32 or f16: how weights are stored (f32)
+  --seed N        other weights (1)
+
+  stemma make-model --arch llama --out tiny.gguf
+  stemma make-model --arch window --window 128 --out window.gguf
+  stemma make-model --arch llama --layers 12 --dim 768 --heads 12 --kv-heads 4 --type f16 --out bench.gguf
+
+Exit codes: 0 written, 1 not, 2 bad arguments.
+)";
+
+struct Arguments {
+  gguf::ModelShape shape;
+  bool has_arch = false;
+  std::string out;
+  bool force = false;
+  bool help = false;
+};
+
+bool parse_arch(std::string_view text, Architecture& out) {
+  for (const auto arch :
+       {Architecture::llama, Architecture::window, Architecture::recurrent, Architecture::hybrid}) {
+    if (text == gguf::to_string(arch)) {
+      out = arch;
+      return true;
+    }
+  }
+  return false;
+}
+
+template <class T>
+bool parse_number(std::string_view text, T& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Returns an empty string, or what is wrong.
+std::string parse(std::span<const std::string_view> words, Arguments& out) {
+  struct Number {
+    std::string_view name;
+    uint32_t* target;
+  };
+  gguf::ModelShape& shape = out.shape;
+  const Number numbers[] = {
+      {"--layers", &shape.layers},     {"--dim", &shape.dim}, {"--heads", &shape.heads},
+      {"--kv-heads", &shape.kv_heads}, {"--ff", &shape.ff},   {"--context", &shape.context},
+      {"--window", &shape.window},
+  };
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "--help" || word == "-h") {
+      out.help = true;
+      return {};
+    }
+    if (word == "--force") {
+      out.force = true;
+      continue;
+    }
+    const std::string name(word.substr(0, word.find('=')));
+    uint32_t* target = nullptr;
+    for (const Number& number : numbers) {
+      if (number.name == name) target = number.target;
+    }
+    if (target == nullptr && name != "--arch" && name != "--out" && name != "--type" &&
+        name != "--seed") {
+      return "unknown argument '" + std::string(word) + "'";
+    }
+    std::string_view value;
+    if (name.size() < word.size()) {
+      value = word.substr(name.size() + 1);
+    } else if (i + 1 < words.size()) {
+      value = words[++i];
+    } else {
+      return name + " needs a value";
+    }
+    if (target != nullptr) {
+      if (!parse_number(value, *target)) return name + " needs a whole number";
+    } else if (name == "--seed") {
+      if (!parse_number(value, shape.seed)) return "--seed needs a whole number";
+    } else if (name == "--arch") {
+      if (!parse_arch(value, shape.architecture)) {
+        return "--arch is llama, window, recurrent or hybrid";
+      }
+      out.has_arch = true;
+    } else if (name == "--type") {
+      if (value != "f32" && value != "f16") return "--type is f32 or f16";
+      shape.type = value == "f32" ? gguf::TensorType::f32 : gguf::TensorType::f16;
+    } else {
+      out.out = value;
+    }
+  }
+  if (!out.has_arch) return "--arch is missing: llama, window, recurrent or hybrid";
+  if (out.out.empty()) return "--out is missing: the file to write";
+  return {};
+}
+
+// "2.6 MB"
+std::string megabytes(uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+void print_done(const Arguments& arguments, const gguf::ModelSize& size) {
+  const auto u = [](uint64_t n) { return static_cast<unsigned long long>(n); };
+  const gguf::ModelShape& shape = arguments.shape;
+  std::printf("%s: %s, %u layers of %u, %s, seed %llu\n", arguments.out.c_str(),
+              gguf::to_string(shape.architecture), shape.layers, shape.dim,
+              shape.type == gguf::TensorType::f32 ? "f32" : "f16", u(shape.seed));
+  std::printf("  %llu parameters, %llu bytes (%s)\n", u(size.parameters), u(size.file_bytes),
+              megabytes(size.file_bytes).c_str());
+  if (size.kv_bytes_per_token != 0) {
+    std::printf("  KV: %llu bytes per token in f16\n", u(size.kv_bytes_per_token));
+  }
+  if (size.window_bytes_per_token != 0) {
+    std::printf("  KV of the last %u tokens: another %llu bytes each\n", shape.window,
+                u(size.window_bytes_per_token));
+  }
+  if (size.state_bytes != 0) {
+    std::printf("  state: %llu bytes per sequence\n", u(size.state_bytes));
+  }
+}
+
+}  // namespace
+
+int run_make_model(std::span<const std::string_view> words) {
+  Arguments arguments;
+  std::string problem = parse(words, arguments);
+  if (arguments.help) {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  if (problem.empty()) {
+    if (const auto checked = gguf::check_shape(arguments.shape); !checked) {
+      problem = std::string(checked.error().message()) + ", not " +
+                std::to_string(checked.error().value());
+    }
+  }
+  if (!problem.empty()) {
+    std::fprintf(stderr, "stemma make-model: %s (see 'stemma make-model --help')\n",
+                 problem.c_str());
+    return 2;
+  }
+
+  const bool watched = isatty(STDERR_FILENO) == 1;
+  const auto progress = [&](uint64_t done, uint64_t total) {
+    if (!watched) return;
+    std::fprintf(stderr, "\r\033[K  %s of %s", megabytes(done).c_str(), megabytes(total).c_str());
+    if (done == total) std::fputs("\r\033[K", stderr);
+  };
+  const auto written = gguf::write_model(
+      arguments.shape, arguments.out,
+      arguments.force ? gguf::OnExisting::replace : gguf::OnExisting::refuse, progress);
+  if (!written) {
+    if (watched) std::fputs("\r\033[K", stderr);
+    std::fprintf(stderr, "stemma make-model: cannot write '%s': %s%s\n", arguments.out.c_str(),
+                 written.error().message(),
+                 written.error().code() == Errc::wrong_state ? " (--force replaces it)" : "");
+    return 1;
+  }
+  print_done(arguments, *written);
+  return 0;
+}
+
+}  // namespace stemma::cli
+
+#endif  // STEMMA_HAS_GGUF

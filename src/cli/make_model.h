@@ -1,0 +1,12 @@
+// `stemma make-model`: a small model with random weights, as a GGUF file.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace stemma::cli {
+
+// Returns the exit code: 0 written, 1 not, 2 bad arguments.
+int run_make_model(std::span<const std::string_view> arguments);
+
+}  // namespace stemma::cli

@@ -1,0 +1,94 @@
+// LanguageModel: what a server needs of an engine beside its sequences: words in and out, and forward
+// passes over several sequences at a time.
+//
+// The KV memory is reached through sequences() (stemma/sequence_engine.h), by a SequenceCache. decode()
+// appends to those sequences; what it cannot do it leaves undone, as far as the engine can say.
+//
+// Threading:  decode, logits and sequences() one thread at a time, the engine's; all else any thread.
+// Ownership:  spans are the model's; logits are valid until the next decode.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stemma/ids.h"
+#include "stemma/result.h"
+#include "stemma/scope.h"
+#include "stemma/sequence_engine.h"
+
+namespace stemma::engine {
+
+// One token of a forward pass, at the end of what its sequence holds. Several of one sequence follow
+// each other in the batch.
+struct BatchItem {
+  Token token = 0;
+  uint32_t position = 0;
+  SequenceId sequence{};
+  bool logits = false;  // Wanted for the word after this one.
+};
+
+// A chat message as the engine's own templates take it.
+struct ChatMessage {
+  std::string role;
+  std::string content;
+};
+
+struct ModelInfo {
+  std::string name;           // Of the file, without folder and .gguf.
+  std::string architecture;   // "llama", "gemma2".
+  std::string description;    // For people: size, type.
+  std::string chat_template;  // As the file has it; may be empty.
+  uint32_t vocabulary = 0;
+  uint32_t trained_tokens = 0;  // The context that it was trained with.
+  uint32_t batch_tokens = 512;  // decode() takes no more at once.
+  uint64_t parameters = 0;
+  uint64_t file_bytes = 0;
+  std::string bos_text;  // What templates call bos_token; empty if there is none.
+  std::string eos_text;
+  bool adds_bos = false;  // tokenize() with `add_special` puts one in front.
+  // Everything of a scope that the model and its context decide. Callers add salts.
+  ScopeSpec scope;
+};
+
+class LanguageModel {
+ public:
+  virtual ~LanguageModel() = default;
+
+  virtual const ModelInfo& info() const noexcept = 0;
+  virtual SequenceEngine& sequences() noexcept = 0;
+
+  // Error: out_of_blocks (no room in the context; nothing changed), invalid_argument (a token, position
+  // or sequence that cannot be; nothing changed), anything else (what the batch's sequences hold is to
+  // be asked).
+  virtual Result<void> decode(std::span<const BatchItem> batch) = 0;
+  // After item `index` of the last batch, `vocabulary` of them. Empty unless it asked for them.
+  virtual std::span<const float> logits(uint32_t index) = 0;
+
+  // `add_special`: with the BOS and whatever else the model wants around a text. `parse_special`: the
+  // text of a special token becomes that token; otherwise it stays text.
+  // Error: out_of_memory, invalid_argument (text that the vocabulary cannot express).
+  virtual Result<std::vector<Token>> tokenize(std::string_view text, bool add_special,
+                                              bool parse_special) const = 0;
+  // Of a text that goes on: tokenizers that put a space in front of a text put none.
+  virtual Result<std::vector<Token>> tokenize_rest(std::string_view text,
+                                                   bool parse_special) const {
+    return tokenize(text, false, parse_special);
+  }
+  // Appends the token's bytes, which may be part of a character. Special ones have text only if asked.
+  virtual void append_text(Token token, bool special, std::string& text) const = 0;
+  // Whether the model says with it that it is done.
+  virtual bool ends_generation(Token token) const noexcept = 0;
+  // Whether tokenize() with `parse_special` makes the token out of its text, and without it does not.
+  virtual bool is_special(Token token) const noexcept = 0;
+
+  // The conversation as the engine's own list of templates writes it. Error: unsupported (the list has
+  // no such template).
+  virtual Result<std::string> apply_own_template(std::string_view chat_template,
+                                                 std::span<const ChatMessage> messages,
+                                                 bool add_generation_prompt) const = 0;
+};
+
+}  // namespace stemma::engine

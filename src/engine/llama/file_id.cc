@@ -1,0 +1,162 @@
+#include "engine/llama/file_id.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "key/sha256.h"
+
+namespace stemma::engine {
+
+namespace {
+
+constexpr size_t kPieceBytes = 4U << 20U;
+constexpr size_t kRemembered = 256;
+constexpr std::string_view kDigits = "0123456789abcdef";
+
+// What a file is recognised by. A change of content shows in one of them, or it was hidden on purpose.
+std::string tag_of(const struct stat& facts) {
+  std::ostringstream tag;
+  tag << facts.st_size << ' ' << facts.st_mtim.tv_sec << '.' << facts.st_mtim.tv_nsec << ' '
+      << facts.st_ino << ' ' << facts.st_dev;
+  return std::move(tag).str();
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream in(path);
+  for (std::string line; lines.size() < kRemembered && std::getline(in, line);) {
+    if (line.size() > 65 && line.find_first_not_of(kDigits) == 64 && line[64] == ' ') {
+      lines.push_back(line);
+    }
+  }
+  return lines;
+}
+
+void remember(const std::string& path, const std::string& line) {
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  std::vector<std::string> lines = lines_of(path);
+  lines.insert(lines.begin(), line);
+  if (lines.size() > kRemembered) lines.resize(kRemembered);
+  const std::string draft = path + "." + std::to_string(getpid());
+  {
+    std::ofstream out(draft);
+    for (const std::string& each : lines) out << each << '\n';
+    if (!out.flush()) error = std::make_error_code(std::errc::io_error);
+  }
+  if (!error) std::filesystem::rename(draft, path, error);
+  if (error) std::filesystem::remove(draft, error);
+}
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+}  // namespace
+
+FileId file_id(const std::string& path, const std::string& memory,
+               const std::function<bool(uint64_t, uint64_t)>& progress) {
+  FileId answer;
+  // A pipe that nobody writes to would not open.
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  struct stat facts{};
+  if (file.fd < 0 || fstat(file.fd, &facts) != 0) {
+    answer.why = "cannot open " + path + ": " + std::strerror(errno);
+    return answer;
+  }
+  if (!S_ISREG(facts.st_mode)) {
+    answer.why = path + " is not a file";
+    return answer;
+  }
+  const std::string tag = tag_of(facts);
+  if (!memory.empty()) {
+    for (const std::string& line : lines_of(memory)) {
+      if (line.substr(65) == tag) {
+        answer.sha256 = line.substr(0, 64);
+        answer.remembered = true;
+        return answer;
+      }
+    }
+  }
+  key::Sha256 hash;
+  const auto piece = std::make_unique<uint8_t[]>(kPieceBytes);
+  const auto size = static_cast<uint64_t>(facts.st_size);
+  for (uint64_t done = 0;;) {
+    const ssize_t got = read(file.fd, piece.get(), kPieceBytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      answer.why = "cannot read " + path + ": " + std::strerror(errno);
+      return answer;
+    }
+    if (got == 0) break;
+    hash.update({piece.get(), static_cast<size_t>(got)});
+    done += static_cast<uint64_t>(got);
+    if (progress && !progress(done, size)) {
+      answer.why = "stopped while reading " + path;
+      return answer;
+    }
+  }
+  for (const uint8_t byte : hash.finish()) {
+    answer.sha256 += kDigits[byte >> 4U];
+    answer.sha256 += kDigits[byte & 15U];
+  }
+  // Not if somebody was writing meanwhile.
+  struct stat after{};
+  if (!memory.empty() && fstat(file.fd, &after) == 0 && tag_of(after) == tag) {
+    remember(memory, answer.sha256 + ' ' + tag);
+  }
+  return answer;
+}
+
+std::vector<std::string> model_parts(const std::string& path) {
+  // ...-00001-of-00003.gguf
+  constexpr size_t kTail = 20;
+  if (path.size() <= kTail) return {path};
+  const std::string_view tail = std::string_view(path).substr(path.size() - kTail);
+  const auto number = [](std::string_view digits) {
+    uint32_t value = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc() && end == digits.data() + digits.size() ? value : 0;
+  };
+  const uint32_t count = number(tail.substr(10, 5));
+  const bool first = tail[0] == '-' && number(tail.substr(1, 5)) == 1 &&
+                     tail.substr(6, 4) == "-of-" && tail.substr(15) == ".gguf";
+  if (!first || count < 2) return {path};
+  std::vector<std::string> parts;
+  for (uint32_t part = 1; part <= count; ++part) {
+    const std::string digits = std::to_string(part);
+    std::string one = path;
+    one.replace(path.size() - kTail + 6 - digits.size(), digits.size(), digits);
+    parts.push_back(std::move(one));
+  }
+  return parts;
+}
+
+std::string usual_file_memory() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/') {
+    return std::string(cache) + "/stemma/file-ids";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home == '/') {
+    return std::string(home) + "/.cache/stemma/file-ids";
+  }
+  return "";
+}
+
+}  // namespace stemma::engine

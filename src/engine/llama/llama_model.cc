@@ -1,0 +1,409 @@
+#include "engine/llama/llama_model.h"
+
+#include <dlfcn.h>
+#include <ggml-backend.h>
+#include <llama.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+#include "engine/llama/file_id.h"
+
+namespace stemma::engine {
+
+namespace {
+
+// What llama.cpp says of a failure, it says to its log.
+struct Log {
+  std::mutex mutex;
+  std::function<void(bool, const std::string&)> sink;
+  std::string line;
+  std::string first_error;  // What came of it is said after it.
+};
+Log& the_log() {
+  static Log log;
+  return log;
+}
+
+void hear(ggml_log_level level, const char* text, void* /*user*/) {
+  Log& log = the_log();
+  const std::lock_guard lock(log.mutex);
+  if (level != GGML_LOG_LEVEL_CONT) log.line.clear();
+  if (level != GGML_LOG_LEVEL_WARN && level != GGML_LOG_LEVEL_ERROR) return;
+  log.line += text;
+  if (log.line.empty() || log.line.back() != '\n') return;
+  log.line.pop_back();
+  if (level == GGML_LOG_LEVEL_ERROR && log.first_error.empty()) log.first_error = log.line;
+  if (log.sink) log.sink(level == GGML_LOG_LEVEL_ERROR, log.line);
+  log.line.clear();
+}
+
+void forget_errors() {
+  const std::lock_guard lock(the_log().mutex);
+  the_log().first_error.clear();
+}
+std::string with_reason(const std::string& what) {
+  const std::lock_guard lock(the_log().mutex);
+  return the_log().first_error.empty() ? what : what + " (" + the_log().first_error + ")";
+}
+
+void start_library() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llama_log_set(hear, nullptr);
+    // The CPU's code is a plugin too. Plugins lie beside the library, or where the system has them.
+    Dl_info library{};
+    if (dladdr(reinterpret_cast<const void*>(&llama_backend_init), &library) != 0 &&
+        library.dli_fname != nullptr) {
+      const std::filesystem::path file(library.dli_fname);
+      ggml_backend_load_all_from_path(file.parent_path().c_str());
+    }
+    if (ggml_backend_dev_count() == 0) ggml_backend_load_all();
+    llama_backend_init();
+  });
+}
+
+constexpr uint32_t kContextStep = 256;
+
+// A character that no vocabulary joins with another.
+constexpr char kSign = '\x01';
+
+struct TypeName {
+  const char* name;
+  ggml_type type;
+};
+constexpr TypeName kTypes[] = {{"f32", GGML_TYPE_F32},   {"f16", GGML_TYPE_F16},
+                               {"bf16", GGML_TYPE_BF16}, {"q8_0", GGML_TYPE_Q8_0},
+                               {"q4_0", GGML_TYPE_Q4_0}, {"q4_1", GGML_TYPE_Q4_1},
+                               {"q5_0", GGML_TYPE_Q5_0}, {"q5_1", GGML_TYPE_Q5_1}};
+const TypeName* type_named(const std::string& name) {
+  const auto* found =
+      std::ranges::find(kTypes, name, [](const TypeName& each) { return std::string(each.name); });
+  return found == std::end(kTypes) ? nullptr : found;
+}
+
+std::string metadata(const llama_model* model, const char* key) {
+  char text[256];
+  const int32_t length = llama_model_meta_val_str(model, key, text, sizeof text);
+  return length < 0 ? "" : std::string(text, std::min<size_t>(length, sizeof text - 1));
+}
+
+std::string name_of(const std::string& path) {
+  std::string name = std::filesystem::path(path).filename().string();
+  if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+  return name;
+}
+
+}  // namespace
+
+void set_llama_log(std::function<void(bool, const std::string&)> log) {
+  const std::lock_guard lock(the_log().mutex);
+  the_log().sink = std::move(log);
+}
+
+struct LlamaModel::Batch {
+  explicit Batch(uint32_t tokens)
+      : batch(llama_batch_init(static_cast<int32_t>(tokens), 0, 1)), room(tokens) {}
+  ~Batch() { llama_batch_free(batch); }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+  llama_batch batch;
+  uint32_t room;
+};
+
+LlamaModel::~LlamaModel() {
+  sequences_.reset();
+  if (context_ != nullptr) llama_free(context_);
+  if (model_ != nullptr) llama_model_free(model_);
+}
+
+std::unique_ptr<LlamaModel> LlamaModel::load(const LlamaOptions& options, std::string& why) {
+  std::unique_ptr<LlamaModel> made(new LlamaModel);
+  why = made->start(options);
+  if (!why.empty()) made.reset();
+  return made;
+}
+
+std::string LlamaModel::start(const LlamaOptions& options) {
+  start_library();
+  forget_errors();
+  const TypeName* k_type = type_named(options.k_type);
+  const TypeName* v_type = type_named(options.v_type);
+  if (k_type == nullptr || v_type == nullptr) {
+    return "no such type of K and V: " + (k_type == nullptr ? options.k_type : options.v_type);
+  }
+  if (options.sequences == 0 || options.sequences >= llama_max_parallel_sequences()) {
+    return "llama.cpp has between 1 and " + std::to_string(llama_max_parallel_sequences() - 1) +
+           " sequences, not " + std::to_string(options.sequences);
+  }
+
+  // What it is.
+  info_.name = name_of(options.path);
+  const auto identify = [&](const std::string& path, std::string& id) {
+    const FileId found = file_id(path, options.id_memory, [&](uint64_t done, uint64_t all) {
+      return !options.progress ||
+             options.progress(
+                 "reading", all == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(all));
+    });
+    id = found.sha256;
+    return found.why;
+  };
+  info_.scope.model = options.model_id;
+  if (options.model_id.empty()) {
+    for (const std::string& part : model_parts(options.path)) {
+      std::string id;
+      if (std::string why = identify(part, id); !why.empty()) return why;
+      info_.scope.model += info_.scope.model.empty() ? id : "+" + id;
+    }
+  }
+
+  llama_model_params model_options = llama_model_default_params();
+  model_options.n_gpu_layers = options.gpu_layers;
+  const std::function<bool(const char*, double)>& progress = options.progress;
+  model_options.progress_callback = [](float done, void* user) {
+    const auto& tell = *static_cast<const std::function<bool(const char*, double)>*>(user);
+    return !tell || tell("loading", done);
+  };
+  model_options.progress_callback_user_data =
+      const_cast<void*>(static_cast<const void*>(&progress));
+  model_ = llama_model_load_from_file(options.path.c_str(), model_options);
+  if (model_ == nullptr) return with_reason("cannot load " + options.path);
+  if (llama_model_has_encoder(model_) || !llama_model_has_decoder(model_)) {
+    return options.path + " is a model with an encoder; only decoders are served";
+  }
+  vocabulary_ = llama_model_get_vocab(model_);
+  if (llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_NONE) {
+    return options.path + " has no vocabulary";
+  }
+
+  llama_context_params context_options = llama_context_default_params();
+  const uint32_t trained = static_cast<uint32_t>(std::max(1, llama_model_n_ctx_train(model_)));
+  const uint32_t ids = options.sequences + (options.unified ? 1 : 0);
+  const uint64_t asked = options.context_tokens == 0 ? trained : options.context_tokens;
+  // llama.cpp rounds up as well, but later: it would have made the batch as small as the context by then,
+  // and it stops the process where a batch has less than one token for each sequence.
+  const uint64_t rounded = (asked + kContextStep - 1) / kContextStep * kContextStep;
+  const uint64_t wanted = options.unified ? rounded : rounded * ids;
+  if (wanted > std::numeric_limits<uint32_t>::max()) {
+    return "a context of " + std::to_string(asked) + (options.unified ? "" : " for each sequence") +
+           " is too large";
+  }
+  const auto context_tokens = static_cast<uint32_t>(wanted);
+  const uint32_t threads = options.threads != 0
+                               ? options.threads
+                               : std::max(1U, std::thread::hardware_concurrency() / 2);
+  context_options.n_ctx = context_tokens;
+  context_options.n_batch = context_options.n_ubatch = std::max(ids, options.batch_tokens);
+  context_options.n_seq_max = ids;
+  context_options.n_threads = context_options.n_threads_batch = static_cast<int32_t>(threads);
+  context_options.type_k = k_type->type;
+  context_options.type_v = v_type->type;
+  context_options.flash_attn_type =
+      options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  context_options.kv_unified = options.unified;
+  context_options.swa_full = false;
+  context_options.no_perf = true;
+  context_ = llama_init_from_model(model_, context_options);
+  if (context_ == nullptr) {
+    return with_reason("no context of " + std::to_string(context_tokens) + " tokens for " +
+                       options.path);
+  }
+
+  std::vector<llama_adapter_lora*> adapters;
+  std::vector<float> scales;
+  for (const LlamaAdapter& each : options.adapters) {
+    ScopeAdapter in_scope{.name = "", .generation = 0, .scale = each.scale};
+    if (std::string why = identify(each.path, in_scope.name); !why.empty()) return why;
+    llama_adapter_lora* adapter = llama_adapter_lora_init(model_, each.path.c_str());
+    if (adapter == nullptr) return with_reason("cannot load the adapter " + each.path);
+    adapters.push_back(adapter);
+    scales.push_back(each.scale);
+    info_.scope.adapters.push_back(std::move(in_scope));
+  }
+  if (!adapters.empty() &&
+      llama_set_adapters_lora(context_, adapters.data(), adapters.size(), scales.data()) != 0) {
+    return with_reason("the adapters do not fit the model");
+  }
+
+  std::string why;
+  sequences_ = LlamaSequences::create(
+      context_,
+      {options.sequences, options.unified, ggml_is_quantized(k_type->type), options.shares}, why);
+  if (sequences_ == nullptr) return options.path + ": " + why;
+  batch_ = std::make_unique<Batch>(llama_n_batch(context_));
+
+  info_.scope.kv_types = options.k_type + "/" + options.v_type;
+  info_.scope.layout = std::string("llama.cpp ") + STEMMA_LLAMA_RELEASE +
+                       (options.unified ? " unified" : " split") +
+                       (options.flash_attention ? " fa" : " no-fa");
+  info_.scope.rope_and_window =
+      std::string(to_string(sequences_->kind())) + " " + std::to_string(llama_model_n_swa(model_));
+  info_.scope.state_format = 1;
+  info_.architecture = metadata(model_, "general.architecture");
+  char description[128] = "";
+  llama_model_desc(model_, description, sizeof description);
+  info_.description = description;
+  if (const char* text = llama_model_chat_template(model_, nullptr)) info_.chat_template = text;
+  info_.vocabulary = static_cast<uint32_t>(llama_vocab_n_tokens(vocabulary_));
+  info_.trained_tokens = trained;
+  info_.batch_tokens = llama_n_batch(context_);
+  info_.parameters = llama_model_n_params(model_);
+  info_.file_bytes = llama_model_size(model_);
+  info_.adds_bos = llama_vocab_get_add_bos(vocabulary_);
+  find_sign();
+  if (const llama_token bos = llama_vocab_bos(vocabulary_); bos != LLAMA_TOKEN_NULL) {
+    append_text(static_cast<Token>(bos), true, info_.bos_text);
+  }
+  if (const llama_token eos = llama_vocab_eos(vocabulary_); eos != LLAMA_TOKEN_NULL) {
+    append_text(static_cast<Token>(eos), true, info_.eos_text);
+  }
+  return "";
+}
+
+// Only vocabularies of these kinds put a space in front, and those of others may lack the sign.
+void LlamaModel::find_sign() {
+  const auto kind = llama_vocab_type(vocabulary_);
+  if (kind != LLAMA_VOCAB_TYPE_SPM && kind != LLAMA_VOCAB_TYPE_UGM) return;
+  Result<std::vector<Token>> sign = tokenize({&kSign, 1}, false, false);
+  if (!sign || sign->size() < 2) return;
+  std::string text;
+  append_text(sign->front(), true, text);
+  if (text.starts_with(' ')) sign_ = *std::move(sign);
+}
+
+Result<void> LlamaModel::decode(std::span<const BatchItem> batch) {
+  if (batch.empty() || batch.size() > batch_->room) {
+    return Error(Errc::invalid_argument, "a batch of this many tokens",
+                 static_cast<uint32_t>(batch.size()));
+  }
+  llama_batch& raw = batch_->batch;
+  raw.n_tokens = static_cast<int32_t>(batch.size());
+  wants_logits_.clear();
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const BatchItem& item = batch[i];
+    if (item.token >= info_.vocabulary) {
+      return Error(Errc::invalid_argument, "no such token", item.token);
+    }
+    if (to_index(item.sequence) >= sequences_->traits().sequences) {
+      return Error(Errc::invalid_argument, "no such sequence", to_index(item.sequence));
+    }
+    // A recurrent memory would never end.
+    if (item.position >= sequences_->traits().context_tokens) {
+      return Error(Errc::out_of_blocks, "no room in the context", item.position);
+    }
+    raw.token[i] = static_cast<llama_token>(item.token);
+    raw.pos[i] = static_cast<llama_pos>(item.position);
+    raw.n_seq_id[i] = 1;
+    raw.seq_id[i][0] = static_cast<llama_seq_id>(item.sequence);
+    raw.logits[i] = item.logits ? 1 : 0;
+    wants_logits_.push_back(item.logits ? 1 : 0);
+  }
+  const int32_t code = llama_decode(context_, raw);
+  sequences_->decoded();
+  if (code == 0) return {};
+  wants_logits_.clear();
+  if (code == 1) return Error(Errc::out_of_blocks, "no room in llama.cpp's context");
+  if (code == -1) return Error(Errc::invalid_argument, "llama.cpp refuses the batch");
+  return Error(Errc::wrong_state, "llama.cpp's forward pass failed", static_cast<uint32_t>(code));
+}
+
+std::span<const float> LlamaModel::logits(uint32_t index) {
+  if (index >= wants_logits_.size() || wants_logits_[index] == 0) return {};
+  const float* values = llama_get_logits_ith(context_, static_cast<int32_t>(index));
+  if (values == nullptr) return {};
+  return {values, info_.vocabulary};
+}
+
+Result<std::vector<Token>> LlamaModel::tokenize(std::string_view text, bool add_special,
+                                                bool parse_special) const {
+  if (text.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()) / 2) {
+    return Error(Errc::invalid_argument, "text of more than a gigabyte");
+  }
+  try {
+    std::vector<Token> tokens(text.size() + 8);
+    const auto call = [&] {
+      return llama_tokenize(vocabulary_, text.data(), static_cast<int32_t>(text.size()),
+                            reinterpret_cast<llama_token*>(tokens.data()),
+                            static_cast<int32_t>(tokens.size()), add_special, parse_special);
+    };
+    int32_t count = call();
+    if (count < 0 && count != std::numeric_limits<int32_t>::min()) {
+      tokens.resize(static_cast<size_t>(-count));
+      count = call();
+    }
+    if (count < 0) return Error(Errc::invalid_argument, "the vocabulary cannot express the text");
+    tokens.resize(static_cast<size_t>(count));
+    return tokens;
+  } catch (const std::bad_alloc&) {
+    return Error(Errc::out_of_memory, "no memory for the text's tokens");
+  } catch (const std::exception&) {
+    return Error(Errc::invalid_argument, "the vocabulary cannot express the text");
+  }
+}
+
+Result<std::vector<Token>> LlamaModel::tokenize_rest(std::string_view text,
+                                                     bool parse_special) const {
+  if (sign_.empty()) return tokenize(text, false, parse_special);
+  // llama.cpp always puts the space there. So it is put in front of something else, which is taken away.
+  STEMMA_TRY(std::vector<Token> tokens,
+             tokenize(std::string(1, kSign).append(text), false, parse_special));
+  if (!std::ranges::equal(std::span(tokens).first(std::min(tokens.size(), sign_.size())), sign_)) {
+    return tokenize(text, false, parse_special);
+  }
+  tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(sign_.size()));
+  return tokens;
+}
+
+void LlamaModel::append_text(Token token, bool special, std::string& text) const {
+  if (token >= static_cast<Token>(llama_vocab_n_tokens(vocabulary_))) return;
+  char piece[256];
+  const auto id = static_cast<llama_token>(token);
+  const int32_t length = llama_token_to_piece(vocabulary_, id, piece, sizeof piece, 0, special);
+  if (length >= 0) {
+    text.append(piece, static_cast<size_t>(length));
+    return;
+  }
+  const size_t before = text.size();
+  text.resize(before + static_cast<size_t>(-length));
+  llama_token_to_piece(vocabulary_, id, text.data() + before, -length, 0, special);
+}
+
+bool LlamaModel::ends_generation(Token token) const noexcept {
+  return token < info_.vocabulary &&
+         llama_vocab_is_eog(vocabulary_, static_cast<llama_token>(token));
+}
+
+bool LlamaModel::is_special(Token token) const noexcept {
+  if (token >= info_.vocabulary) return false;
+  const uint32_t attributes = llama_vocab_get_attr(vocabulary_, static_cast<llama_token>(token));
+  return (attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
+}
+
+Result<std::string> LlamaModel::apply_own_template(std::string_view chat_template,
+                                                   std::span<const ChatMessage> messages,
+                                                   bool add_generation_prompt) const {
+  const std::string source(chat_template);
+  std::vector<llama_chat_message> raw;
+  size_t bytes = 256;
+  for (const ChatMessage& message : messages) {
+    raw.push_back({message.role.c_str(), message.content.c_str()});
+    bytes += 2 * (message.role.size() + message.content.size());
+  }
+  std::string text(bytes, '\0');
+  for (int round = 0; round < 2; ++round) {
+    const int32_t length =
+        llama_chat_apply_template(source.c_str(), raw.data(), raw.size(), add_generation_prompt,
+                                  text.data(), static_cast<int32_t>(text.size()));
+    if (length < 0) return Error(Errc::unsupported, "llama.cpp's list has no such template");
+    const bool fits = static_cast<size_t>(length) <= text.size();
+    text.resize(static_cast<size_t>(length));
+    if (fits) return text;
+  }
+  return Error(Errc::unsupported, "llama.cpp's template does not settle");
+}
+
+}  // namespace stemma::engine

@@ -1,0 +1,92 @@
+// LlamaModel: a GGUF file run by llama.cpp, as a LanguageModel.
+//
+// Its scope has everything that two states must agree in: the content of the file and of its adapters,
+// the types of K and V, flash attention, the layout of the context, and llama.cpp's release.
+//
+// Threading:  as LanguageModel says.
+// Ownership:  of the model and its context.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/language_model.h"
+#include "engine/llama/llama_sequences.h"
+
+struct llama_model;
+struct llama_vocab;
+
+namespace stemma::engine {
+
+struct LlamaAdapter {
+  std::string path;
+  float scale = 1.0F;
+};
+
+struct LlamaOptions {
+  std::string path;
+  std::string model_id;   // Instead of the file's SHA-256.
+  std::string id_memory;  // Where that is remembered (file_id.h); empty = nowhere.
+  std::vector<LlamaAdapter> adapters;
+  uint32_t sequences = 4;
+  uint32_t context_tokens =
+      0;  // For all sequences together if unified, else for each; 0 = the model's.
+  uint32_t batch_tokens = 512;  // At least one for each sequence is taken.
+  uint32_t threads = 0;         // 0 = half the cores; its threads spin while they wait.
+  std::string k_type = "f16";   // f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1.
+  std::string v_type = "f16";
+  bool flash_attention = true;
+  bool unified = true;
+  bool shares = true;       // false: every sequence reuses only what it holds itself, as slots do.
+  int32_t gpu_layers = -1;  // -1 = all, where there is a GPU.
+  // Told what is being done, and how far it is, 0 to 1. false stops.
+  std::function<bool(const char*, double)> progress;
+};
+
+class LlamaModel final : public LanguageModel {
+ public:
+  // null: `why`, one line for the person who started it.
+  static std::unique_ptr<LlamaModel> load(const LlamaOptions& options, std::string& why);
+  ~LlamaModel() override;
+
+  MemoryKind memory_kind() const noexcept { return sequences_->kind(); }
+  llama_context* context() const noexcept { return context_; }
+
+  const ModelInfo& info() const noexcept override { return info_; }
+  LlamaSequences& sequences() noexcept override { return *sequences_; }
+  Result<void> decode(std::span<const BatchItem> batch) override;
+  std::span<const float> logits(uint32_t index) override;
+  Result<std::vector<Token>> tokenize(std::string_view text, bool add_special,
+                                      bool parse_special) const override;
+  Result<std::vector<Token>> tokenize_rest(std::string_view text,
+                                           bool parse_special) const override;
+  void append_text(Token token, bool special, std::string& text) const override;
+  bool ends_generation(Token token) const noexcept override;
+  bool is_special(Token token) const noexcept override;
+  Result<std::string> apply_own_template(std::string_view chat_template,
+                                         std::span<const ChatMessage> messages,
+                                         bool add_generation_prompt) const override;
+
+ private:
+  LlamaModel() = default;
+  std::string start(const LlamaOptions& options);
+  void find_sign();
+
+  ModelInfo info_;
+  ::llama_model* model_ = nullptr;
+  const ::llama_vocab* vocabulary_ = nullptr;
+  llama_context* context_ = nullptr;
+  std::unique_ptr<LlamaSequences> sequences_;
+  struct Batch;
+  std::unique_ptr<Batch> batch_;
+  std::vector<Token> sign_;            // What kSign becomes, where a space is put in front of it.
+  std::vector<uint8_t> wants_logits_;  // By item of the last batch.
+};
+
+// llama.cpp's own log: warnings and worse, one line a call. Set before the first model is loaded.
+void set_llama_log(std::function<void(bool error, const std::string& line)> log);
+
+}  // namespace stemma::engine

@@ -1,0 +1,105 @@
+// LlamaSequences: the sequences of a llama.cpp context as a SequenceEngine.
+//
+// In a unified context what is saved are segments: positions [a, b) go through a scratch sequence, which
+// is empty between calls. Layers with a window and recurrent layers cannot be put together that way;
+// their part of a segment is cut off (the tail of a blob is what PARTIAL_ONLY alone would write, which
+// create() sees for itself), and a checkpoint, loaded last, brings it back. Purely recurrent models, and
+// contexts that are split by sequence, save whole states.
+//
+//   full attention   any rewind     segments
+//   sliding window   window         segments + checkpoints
+//   hybrid           exact          segments + checkpoints
+//   recurrent        exact          states
+//   split context    of the model   states
+//
+// Nothing that llama.cpp returns is taken for the truth: held() counts the cells by the size of the
+// sequence's state, which is the only thing that sees gaps and doubled positions.
+//
+// Threading:  one thread at a time; the one that decodes.
+// Ownership:  the context is the caller's and outlives this.
+// Cost:       every call but traits() looks at all cells of the context, about 1 ns each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stemma/sequence_engine.h"
+
+struct llama_context;
+struct llama_memory_i;
+
+namespace stemma::engine {
+
+// What the layers of a model keep.
+enum class MemoryKind : uint8_t { full, window, recurrent, hybrid };
+const char* to_string(MemoryKind kind) noexcept;
+
+class LlamaSequences final : public SequenceEngine {
+ public:
+  // How the context was made, which it does not say.
+  struct Options {
+    uint32_t sequences = 1;  // 0 and up; the context has one more (unified) or as many (split).
+    bool unified = true;
+    // To shift positions of a quantised K crashes llama.cpp v0.5.0 without a GPU.
+    bool quantised_k = false;
+    // false: sequences are neither copied nor saved, each reuses what it holds itself.
+    bool shares = true;
+  };
+  // Computes a few tokens to see how large things are, and leaves the context empty. null: `why`.
+  static std::unique_ptr<LlamaSequences> create(llama_context* context, const Options& options,
+                                                std::string& why);
+
+  MemoryKind kind() const noexcept { return kind_; }
+  // A forward pass was made.
+  void decoded() noexcept;
+
+  EngineTraits traits() const override { return traits_; }
+  Held held(SequenceId sequence) override;
+  Result<void> clear(SequenceId sequence) override;
+  Result<void> trim(SequenceId sequence, uint32_t n) override;
+  Result<void> copy(SequenceId from, SequenceId to, Range range) override;
+  Result<uint64_t> size(SequenceId sequence, Part part, Range range) override;
+  Result<uint64_t> save(SequenceId sequence, Part part, Range range,
+                        std::span<uint8_t> out) override;
+  Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
+                    std::span<const uint8_t> bytes) override;
+  Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override;
+
+ private:
+  explicit LlamaSequences(llama_context* context) noexcept;
+  std::string probe(const Options& options);
+  int32_t id(SequenceId sequence) const noexcept { return static_cast<int32_t>(sequence); }
+  bool known(SequenceId sequence) const noexcept { return to_index(sequence) < traits_.sequences; }
+  bool has_tail() const noexcept { return kind_ != MemoryKind::full; }
+  uint64_t state_bytes(int32_t sequence) const;
+  uint64_t partial_bytes(int32_t sequence) const;
+  // Cells of full attention; kUneven if the size makes no sense.
+  uint64_t base_cells(int32_t sequence) const;
+  Held held_by(int32_t sequence) const;
+  Result<void> check_part(SequenceId sequence, Part part, Range range);
+  Result<uint64_t> read_partial(int32_t sequence, std::span<uint8_t> out);
+  Result<uint64_t> save_segment(int32_t sequence, Range range, std::span<uint8_t> out);
+  // At `n` of a sequence with a window: through the scratch if it has gone on since.
+  int32_t window_at(int32_t sequence, uint32_t n);
+  void empty_scratch();
+
+  llama_context* context_;
+  llama_memory_i* memory_;
+  EngineTraits traits_;
+  MemoryKind kind_ = MemoryKind::full;
+  int32_t scratch_ = -1;
+  uint64_t empty_state_bytes_ = 0;
+  uint64_t empty_base_bytes_ = 0;
+  uint64_t cell_bytes_ = 0;
+  std::vector<uint8_t> empty_tail_;  // What PARTIAL_ONLY writes of nothing, without the header.
+  std::vector<uint8_t> buffer_;
+  // By sequence: its window was put together from two others and may have holes.
+  std::vector<uint8_t> torn_;
+  // By sequence: from here on positions were shifted, and no forward pass has applied that yet.
+  std::vector<uint32_t> moved_at_;
+};
+
+}  // namespace stemma::engine
