@@ -1,0 +1,27 @@
+// What can be wrong with a template, or with rendering it, told to the person who must act.
+// Threading: immutable values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace stemma::jinja {
+
+enum class ProblemKind : uint8_t {
+  syntax,       // No template: fix the text.
+  unsupported,  // Jinja2 has it and we do not; the message names it.
+  runtime,      // The template does something its values do not allow.
+  raised,       // The template called raise_exception(); the message is its own.
+  limit,        // More steps, bytes or nesting than allowed.
+};
+
+struct Problem {
+  ProblemKind kind = ProblemKind::runtime;
+  uint32_t line = 0;  // Of the template, from 1; 0 = nowhere in particular.
+  std::string message;
+
+  // "line 12: filter 'groupby' is not supported".
+  std::string to_string() const;
+};
+
+}  // namespace stemma::jinja
