@@ -1,0 +1,97 @@
+#include "server/answer_listener.h"
+
+#include <utility>
+
+#include "server/refuse.h"
+
+namespace stemma::server {
+
+AnswerListener::AnswerListener(std::shared_ptr<HttpReply> reply, Options options)
+    : reply_(std::move(reply)),
+      options_(std::move(options)),
+      writer_(options_.head),
+      choices_(options_.choices),
+      opened_(options_.choices, 0) {
+  for (AnswerChoice& choice : choices_) choice.text = options_.echo;
+}
+
+void AnswerListener::send() {
+  if (out_.empty()) return;
+  reply_->send(std::exchange(out_, {}));
+}
+
+void AnswerListener::open(uint32_t choice) {
+  if (!streaming_) {
+    streaming_ = true;
+    // It may have begun with a comment.
+    reply_->begin(200, kEventStream, event_stream_headers());
+  }
+  if (opened_[choice] != 0) return;
+  opened_[choice] = 1;
+  writer_.begin(choice, out_);
+  // A piece without anything is none.
+  writer_.piece({.choice = choice, .text = options_.echo, .logprobs = prompt_}, out_);
+}
+
+void AnswerListener::prompt(std::vector<TokenLogprob>&& logprobs) {
+  if (options_.stream) {
+    prompt_ = std::move(logprobs);
+  } else {
+    for (AnswerChoice& choice : choices_) choice.logprobs = logprobs;
+  }
+}
+
+void AnswerListener::piece(Piece piece) {
+  if (!options_.stream) {
+    choices_[piece.choice].add(std::move(piece));
+    return;
+  }
+  open(piece.choice);
+  writer_.piece(piece, out_);
+  send();
+}
+
+void AnswerListener::ended(ChoiceEnd end) {
+  if (!options_.stream) {
+    choices_[end.choice].end = std::move(end);
+    return;
+  }
+  open(end.choice);
+  ends_.push_back(std::move(end));
+  // The last one waits for the summary.
+  if (ends_.size() < options_.choices) {
+    writer_.end(ends_.back(), nullptr, out_);
+    send();
+  }
+}
+
+void AnswerListener::done(const Summary& summary) {
+  // Told before the client can know: what it counts is then counted.
+  if (options_.ended) options_.ended(200, &summary, "");
+  if (!options_.stream) {
+    reply_->respond(200, kJson, writer_.whole(choices_, summary));
+  } else {
+    if (!ends_.empty()) writer_.end(ends_.back(), &summary, out_);
+    writer_.usage(summary, out_);
+    AnswerWriter::done(out_);
+    send();
+    reply_->end();
+  }
+  reply_.reset();
+}
+
+void AnswerListener::failed(const Error& error, const std::string& message, bool overload) {
+  const ApiError answer = error.code() == Errc::out_of_range
+                              ? context_exceeded(error.value(), options_.context_tokens)
+                          : overload ? overloaded(message)
+                                     : internal_error(message);
+  const bool cancelled = error.code() == Errc::stale;
+  if (options_.ended) options_.ended(cancelled ? 499 : answer.status, nullptr, message);
+  if (streaming_ || !try_refuse(*reply_, answer)) {
+    reply_->send(encode_error_event(answer));
+    reply_->end();
+  }
+  reply_.reset();
+}
+
+}  // namespace stemma::server

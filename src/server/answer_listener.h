@@ -1,0 +1,62 @@
+// AnswerListener: what a Scheduler says of a request, as an HTTP answer: whole, or as a stream of events
+// that begins with the first piece, or with a comment if that is long in coming (HttpReply::keep_alive). An
+// error before that has a status of its own; after it, it is the last event.
+//
+// Threading:  as Listener says; the reply is thread-safe.
+// Ownership:  of the reply, until the answer is complete.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api_answer.h"
+#include "server/api_error.h"
+#include "server/generation.h"
+#include "server/http_message.h"
+
+namespace stemma::server {
+
+// What streams of events begin with, and what they say while there is nothing to say.
+inline constexpr std::string_view kEventStream = "text/event-stream";
+inline HttpHeaders event_stream_headers() { return {{"Cache-Control", "no-cache"}}; }
+inline constexpr std::string_view kKeepAliveComment = ": keep-alive\n\n";
+
+class AnswerListener final : public Listener {
+ public:
+  struct Options {
+    AnswerHead head;
+    bool stream = false;
+    uint32_t choices = 1;
+    std::string echo;             // Comes before every choice's text.
+    uint64_t context_tokens = 0;  // For messages.
+    // Told once, at the end: the HTTP status, the summary if there is one, an error's message.
+    std::function<void(int status, const Summary* summary, const std::string& error)> ended;
+  };
+
+  AnswerListener(std::shared_ptr<HttpReply> reply, Options options);
+
+  void prompt(std::vector<TokenLogprob>&& logprobs) override;
+  void piece(Piece piece) override;
+  void ended(ChoiceEnd end) override;
+  void done(const Summary& summary) override;
+  void failed(const Error& error, const std::string& message, bool overloaded) override;
+
+ private:
+  void open(uint32_t choice);
+  void send();
+
+  std::shared_ptr<HttpReply> reply_;
+  Options options_;
+  AnswerWriter writer_;
+  std::vector<TokenLogprob> prompt_;   // Of what is echoed in a stream.
+  std::vector<AnswerChoice> choices_;  // Of a whole answer.
+  std::vector<uint8_t> opened_;        // By choice of a stream.
+  std::vector<ChoiceEnd> ends_;        // Of a stream: the last one goes out with the summary.
+  bool streaming_ = false;
+  std::string out_;
+};
+
+}  // namespace stemma::server

@@ -1,0 +1,30 @@
+// An error as OpenAI's clients read it, and the ones that more than one part of the server gives.
+// Threading: plain values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace stemma::server {
+
+struct ApiError {
+  int status = 400;  // Of HTTP.
+  std::string message = {};
+  std::string type = "invalid_request_error";
+  std::string param = {};  // The field at fault, "messages[2].content"; empty: none, sent as null.
+  std::string code = {};   // For programs, "unknown_parameter"; empty: none, sent as null.
+};
+
+// {"error":{"message","type","param","code"}}, valid JSON whatever bytes the strings hold.
+std::string encode_error(const ApiError& error);
+// The same as an event of a stream that has begun.
+std::string encode_error_event(const ApiError& error);
+
+ApiError unknown_model(std::string_view model);                     // 404
+ApiError wrong_key();                                               // 401
+ApiError context_exceeded(uint64_t prompt_tokens, uint64_t limit);  // 400
+ApiError overloaded(std::string_view message);                      // 503
+ApiError internal_error(std::string_view message);                  // 500
+
+}  // namespace stemma::server

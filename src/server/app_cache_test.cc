@@ -1,0 +1,211 @@
+// Promises of the routes under /cache, kept over real connections.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "server/app.h"
+#include "support/server_rig.h"
+
+namespace stemma::server {
+namespace {
+
+using namespace std::chrono_literals;
+using test::becomes_true;
+using test::completion;
+using test::conversation;
+using test::error_code;
+using test::HttpClient;
+using test::json;
+using test::Json;
+using test::letters;
+using test::ServerRig;
+using test::ServerRigOptions;
+
+constexpr const char* kChat = "/v1/chat/completions";
+constexpr const char* kCompletions = "/v1/completions";
+
+uint64_t cached(const Json& answer) {
+  return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<uint64_t>();
+}
+
+TEST(AppCache, WarmPrefixIsThereForTheFirstRequest) {
+  ServerRig rig;
+  const std::string prefix = letters(200, 1);
+  const Json warm = json(rig.post("/cache/warm", {{"prompt", prefix}}));
+  EXPECT_EQ(warm["tokens"], 201);
+  const Json first = json(rig.post(kCompletions, completion(prefix + "x", 1)));
+  EXPECT_EQ(first["usage"]["prompt_tokens_details"]["cached_tokens"], 201);
+  EXPECT_EQ(first["choices"][0]["text"], rig.expected(prefix + "x", 1));
+}
+
+TEST(AppCache, WarmConversationIsThereForItsAnswer) {
+  ServerRig rig;
+  const Json talk = conversation({{"system", letters(100, 1)}}, 1);
+  ASSERT_EQ(rig.post("/cache/warm", talk).status, 200);
+  const Json answer =
+      json(rig.post(kChat, conversation({{"system", letters(100, 1)}, {"user", "Hi"}}, 1)));
+  const Json prompt = json(rig.post(
+      "/apply-template", {{"messages", talk["messages"]}, {"add_generation_prompt", false}}));
+  const Json shared = json(rig.post("/tokenize", {{"content", prompt["prompt"]}}));
+  EXPECT_GE(answer["usage"]["prompt_tokens_details"]["cached_tokens"], shared["tokens"].size());
+}
+
+TEST(AppCache, PinnedPrefixOutlivesOthers) {
+  ServerRigOptions options;
+  options.engine.sequences = 1;
+  options.scheduler.cache.saved_bytes = 30'000;
+  ServerRig rig(options);
+  rig.model.pass_us = 2'000;  // Loading is worth it.
+  const std::string kept = letters(300, 1);
+  ASSERT_EQ(rig.post("/cache/pin", {{"prompt", kept}}).status, 200);
+  for (uint32_t i = 0; i < 20; ++i) {
+    ASSERT_EQ(rig.post(kCompletions, completion(letters(300, 100 + i), 1)).status, 200);
+  }
+  const Json again = json(rig.post(kCompletions, completion(kept + "x", 1)));
+  EXPECT_GE(again["usage"]["prompt_tokens_details"]["cached_tokens"], 256);
+}
+
+TEST(AppCache, CacheTellsWhatItHasAndForgetsIt) {
+  ServerRig rig;
+  const std::string prompt = letters(200, 1);
+  ASSERT_EQ(rig.post(kCompletions, completion(prompt, 1)).status, 200);
+  const Json saved = json(rig.post("/cache/save", Json::object()));
+  EXPECT_TRUE(saved["saved"].is_number() && saved["bytes"].is_number());
+  const Json stats = json(rig.get("/cache"));
+  EXPECT_EQ(stats["turns"], 1);
+  EXPECT_EQ(stats["prompt_tokens"], 201);
+  EXPECT_EQ(stats["leased_sequences"], 0);
+  EXPECT_GT(stats["segment_bytes"], 0);
+  const Json entries = json(rig.get("/cache/entries"))["entries"];
+  std::set<std::string> kinds;
+  for (const Json& entry : entries) {
+    kinds.insert(entry["kind"].get<std::string>());
+    EXPECT_EQ(entry["scope"].get<std::string>().size(), 16U);
+    EXPECT_EQ(entry["in_use"], false);
+  }
+  EXPECT_TRUE(kinds.contains("live") && kinds.contains("segments"));
+  ASSERT_EQ(rig.post("/cache/reset", Json::object()).status, 200);
+  EXPECT_EQ(json(rig.get("/cache/entries"))["entries"], Json::array());
+  const Json after = json(rig.get("/cache"));
+  EXPECT_EQ(after["segment_bytes"], 0);
+  EXPECT_EQ(after["used_tokens"], 0);
+  const Json again = json(rig.post(kCompletions, completion(prompt, 1)));
+  EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+}
+
+TEST(AppCache, ResetWhileAnswersAreUnderWayLeavesThemRight) {
+  ServerRig rig;
+  rig.model.pass_us = 2'000;
+  const std::string prompt = rig.prompt_with(60, true);
+  std::thread asking([&] {
+    EXPECT_EQ(rig.stream(kCompletions, completion(prompt, 60, {{"stream", true}})).text(),
+              rig.expected(prompt, 60));
+  });
+  for (uint32_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(rig.post("/cache/reset", Json::object()).status, 200);
+    std::this_thread::sleep_for(5ms);
+  }
+  asking.join();
+  rig.expect_quiet();
+}
+
+TEST(AppCache, ClientThatLeavesWarmingUpCancelsIt) {
+  for (const char* path : {"/cache/warm", "/cache/pin"}) {
+    ServerRig rig(ServerRigOptions::endless());
+    rig.model.pass_us = 20'000;  // Three thousand passes.
+    HttpClient client = rig.client();
+    client.send(test::request_text("POST", path, Json({{"prompt", letters(200'000, 1)}}).dump()));
+    ASSERT_TRUE(becomes_true([&] { return rig.scheduler->stats().running == 1; }));
+    client.abort();
+    EXPECT_TRUE(becomes_true([&] { return rig.scheduler->stats().cancelled == 1; })) << path;
+    rig.model.pass_us = 0;
+    rig.expect_quiet();
+    EXPECT_EQ(rig.scheduler->stats().completed, 0U) << path;
+  }
+}
+
+// ---- Truncating ----------------------------------------------------------------------------------------
+
+TEST(AppCache, TruncateForgetsWhatFollowsAndKeepsThePrefix) {
+  ServerRig rig;
+  const std::string prefix = letters(100, 1);
+  for (const char* rest : {"one way to go on", "another way"}) {
+    ASSERT_EQ(rig.post(kCompletions, completion(prefix + rest, 4)).status, 200);
+  }
+  ASSERT_EQ(rig.post(kCompletions, completion(letters(100, 2), 4)).status, 200);
+  ASSERT_EQ(rig.post("/cache/save", Json::object()).status, 200);
+  const Json cut = json(rig.post("/cache/truncate", {{"prompt", prefix}}));
+  EXPECT_EQ(cut["status"], "ok");
+  EXPECT_EQ(cut["tokens"], 101);
+  EXPECT_EQ(cut["in_use"], 0);
+  EXPECT_EQ(cut["forgotten"]["sequences"], 2);
+  EXPECT_GT(cut["forgotten"]["live_tokens"], 20);
+  EXPECT_GT(cut["forgotten"]["segments"], 0);
+  EXPECT_EQ(cut["forgotten"]["checkpoints"], 0);
+  const Json again = json(rig.post(kCompletions, completion(prefix + "one way to go on", 4)));
+  EXPECT_EQ(cached(again), 101U);
+  EXPECT_EQ(again["choices"][0]["text"], rig.expected(prefix + "one way to go on", 4));
+  EXPECT_EQ(cached(json(rig.post(kCompletions, completion(letters(100, 2), 4)))), 100U);
+  // The same in tokens.
+  Json tokens = {256};
+  for (const char c : prefix) tokens.push_back(static_cast<int>(c));
+  EXPECT_EQ(json(rig.post("/cache/truncate", {{"prompt", tokens}}))["forgotten"]["sequences"], 1);
+}
+
+TEST(AppCache, TruncateTakesConversations) {
+  ServerRig rig;
+  const std::string rules = letters(100, 1);
+  const Json first = json(rig.post(kChat, conversation({{"system", rules}, {"user", "Hi"}}, 4)));
+  const Json cut = json(rig.post("/cache/truncate", conversation({{"system", rules}}, 1)));
+  EXPECT_EQ(cut["forgotten"]["sequences"], 1);
+  const Json again = json(rig.post(kChat, conversation({{"system", rules}, {"user", "Hi"}}, 4)));
+  EXPECT_EQ(cached(again), cut["tokens"]);
+  EXPECT_EQ(again["choices"][0]["message"], first["choices"][0]["message"]);
+}
+
+TEST(AppCache, TruncateOfNothingForgetsAllOfOneSalt) {
+  ServerRig rig;
+  const std::string prompt = letters(100, 1);
+  const auto ask = [&](const char* salt) {
+    return cached(json(rig.post(kCompletions, completion(prompt, 1, {{"cache_salt", salt}}))));
+  };
+  ask("a");
+  ask("b");
+  const Json cut = json(rig.post("/cache/truncate", {{"prompt", ""}, {"cache_salt", "a"}}));
+  EXPECT_EQ(cut["tokens"], 0);
+  EXPECT_EQ(cut["forgotten"]["sequences"], 1);
+  EXPECT_EQ(ask("a"), 0U);
+  EXPECT_EQ(ask("b"), 100U);
+  // What is to be forgotten must be said.
+  EXPECT_EQ(error_code(rig.post("/cache/truncate", Json::object()), 400),
+            "missing_required_parameter");
+  EXPECT_EQ(rig.post("/cache/truncate", {{"prompt", Json::array()}}).status, 400);
+}
+
+TEST(AppCache, TruncateLeavesAnswersUnderWayAlone) {
+  ServerRig rig;
+  rig.model.pass_us = 300'000;  // It is under way until all has been looked at.
+  const std::string prompt = rig.prompt_with(60, true);
+  std::string said;
+  HttpClient client = rig.client();
+  client.send(
+      test::request_text("POST", kCompletions, completion(prompt, 60, {{"stream", true}}).dump()));
+  ASSERT_EQ(client.read_head().status, 200);
+  const Json cut = json(rig.post("/cache/truncate", {{"prompt", prompt.substr(0, 10)}}));
+  EXPECT_EQ(cut["in_use"], 1);
+  EXPECT_EQ(cut["forgotten"]["sequences"], 0);
+  rig.model.pass_us = 0;
+  while (auto piece = client.read_piece()) {
+    for (const std::string& data : test::sse_data(*piece)) {
+      if (data != "[DONE]") said += Json::parse(data)["choices"][0]["text"].get<std::string>();
+    }
+  }
+  EXPECT_EQ(said, rig.expected(prompt, 60));
+  rig.expect_quiet();
+}
+
+}  // namespace
+}  // namespace stemma::server

@@ -1,0 +1,88 @@
+// How a server is set up: built-in values, then a TOML file, then STEMMA_* variables, then flags; each over
+// the one before. One table (config.cc) has every setting; --help is written from it.
+//
+// Threading:  plain values and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stemma::server {
+
+struct Config {
+  std::string model;
+  std::string alias;
+  std::string model_id;
+  std::vector<std::string> adapters;  // FILE or FILE:SCALE
+  std::string chat_template;          // A file.
+
+  std::string host = "127.0.0.1";
+  uint64_t port = 8080;
+  std::string api_key;
+  std::string api_key_file;
+  std::string cors_origin;
+  uint64_t queue = 256;
+  uint64_t connections = 4096;
+  uint64_t body_bytes = uint64_t{64} << 20U;
+  uint64_t header_bytes = uint64_t{16} << 10U;
+  uint64_t read_seconds = 120;
+  uint64_t write_seconds = 30;
+  uint64_t keep_alive_seconds = 10;
+  uint64_t drain_seconds = 30;
+
+  uint64_t sequences = 4;
+  uint64_t context = 0;  // 0: the model's.
+  uint64_t batch = 512;
+  uint64_t threads = 0;  // 0: half the cores.
+  std::string k_type = "f16";
+  std::string v_type = "f16";
+  bool flash_attention = true;
+  bool split_context = false;
+  uint64_t gpu_layers = 9999;
+
+  std::string reuse = "everything";  // everything, live, saved, disabled
+  uint64_t saved_bytes = uint64_t{1} << 30U;
+  uint64_t logits_bytes = 0;
+  double checkpoint_share = 0.25;
+  uint64_t segment_tokens = 64;
+  uint64_t interval_tokens = 0;
+  std::string disk;  // A directory.
+  uint64_t disk_bytes = uint64_t{10} << 30U;
+  std::string disk_write = "through";  // through, back, second-use
+  std::string redis;                   // A URL.
+  std::string redis_write = "through";
+  std::string shared_dir;  // A directory.
+  uint64_t shared_bytes = uint64_t{100} << 30U;
+  std::string shared_write = "through";
+  uint64_t tier_queue_bytes = uint64_t{256} << 20U;
+  uint64_t tier_wait_ms = 50;
+  bool tier_words = false;
+
+  bool vllm_metrics = false;
+  bool llama_metrics = false;
+  bool quiet = false;  // No line a request.
+};
+
+struct ConfigAnswer {
+  Config config;
+  std::string error;  // One line; empty: all is well.
+  bool help = false;
+};
+
+// `variable` looks a variable of the environment up; `read` reads a file (nothing: it cannot be read).
+ConfigAnswer read_config(std::span<const std::string_view> arguments,
+                         const std::function<const char*(const char*)>& variable,
+                         const std::function<std::optional<std::string>(const std::string&)>& read);
+
+// For --help.
+std::string config_help();
+
+// "64MiB", "1.5 GiB", "4096". Nothing: that is no size.
+std::optional<uint64_t> parse_size(std::string_view text);
+
+}  // namespace stemma::server

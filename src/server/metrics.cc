@@ -1,0 +1,296 @@
+// /metrics: our own names, and on request those that dashboards for vLLM and llama-server look for.
+#include <cstdio>
+
+#include "server/app.h"
+#include "server/json.h"
+
+namespace stemma::server {
+
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(std::string& out) : out_(out) {}
+
+  void head(const char* name, const char* kind, const char* help) {
+    out_ += "# HELP ";
+    out_ += name;
+    out_ += ' ';
+    out_ += help;
+    out_ += "\n# TYPE ";
+    out_ += name;
+    out_ += ' ';
+    out_ += kind;
+    out_ += '\n';
+  }
+  void value(const char* name, uint64_t value, const char* label = nullptr,
+             const char* label_value = nullptr) {
+    out_ += name;
+    if (label != nullptr) {
+      out_ += '{';
+      out_ += label;
+      out_ += "=\"";
+      out_ += label_value;
+      out_ += "\"}";
+    }
+    out_ += ' ';
+    append_json_number(out_, value);
+    out_ += '\n';
+  }
+  void counter(const char* name, uint64_t count, const char* help) {
+    head(name, "counter", help);
+    value(name, count);
+  }
+  void gauge(const char* name, uint64_t level, const char* help) {
+    head(name, "gauge", help);
+    value(name, level);
+  }
+  void gauge(const char* name, double level, const char* help) {
+    head(name, "gauge", help);
+    out_ += name;
+    out_ += ' ';
+    append_json_number(out_, level);
+    out_ += '\n';
+  }
+  void seconds(const char* name, uint64_t ns, const char* help) {
+    head(name, "counter", help);
+    out_ += name;
+    out_ += ' ';
+    append_json_number(out_, static_cast<double>(ns) * 1e-9);
+    out_ += '\n';
+  }
+  void histogram(const char* name, const Histogram& values, const char* help) {
+    head(name, "histogram", help);
+    uint64_t below = 0;
+    for (uint32_t i = 0; i <= Histogram::kBuckets; ++i) {
+      below += values.in_bucket(i);
+      out_ += name;
+      out_ += "_bucket{le=\"";
+      if (i == Histogram::kBuckets) {
+        out_ += "+Inf";
+      } else {
+        append_json_number(out_, values.bound(i));
+      }
+      out_ += "\"} ";
+      append_json_number(out_, below);
+      out_ += '\n';
+    }
+    out_ += name;
+    out_ += "_sum ";
+    append_json_number(out_, values.sum());
+    out_ += '\n';
+    out_ += name;
+    out_ += "_count ";
+    append_json_number(out_, values.count());
+    out_ += '\n';
+  }
+
+ private:
+  std::string& out_;
+};
+
+}  // namespace
+
+std::string encode_tier_metrics(const tier::StackStats& stack,
+                                const tier::SequenceTiersStats& tiers) {
+  std::string out;
+  Writer write(out);
+  write.counter("stemma_tier_fetches_total", tiers.fetches, "Prompts looked for in the tiers.");
+  write.counter("stemma_tier_fetches_found_total", tiers.found,
+                "Of these, found deeper than without them.");
+  write.counter("stemma_tier_fetches_loaded_total", tiers.loaded, "Of these, brought.");
+  write.counter("stemma_tier_fetches_slower_total", tiers.not_worth_it,
+                "Of these, computed instead: that was faster.");
+  write.counter("stemma_tier_fetches_failed_total", tiers.not_to_be_had,
+                "Of these, lost on the way, or not waited for.");
+  write.counter("stemma_tier_loaded_tokens_total", tiers.loaded_tokens, "Positions brought.");
+  write.counter("stemma_tier_heard_bytes_total", tiers.heard_bytes,
+                "Bytes that were saved and offered to the tiers.");
+  write.counter("stemma_tier_written_back_bytes_total", tiers.written_back_bytes,
+                "Bytes that left memory and were offered to write-back tiers.");
+  using Field = uint64_t (*)(const tier::LevelStats&);
+  struct Series {
+    const char* name;
+    const char* kind;
+    const char* help;
+    Field field;
+  };
+  static constexpr Series kSeries[] = {
+      {"stemma_tier_entries", "gauge", "Entries, where the tier knows.",
+       [](const tier::LevelStats& l) { return l.tier.entries; }},
+      {"stemma_tier_used_bytes", "gauge", "Bytes taken, where the tier knows.",
+       [](const tier::LevelStats& l) { return l.tier.used_bytes; }},
+      {"stemma_tier_up", "gauge", "0 while it is not asked because it fails.",
+       [](const tier::LevelStats& l) { return uint64_t{l.tier.open}; }},
+      {"stemma_tier_hits_total", "counter", "Entries loaded.",
+       [](const tier::LevelStats& l) { return l.hits; }},
+      {"stemma_tier_hit_bytes_total", "counter", "Bytes loaded.",
+       [](const tier::LevelStats& l) { return l.hit_bytes; }},
+      {"stemma_tier_misses_total", "counter", "Entries that were there and could not be had.",
+       [](const tier::LevelStats& l) { return l.misses; }},
+      {"stemma_tier_stored_total", "counter", "Entries given to it.",
+       [](const tier::LevelStats& l) { return l.stored; }},
+      {"stemma_tier_written_back_total", "counter",
+       "Of these, given to it because they left memory.",
+       [](const tier::LevelStats& l) { return l.written_back; }},
+      {"stemma_tier_promoted_total", "counter", "Entries given to it that were found below.",
+       [](const tier::LevelStats& l) { return l.promoted; }},
+      {"stemma_tier_stored_bytes_total", "counter", "Bytes that it took.",
+       [](const tier::LevelStats& l) { return l.tier.put_bytes; }},
+      {"stemma_tier_waiting", "gauge", "Entries that wait to be given to it, or are on their way.",
+       [](const tier::LevelStats& l) { return l.waiting; }},
+      {"stemma_tier_dropped_total", "counter", "Entries not given to it: too many waited.",
+       [](const tier::LevelStats& l) { return l.dropped; }},
+      {"stemma_tier_lost_total", "counter", "Entries that it did not take.",
+       [](const tier::LevelStats& l) { return l.lost; }},
+      {"stemma_tier_slower_total", "counter", "Entries that were there and faster to compute.",
+       [](const tier::LevelStats& l) { return l.too_slow; }},
+      {"stemma_tier_corrupt_total", "counter", "Entries that were not believed.",
+       [](const tier::LevelStats& l) { return l.tier.corrupt; }},
+      {"stemma_tier_failed_total", "counter", "Items that failed.",
+       [](const tier::LevelStats& l) { return l.tier.failed; }},
+      {"stemma_tier_late_total", "counter", "Items whose time was over.",
+       [](const tier::LevelStats& l) { return l.tier.late; }},
+      {"stemma_tier_evictions_total", "counter", "Entries that gave way.",
+       [](const tier::LevelStats& l) { return l.tier.evictions; }},
+  };
+  for (const Series& series : kSeries) {
+    write.head(series.name, series.kind, series.help);
+    for (const tier::LevelStats& level : stack.levels) {
+      write.value(series.name, series.field(level), "tier", level.name.c_str());
+    }
+  }
+  return out;
+}
+
+std::string encode_metrics(const SchedulerStats& requests, const SequenceStats& cache,
+                           const HttpCounters* http, bool vllm_names, bool llama_names) {
+  std::string out;
+  Writer write(out);
+  write.counter("stemma_requests_total", requests.requests, "Requests taken.");
+  write.head("stemma_requests_ended_total", "counter", "Requests that ended, by how.");
+  write.value("stemma_requests_ended_total", requests.completed, "how", "completed");
+  write.value("stemma_requests_ended_total", requests.cancelled, "how", "cancelled");
+  write.value("stemma_requests_ended_total", requests.failed, "how", "failed");
+  write.counter("stemma_requests_refused_total", requests.refused,
+                "Requests for which the queue was full.");
+  write.gauge("stemma_requests_waiting", uint64_t{requests.waiting}, "Requests in the queue.");
+  write.gauge("stemma_requests_running", uint64_t{requests.running}, "Choices under way.");
+  write.counter("stemma_suspensions_total", requests.suspensions,
+                "Answers that gave way because the context was full.");
+  write.counter("stemma_prompt_tokens_total", requests.prompt_tokens, "Tokens of prompts.");
+  write.counter("stemma_reused_tokens_total", requests.cached_tokens,
+                "Tokens of prompts that were not computed.");
+  write.counter("stemma_evaluated_tokens_total", requests.evaluated_tokens,
+                "Tokens of prompts that were computed.");
+  write.counter("stemma_generated_tokens_total", requests.generated_tokens, "Tokens of answers.");
+  write.counter("stemma_retokenised_prompts_total", requests.retokenised,
+                "Prompts that part from an answer in tokens and not in text.");
+  write.counter("stemma_passes_total", requests.passes, "Forward passes.");
+  write.counter("stemma_failed_passes_total", requests.failed_passes,
+                "Forward passes that failed.");
+  write.seconds("stemma_prompt_seconds_total", requests.prompt_ns, "Time computing prompts.");
+  write.seconds("stemma_answer_seconds_total", requests.answer_ns, "Time computing answers.");
+  write.histogram("stemma_first_token_seconds", requests.first_token_seconds,
+                  "From a request's arrival to its first token.");
+  write.histogram("stemma_request_seconds", requests.request_seconds,
+                  "From a request's arrival to its end.");
+  write.histogram("stemma_queue_seconds", requests.queue_seconds,
+                  "From a request's arrival to its beginning.");
+  write.histogram("stemma_token_seconds", requests.token_seconds,
+                  "Between two tokens of an answer.");
+
+  const auto each = [&](const char* name, const char* label, const char* help,
+                        std::span<const uint64_t> values, auto name_of) {
+    write.head(name, "counter", help);
+    for (size_t i = 0; i < values.size(); ++i) write.value(name, values[i], label, name_of(i));
+  };
+  each("stemma_outcomes_total", "outcome", "Turns, by how much of the prompt was there.",
+       cache.outcomes, [](size_t i) { return to_string(static_cast<Outcome>(i)); });
+  each("stemma_misses_total", "reason", "Turns, by why not more of the prompt was there.",
+       cache.reasons, [](size_t i) { return to_string(static_cast<SequenceMiss>(i)); });
+  each("stemma_steps_total", "step", "Turns in which a prefix came this way.", cache.steps,
+       [](size_t i) { return to_string(static_cast<Step>(i)); });
+  each("stemma_step_tokens_total", "step", "Tokens that came this way.", cache.step_tokens,
+       [](size_t i) { return to_string(static_cast<Step>(i)); });
+  each("stemma_step_failures_total", "step", "Steps that failed and were made good.",
+       cache.failures, [](size_t i) { return to_string(static_cast<Step>(i)); });
+  each("stemma_captures_total", "fate", "What became of what was to be saved.", cache.captures,
+       [](size_t i) { return to_string(static_cast<CaptureFate>(i)); });
+  write.counter("stemma_quarantined_total", cache.quarantined,
+                "Saved things given up because they were bad.");
+  write.counter("stemma_victims_total", cache.victims, "Idle sequences emptied for others.");
+  write.counter("stemma_restored_bytes_total", cache.restored_bytes,
+                "Bytes loaded into sequences.");
+  write.counter("stemma_captured_bytes_total", cache.captured_bytes, "Bytes saved.");
+  write.head("stemma_evictions_total", "counter", "Saved things that gave way.");
+  write.value("stemma_evictions_total", cache.segment_evictions, "kind", "segment");
+  write.value("stemma_evictions_total", cache.state_evictions, "kind", "state");
+  write.head("stemma_sequences", "gauge", "Sequences of the engine, by state.");
+  write.value("stemma_sequences", cache.free_sequences, "state", "free");
+  write.value("stemma_sequences", cache.idle_sequences, "state", "idle");
+  write.value("stemma_sequences", cache.leased_sequences, "state", "leased");
+  write.value("stemma_sequences", cache.broken_sequences, "state", "broken");
+  write.gauge("stemma_context_tokens", cache.context_tokens,
+              "Positions that the engine has memory for.");
+  write.gauge("stemma_context_tokens_used", cache.used_tokens,
+              "Positions that are taken, shared ones once.");
+  write.head("stemma_saved_bytes", "gauge", "Bytes that are saved, by kind.");
+  write.value("stemma_saved_bytes", cache.segment_bytes, "kind", "segment");
+  write.value("stemma_saved_bytes", cache.state_bytes, "kind", "state");
+  write.value("stemma_saved_bytes", cache.checkpoint_bytes, "kind", "checkpoint");
+  write.value("stemma_saved_bytes", cache.logits_bytes, "kind", "logits");
+  write.gauge("stemma_index_bytes", cache.index_bytes, "Memory of the index.");
+  write.gauge("stemma_pending_captures", uint64_t{cache.pending}, "Captures that wait.");
+  write.gauge("stemma_sessions", uint64_t{cache.sessions}, "Conversations that are remembered.");
+  if (http != nullptr) {
+    write.gauge("stemma_http_connections", http->connections_open, "Connections that are open.");
+    write.counter("stemma_http_connections_total", http->connections_total, "Connections taken.");
+    write.counter("stemma_http_requests_total", http->requests, "Whole HTTP requests.");
+    write.counter("stemma_http_bad_requests_total", http->bad_requests,
+                  "Requests that were no HTTP, too large or too slow.");
+    write.counter("stemma_http_refused_total", http->refused,
+                  "Connections refused for want of room.");
+    write.counter("stemma_http_timeouts_total", http->timeouts, "Clients that were too slow.");
+    write.counter("stemma_http_gone_total", http->gone,
+                  "Clients that went before their answer was complete.");
+    write.counter("stemma_http_accept_failures_total", http->accept_failures,
+                  "Times a client could not be accepted.");
+    write.counter("stemma_http_received_bytes_total", http->bytes_in, "Bytes received.");
+    write.counter("stemma_http_sent_bytes_total", http->bytes_out, "Bytes sent.");
+  }
+  const double used = cache.context_tokens == 0 ? 0.0
+                                                : static_cast<double>(cache.used_tokens) /
+                                                      static_cast<double>(cache.context_tokens);
+  if (vllm_names) {
+    write.counter("vllm:prefix_cache_queries_total", requests.prompt_tokens, "Tokens of prompts.");
+    write.counter("vllm:prefix_cache_hits_total", requests.cached_tokens,
+                  "Tokens of prompts that were not computed.");
+    write.counter("vllm:prompt_tokens_total", requests.prompt_tokens, "Tokens of prompts.");
+    write.counter("vllm:generation_tokens_total", requests.generated_tokens, "Tokens of answers.");
+    write.counter("vllm:request_success_total", requests.completed, "Requests completed.");
+    write.gauge("vllm:num_requests_running", uint64_t{requests.running}, "Choices under way.");
+    write.gauge("vllm:num_requests_waiting", uint64_t{requests.waiting}, "Requests in the queue.");
+    write.gauge("vllm:kv_cache_usage_perc", used, "Part of the context that is taken.");
+    write.histogram("vllm:time_to_first_token_seconds", requests.first_token_seconds,
+                    "To the first token.");
+    write.histogram("vllm:e2e_request_latency_seconds", requests.request_seconds, "To the end.");
+  }
+  if (llama_names) {
+    write.counter("llamacpp:prompt_tokens_total", requests.evaluated_tokens,
+                  "Tokens of prompts that were computed.");
+    write.seconds("llamacpp:prompt_seconds_total", requests.prompt_ns, "Time computing prompts.");
+    write.counter("llamacpp:tokens_predicted_total", requests.generated_tokens,
+                  "Tokens of answers.");
+    write.seconds("llamacpp:tokens_predicted_seconds_total", requests.answer_ns,
+                  "Time computing answers.");
+    write.counter("llamacpp:n_decode_total", requests.passes, "Forward passes.");
+    write.gauge("llamacpp:requests_processing", uint64_t{requests.running}, "Choices under way.");
+    write.gauge("llamacpp:requests_deferred", uint64_t{requests.waiting}, "Requests in the queue.");
+    write.gauge("llamacpp:kv_cache_usage_ratio", used, "Part of the context that is taken.");
+    write.gauge("llamacpp:kv_cache_tokens", cache.used_tokens, "Positions that are taken.");
+  }
+  return out;
+}
+
+}  // namespace stemma::server

@@ -1,0 +1,172 @@
+// A Scheduler over tiers: what another one computed is taken in before a request begins, and a tier that does
+// not answer keeps nobody waiting for long.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stemma/faulty_tier.h"
+#include "stemma/host_tier.h"
+#include "stemma/sequence_tiers.h"
+#include "support/scheduler_rig.h"
+#include "tiers/borrowed_tier.h"
+
+namespace stemma::server {
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+
+std::unique_ptr<Tier> host_tier() {
+  HostTierOptions options;
+  options.capacity_bytes = 16U << 20U;
+  return std::move(make_host_tier(options)).value();
+}
+
+// A server: a model, its cache and its scheduler, over a tier that others use as well.
+struct Server {
+  // A busy machine is not a late tier, if nothing else is said.
+  Server(const test::EngineKind& kind, Tier& shared,
+         tier::WritePolicy write = tier::WritePolicy::write_through,
+         uint64_t query_ns = 60 * kSecond) {
+    tier::StackOptions levels;
+    levels.query_ns = query_ns;
+    levels.load_ns = 60 * kSecond;
+    levels.levels.push_back({.tier = std::make_unique<test::Borrowed>(shared), .write = write});
+    stack = std::move(tier::TierStack::create(std::move(levels))).value();
+    tiers = std::make_unique<tier::SequenceTiers>(
+        *stack, tier::SequenceTiers::Options{.traits = FakeSequences(kind.options).traits()});
+    SchedulerOptions options;
+    options.tiers = tiers.get();
+    options.cache.listener = tiers.get();
+    rig = std::make_unique<Rig>(kind.options, options);
+  }
+  // What it computed is where others look for it.
+  void settle() {
+    rig->scheduler->run([](SequenceCache& cache) { cache.drain({.evict = true}); });
+    EXPECT_TRUE(stack->flush(Clock::monotonic().now_ns() + 60 * kSecond));
+  }
+
+  std::unique_ptr<tier::TierStack> stack;
+  std::unique_ptr<tier::SequenceTiers> tiers;
+  std::unique_ptr<Rig> rig;
+};
+
+// Somewhere there the answer to 200 words ended.
+void where_answers_end(Generation& asked) {
+  for (uint32_t depth = 200; depth <= 221; ++depth) asked.message_ends.push_back(depth);
+}
+
+class OverTiers : public ::testing::TestWithParam<test::EngineKind> {};
+INSTANTIATE_TEST_SUITE_P(Every, OverTiers, ::testing::ValuesIn(test::every_engine()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_P(OverTiers, AnotherServerGoesOn) {
+  const std::unique_ptr<Tier> shared = host_tier();
+  const std::string talk = words(200, 1);
+  std::string next;
+  {
+    Server here(GetParam(), *shared);
+    const std::shared_ptr<Ear> ear = here.rig->ask(talk, 20);
+    ASSERT_TRUE(ear->wait());
+    next = talk + ear->text() + words(30, 2);
+    here.settle();
+  }
+  Server there(GetParam(), *shared);
+  const std::shared_ptr<Ear> ear = there.rig->ask(next, 20, where_answers_end);
+  ASSERT_TRUE(ear->wait());
+  EXPECT_EQ(ear->text(), there.rig->expected(next, 20));
+  // What can be saved at all comes back from there.
+  const bool saves = GetParam().saves();
+  EXPECT_EQ(ear->summary.cached_tokens != 0, saves);
+  EXPECT_EQ(ear->summary.tier, saves ? "host" : "");
+  EXPECT_EQ(ear->summary.tier_tokens != 0, saves);
+  there.rig->expect_quiet();
+}
+
+TEST_P(OverTiers, AServerThatEndsLeavesAllToAWriteBackTier) {
+  const std::unique_ptr<Tier> shared = host_tier();
+  const std::string talk = words(200, 1);
+  const bool saves = GetParam().saves();
+  std::string next;
+  {
+    Server here(GetParam(), *shared, tier::WritePolicy::write_back);
+    const std::shared_ptr<Ear> ear = here.rig->ask(talk, 20);
+    ASSERT_TRUE(ear->wait());
+    next = talk + ear->text() + words(30, 2);
+    here.settle();
+    EXPECT_EQ(here.stack->stats().levels[0].hits, 0U);
+    const Scheduler::Kept kept =
+        here.rig->scheduler->keep_everything(Clock::monotonic().now_ns() + 30 * kSecond);
+    EXPECT_TRUE(kept.ran);
+    EXPECT_TRUE(kept.in_time);
+    EXPECT_TRUE(kept.written_back.over);
+    EXPECT_EQ(kept.written_back.parts != 0, saves);
+    // It is there: the second time there is nothing left to do.
+    const Scheduler::Kept again =
+        here.rig->scheduler->keep_everything(Clock::monotonic().now_ns() + 30 * kSecond);
+    EXPECT_EQ(again.written_back.parts, 0U);
+    here.rig->scheduler->stop();
+    EXPECT_FALSE(here.rig->scheduler->keep_everything(0).ran);
+  }
+  Server there(GetParam(), *shared, tier::WritePolicy::write_back);
+  const std::shared_ptr<Ear> ear = there.rig->ask(next, 20, where_answers_end);
+  ASSERT_TRUE(ear->wait());
+  EXPECT_EQ(ear->text(), there.rig->expected(next, 20));
+  EXPECT_EQ(ear->summary.tier_tokens != 0, saves);
+}
+
+TEST(OverATier, ThatStallsAWriteBackEndsInTime) {
+  FaultyTier shared(host_tier(), {.stall = true});
+  Server server(test::every_engine().front(), shared, tier::WritePolicy::write_back, kSecond / 20);
+  ASSERT_TRUE(server.rig->ask(words(200, 1), 5)->wait());
+  const uint64_t begin_ns = Clock::monotonic().now_ns();
+  const Scheduler::Kept kept = server.rig->scheduler->keep_everything(begin_ns + kSecond / 2);
+  EXPECT_TRUE(kept.ran);
+  EXPECT_FALSE(kept.in_time);
+  EXPECT_LT(Clock::monotonic().now_ns() - begin_ns, 20 * kSecond);
+  server.rig->scheduler->stop();
+  shared.set_plan({});
+}
+
+TEST_P(OverTiers, ATierThatFailsChangesNoAnswer) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    FaultyTier shared(host_tier(),
+                      {.seed = seed, .fail = 200, .lose_answer = 100, .tear = 100, .flip = 100});
+    Server here(GetParam(), shared);
+    Server there(GetParam(), shared);
+    std::vector<std::pair<std::string, std::shared_ptr<Ear>>> asked;
+    for (uint32_t i = 0; i < 12; ++i) {
+      const std::string talk = words(100, 1) + words(20 * (i % 4), i);
+      asked.emplace_back(talk, (i % 2 == 0 ? here : there).rig->ask(talk, 10));
+      if (i % 4 == 3) here.settle();
+    }
+    for (const auto& [talk, ear] : asked) {
+      ASSERT_TRUE(ear->wait());
+      EXPECT_EQ(ear->text(), here.rig->expected(talk, 10));
+    }
+  }
+}
+
+TEST(OverATier, ThatStallsNobodyWaitsForLong) {
+  FaultyTier shared(host_tier(), {.stall = true});
+  Server server(test::every_engine().front(), shared, tier::WritePolicy::write_through,
+                kSecond / 20);
+  for (uint32_t i = 0; i < 5; ++i) {
+    const std::string talk = words(100, i);
+    const std::shared_ptr<Ear> ear = server.rig->ask(talk, 5);
+    ASSERT_TRUE(ear->wait());
+    EXPECT_EQ(ear->text(), server.rig->expected(talk, 5));
+  }
+  // Requests that wait for it can be cancelled, and it may go away under them.
+  for (uint32_t i = 0; i < 20; ++i) {
+    server.rig->ask(words(100, 100 + i), 5);
+    if (i % 2 == 0) server.rig->scheduler->cancel(server.rig->number);
+  }
+  server.rig->scheduler->stop();
+  shared.set_plan({});
+}
+
+}  // namespace
+}  // namespace stemma::server
