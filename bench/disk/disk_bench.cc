@@ -1,0 +1,387 @@
+// Question: how much of what the disk can do is left when entries are checksummed, indexed, evicted and
+// found again? The limit is measured in the same run, in turns: the same sizes through the same I/O queue
+// with O_DIRECT, on a file beside the store, without any of that.
+#include "bench/disk/disk_bench.h"
+
+#ifdef STEMMA_HAS_TIER_DISK
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include "bench/harness.h"
+#include "bench/support.h"
+#include "stemma/disk_tier.h"
+#include "tier/disk/page_memory.h"
+
+namespace stemma::bench::disk {
+namespace {
+
+using namespace stemma::tier::disk;  // NOLINT(google-build-using-namespace): what is measured.
+
+constexpr const char* kHelp =
+    R"(usage: stemma bench disk [--dir DIR] [--bytes N] [--rounds N] [--io WAY] [--json] [--strict]
+
+Measures the disk tier on the file system of DIR beside what that can do: puts and gets of 2 MiB and of
+64 KiB over O_DIRECT writes and reads of the same sizes, in turns; seconds of CPU per GB; how long a full
+store takes to open.
+
+  --dir DIR     where to make a directory of its own, which is removed afterwards (.)
+  --bytes N     size of the store; twice as much is needed on disk (1073741824)
+  --rounds N    turns; each puts and gets a quarter of the store (8)
+  --io WAY      uring, threads or auto (auto)
+  --json        rows for a program to read
+  --strict      exit code 1 when a limit is missed
+)";
+
+struct Arguments {
+  std::string dir = ".";
+  uint64_t bytes = uint64_t{1} << 30U;
+  uint32_t rounds = 8;
+  IoWay way = IoWay::automatic;
+  bool json = false, strict = false, help = false;
+};
+
+std::string parse(std::span<const std::string_view> words, Arguments& out) {
+  const auto number = [](std::string_view text, auto& to) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), to);
+    return error == std::errc() && end == text.data() + text.size() && to != 0;
+  };
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "--help" || word == "-h") return out.help = true, "";
+    if (word == "--json" || word == "--strict") {
+      (word == "--json" ? out.json : out.strict) = true;
+      continue;
+    }
+    const std::string_view name = word.substr(0, word.find('='));
+    if (name != "--dir" && name != "--bytes" && name != "--rounds" && name != "--io") {
+      return "unknown argument '" + std::string(word) + "'";
+    }
+    std::string_view value;
+    if (name.size() < word.size()) {
+      value = word.substr(name.size() + 1);
+    } else if (i + 1 < words.size()) {
+      value = words[++i];
+    } else {
+      return std::string(name) + " needs a value";
+    }
+    if (name == "--dir") out.dir = value;
+    if (name == "--bytes" && (!number(value, out.bytes) || out.bytes < uint64_t{256} << 20U)) {
+      return "--bytes needs a number of at least 268435456";
+    }
+    if (name == "--rounds" && !number(value, out.rounds)) return "--rounds needs a number";
+    if (name == "--io") {
+      if (value != "uring" && value != "threads" && value != "auto") {
+        return "--io is uring, threads or auto";
+      }
+      out.way = value == "uring"     ? IoWay::uring
+                : value == "threads" ? IoWay::threads
+                                     : IoWay::automatic;
+    }
+  }
+  return {};
+}
+
+double cpu_seconds() {
+  rusage used = {};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+struct Speed {
+  double gb_per_s = 0;
+  double cpu_s_per_gb = 0;
+};
+
+template <class Work>
+Speed measure(uint64_t bytes, Work&& work) {
+  const double cpu = cpu_seconds();
+  const double ns = time_ns(work);
+  const double gb = static_cast<double>(bytes) * 1e-9;
+  return {gb / (ns * 1e-9), (cpu_seconds() - cpu) / gb};
+}
+
+// Many at a time are under way, by tier and baseline alike.
+constexpr uint32_t kDepth = 64;
+uint32_t under_way(uint64_t size) {
+  return static_cast<uint32_t>(std::clamp<uint64_t>((uint64_t{64} << 20U) / size, 8, kDepth));
+}
+
+// The limit: the same sizes at the same places, and nothing else.
+class RawFile {
+ public:
+  RawFile(const std::string& path, uint64_t bytes, IoWay way) : files_(make_system_files(way)) {
+    file_ = files_->open(path, OpenAs::created_direct);
+    require(file_ >= 0, "the file system has no O_DIRECT: there is no limit to measure");
+    require(files_->allocate(file_, 0, bytes) >= 0, "no room for the baseline's file");
+    queue_ = files_->queue(kDepth);
+    require(queue_ != nullptr, "the I/O queue that was asked for is not there");
+  }
+  ~RawFile() {
+    queue_.reset();
+    files_->close(file_);
+  }
+  RawFile(const RawFile&) = delete;
+  RawFile& operator=(const RawFile&) = delete;
+
+  // Each of `slots` once, from and to `memory`, which has room for under_way(size).
+  void move(Io::Kind kind, uint64_t size, std::span<const uint32_t> slots, uint8_t* memory) {
+    const uint32_t most = under_way(size);
+    std::vector<Io> ios(most);
+    std::vector<Io*> free(most);
+    for (uint32_t i = 0; i < most; ++i) {
+      ios[i].kind = kind;
+      ios[i].file = file_;
+      ios[i].parts[0] = {memory + i * size, size};
+      ios[i].part_count = 1;
+      free[i] = &ios[i];
+    }
+    std::vector<Io*> ended(most);
+    size_t next = 0;
+    while (next < slots.size() || free.size() < most) {
+      while (next < slots.size() && !free.empty()) {
+        free.back()->offset = slots[next++] * size;
+        queue_->start(*free.back());
+        free.pop_back();
+      }
+      const size_t count = queue_->wait(ended, 1'000'000'000);
+      for (size_t i = 0; i < count; ++i) {
+        require(ended[i]->result == static_cast<int64_t>(size), "the baseline's I/O failed");
+        free.push_back(ended[i]);
+      }
+    }
+  }
+
+ private:
+  std::unique_ptr<Files> files_;
+  std::unique_ptr<IoQueue> queue_;
+  int file_ = -1;
+};
+
+EntryKey key_of(uint64_t number) {
+  EntryKey key;
+  Rng rng(number);
+  for (size_t i = 0; i < key.chain.bytes.size(); i += 8) {
+    const uint64_t word = rng.next();
+    std::memcpy(key.chain.bytes.data() + i, &word, 8);
+  }
+  return key;
+}
+
+// Puts or gets numbered entries, in batches: as many wait in the tier as are under way, because whoever
+// has entries to move gives them all at once.
+void move(DiskTier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers,
+          uint8_t* memory) {
+  constexpr uint32_t kBatches = 8;
+  const uint32_t in_batch = std::max(1U, 2 * under_way(size) / kBatches);
+  std::vector<std::shared_ptr<TierBatch>> batches(kBatches);
+  const auto finish = [&](uint32_t which) {
+    if (!batches[which]) return;
+    batches[which]->wait();
+    for (const TierItem& item : batches[which]->items()) {
+      require(item.outcome == TierOutcome::done, "an entry was not put or not got");
+      if (op != TierOp::get) continue;
+      // Entries begin and end with their number.
+      uint64_t first = 0;
+      uint64_t last = 0;
+      std::memcpy(&first, item.into.data(), 8);
+      std::memcpy(&last, item.into.data() + size - 8, 8);
+      require(key_of(first) == item.key && first == last, "an entry came back with other bytes");
+    }
+  };
+  uint32_t turn = 0;
+  for (size_t next = 0; next < numbers.size(); turn = (turn + 1) % kBatches) {
+    finish(turn);
+    const size_t count = std::min<size_t>(in_batch, numbers.size() - next);
+    batches[turn] = must(TierBatch::make(op, count), "no memory for a batch");
+    for (size_t i = 0; i < count; ++i, ++next) {
+      uint8_t* at = memory + (turn * in_batch + i) * size;
+      TierItem& item = batches[turn]->items()[i];
+      item.key = key_of(numbers[next]);
+      item.info = {.begin = 0, .end = 16, .layout = 1, .bytes = size, .words = 0};
+      if (op == TierOp::put) {
+        std::memcpy(at, &numbers[next], 8);
+        std::memcpy(at + size - 8, &numbers[next], 8);
+        item.source = {at, size};
+      } else {
+        item.into = {at, size};
+      }
+    }
+    tier.submit(batches[turn]);
+  }
+  for (uint32_t i = 0; i < kBatches; ++i) finish(i);
+}
+
+struct Names {
+  const char* size;
+  uint64_t bytes;
+  double limit;
+};
+
+void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
+              const Names& names) {
+  const uint64_t size = names.bytes;
+  DiskOptions options;
+  options.path = dir + "/store-" + names.size;
+  options.capacity_bytes = arguments.bytes;
+  options.max_entry_bytes = uint64_t{2} << 20U;
+  options.depth = under_way(size);  // As the baseline.
+  options.way = arguments.way;
+  auto tier = must(DiskTier::open(options), "the store cannot be opened");
+  const PageMemory memory(kDepth * (uint64_t{2} << 20U));
+  require(static_cast<bool>(memory), "no memory for buffers");
+  Rng rng(7);
+  for (uint64_t i = 0; i + 8 <= memory.size(); i += 8) {
+    const uint64_t word = rng.next();
+    std::memcpy(memory.data() + i, &word, 8);
+  }
+
+  // Full from the start, so that every put evicts and overwrites, as in long use.
+  uint64_t next = 1;
+  const auto take = [&](uint64_t count) {
+    std::vector<uint64_t> numbers(count);
+    for (uint64_t& number : numbers) number = next++;
+    return numbers;
+  };
+  while (tier->stats().evictions == 0) move(*tier, TierOp::put, size, take(64), memory.data());
+  const uint64_t held = tier->stats().entries;
+  RawFile raw(dir + "/raw-" + names.size, held * size, arguments.way);
+  std::vector<uint32_t> slots(held);
+  for (uint32_t i = 0; i < held; ++i) slots[i] = i;
+  raw.move(Io::Kind::write, size, slots, memory.data());
+
+  PairedSamples put;
+  PairedSamples get;
+  Samples put_cpu, put_cpu_raw, get_cpu, get_cpu_raw;
+  const uint64_t some = std::max<uint64_t>(held / 4, 16);
+  const uint64_t bytes = some * size;
+  for (uint32_t round = 0; round < arguments.rounds; ++round) {
+    shuffle(std::span(slots), rng);
+    const auto part = std::span(slots).first(some);
+    const auto raw_turn = [&](Io::Kind kind, PairedSamples& speed, Samples& cpu) {
+      const Speed raw_speed = measure(bytes, [&] { raw.move(kind, size, part, memory.data()); });
+      speed.add_other(raw_speed.gb_per_s);
+      cpu.add(raw_speed.cpu_s_per_gb);
+    };
+    const auto tier_turn = [&](TierOp op, PairedSamples& speed, Samples& cpu) {
+      // What is read was put in the last two rounds: so much is there, whatever else was used.
+      std::vector<uint64_t> numbers;
+      if (op == TierOp::put) {
+        numbers = take(some);
+      } else {
+        for (const uint32_t slot : part) numbers.push_back(next - 1 - slot * uint64_t{3} / 8);
+        shuffle(std::span(numbers), rng);
+      }
+      const Speed ours = measure(bytes, [&] { move(*tier, op, size, numbers, memory.data()); });
+      speed.add_ours(ours.gb_per_s);
+      cpu.add(ours.cpu_s_per_gb);
+    };
+    // Who is first changes from turn to turn.
+    const bool raw_first = round % 2 == 0;
+    if (raw_first) raw_turn(Io::Kind::write, put, put_cpu_raw);
+    tier_turn(TierOp::put, put, put_cpu);
+    if (!raw_first) raw_turn(Io::Kind::write, put, put_cpu_raw);
+    put.end_phase();
+    if (raw_first) raw_turn(Io::Kind::read, get, get_cpu_raw);
+    tier_turn(TierOp::get, get, get_cpu);
+    if (!raw_first) raw_turn(Io::Kind::read, get, get_cpu_raw);
+    get.end_phase();
+  }
+
+  const std::string prefix = std::string("disk_") + names.size;
+  const std::string way = tier->opening().io + (tier->opening().direct ? ", O_DIRECT" : "");
+  const auto row = [&](const char* what, const PairedSamples& speed, const Samples& cpu,
+                       const Samples& cpu_raw) {
+    sheet.at_least(prefix + "_" + what + "_over_raw", speed.ratio(), "x", names.limit)
+        .with_note(format("%.2f GB/s over %.2f raw; %s", speed.ours(), speed.other(), way.c_str()));
+    sheet.info(prefix + "_" + what + "_cpu_s_per_gb", cpu.median(), "s/GB")
+        .with_note(format("raw: %.3f", cpu_raw.median()));
+  };
+  row("put", put, put_cpu, put_cpu_raw);
+  row("get", get, get_cpu, get_cpu_raw);
+
+  const uint64_t index_bytes = tier->index_bytes();
+  tier.reset();
+  tier = must(DiskTier::open(options), "the store cannot be opened again");
+  const DiskOpening& opening = tier->opening();
+  require(opening.entries == held && opening.damaged == 0, "entries were lost by closing");
+  sheet.info(prefix + "_reopen_ms", static_cast<double>(opening.ns) * 1e-6, "ms")
+      .with_note(format("%llu entries, %.1f GB", static_cast<unsigned long long>(held),
+                        static_cast<double>(held * size) * 1e-9));
+  sheet.info(prefix + "_index_bytes_per_entry",
+             static_cast<double>(index_bytes) / static_cast<double>(held), "bytes");
+}
+
+}  // namespace
+
+int run_disk_bench(std::span<const std::string_view> words) {
+  Arguments arguments;
+  const std::string problem = parse(words, arguments);
+  if (!problem.empty()) {
+    std::fprintf(stderr, "stemma bench disk: %s\nTry 'stemma bench disk --help'.\n",
+                 problem.c_str());
+    return 2;
+  }
+  if (arguments.help) {
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  std::string dir = arguments.dir + "/stemma-bench-XXXXXX";
+  if (mkdtemp(dir.data()) == nullptr) {
+    std::fprintf(stderr, "stemma bench disk: no directory can be made in '%s'\n",
+                 arguments.dir.c_str());
+    return 2;
+  }
+  Sheet sheet(Settings{});
+  int code = 0;
+  for (const Names& names : {Names{"2m", uint64_t{2} << 20U, 0.9}, Names{"64k", 64U << 10U, 0.7}}) {
+    std::fprintf(stderr, "entries of %s\n", names.size);
+    try {
+      run_size(sheet, arguments, dir, names);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "stemma bench disk: %s\n", error.what());
+      code = 1;
+    }
+    std::error_code ignored;
+    std::filesystem::remove_all(dir + "/store-" + names.size, ignored);
+    std::filesystem::remove(dir + "/raw-" + names.size, ignored);
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(dir, ignored);
+  if (arguments.json) {
+    print_json(sheet.rows());
+  } else {
+    std::printf("%s\n\n", describe_machine().c_str());
+    print_table(sheet.rows());
+  }
+  const auto passes = [](const Row& row) { return row.passes(); };
+  if (arguments.strict && !std::all_of(sheet.rows().begin(), sheet.rows().end(), passes)) code = 1;
+  return code;
+}
+
+}  // namespace stemma::bench::disk
+
+#else
+
+#include <cstdio>
+
+namespace stemma::bench::disk {
+
+int run_disk_bench(std::span<const std::string_view>) {
+  std::fputs("stemma bench disk: this program was built without the disk tier\n", stderr);
+  return 2;
+}
+
+}  // namespace stemma::bench::disk
+
+#endif

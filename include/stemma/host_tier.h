@@ -1,0 +1,47 @@
+// The host tier: entries in this process's memory, in one arena of fixed size.
+//
+// The arena is cut into equal chunks and an entry lies in as many as it needs, wherever they are: any
+// free chunk serves any entry, so nothing fragments and evicting one entry makes room for another of its
+// size. The price is the unused part of an entry's last chunk.
+//
+// Invariant:  arena, index and books together never take more than capacity_bytes. Payloads are summed
+//             when they come and checked when they go. Words are not kept: nobody could ask for them.
+// Threading:  thread-safe. submit() does the whole batch before it returns, on the caller's thread; no
+//             byte is copied under a lock.
+// Cost:       a put reads its bytes twice and writes them once, a get the other way round; no memory is
+//             allocated after creation. Pages are taken from the system when they are first used, and
+//             stay. Books: about 140 bytes a chunk, reserved from the capacity.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "stemma/result.h"
+#include "stemma/tier.h"
+
+namespace stemma {
+
+// Makes memory known to a device, so that it can be copied from and to without a detour.
+// Threading: called at creation and destruction only.
+class HostMemoryHook {
+ public:
+  virtual ~HostMemoryHook() = default;
+  // False: it could not be done; the tier works with plain memory.
+  virtual bool pin(void* memory, uint64_t bytes) noexcept = 0;
+  virtual void unpin(void* memory, uint64_t bytes) noexcept = 0;
+};
+
+struct HostTierOptions {
+  std::string name = "host";
+  uint64_t capacity_bytes = 0;
+  uint32_t chunk_bytes = 16U << 10U;  // A power of two, 256 bytes to 64 MiB.
+  std::string policy = "lru";         // A name that make_policy() knows.
+  // Lives longer than the tier. With it, all memory is taken and pinned at creation.
+  HostMemoryHook* hook = nullptr;
+};
+
+// Error: invalid_argument (a value out of bounds; the number is the offending one), out_of_memory.
+Result<std::unique_ptr<Tier>> make_host_tier(const HostTierOptions& options);
+
+}  // namespace stemma

@@ -1,0 +1,185 @@
+// Tier: where entries lie that are not in the engine's own memory: host memory, a disk, a shared store.
+//
+// An entry is the bytes of one anchor (a block, a segment, a state, a checkpoint, logits) under the
+// content key of the prefix that it ends. It describes itself (docs/formats/tier-entry.md), and is
+// believed only when everything that it says is what the reader wants and its checksum holds: whatever
+// else lies there is a miss and a counter, never an answer. The key proves scope and words, so nothing
+// is found by whom it is not meant for; the words themselves are kept only if asked for.
+//
+// Work comes in batches, and a batch runs by itself:
+//
+//   make, fill in --> submit() --> items end one by one, in any order --> finished, on_done
+//                                '-- cancel(), or its deadline: what has not begun ends so
+//
+// Invariant:  what get() gives is what was put under that key, whole, or it does not say `done`. An
+//             entry is visible when its put is done and never in part; a put that failed, was cancelled
+//             or came too late leaves it whole or absent. Capacity is never exceeded, not even right
+//             after an open.
+// Threading:  thread-safe. submit() does no I/O and does not wait (in host memory it copies): it may be
+//             called where nothing slow is allowed. One batch belongs to one tier at a time.
+// Ownership:  a batch is shared by who made it and by the tier until it is finished. The bytes that its
+//             items name belong to whoever made it and must live until then; where that cannot be
+//             promised, TierBatch::keep holds them.
+// Errors:     per item. A tier that is broken, away or full answers so, fast: nothing of it reaches the
+//             cache but misses.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stemma/clock.h"
+#include "stemma/key.h"
+#include "stemma/result.h"
+#include "stemma/retention.h"
+
+namespace stemma {
+
+std::string_view to_string(EntryKind kind) noexcept;
+
+// Which entry: what it is, of which layer group (0 where there are none), and of which prefix.
+struct EntryKey {
+  ContentKey chain;
+  EntryKind kind = EntryKind::block;
+  uint8_t group = 0;
+
+  friend bool operator==(const EntryKey&, const EntryKey&) = default;
+};
+
+// What an entry says of itself besides its key.
+struct EntryInfo {
+  uint32_t begin = 0;   // Positions [begin, end) are what its bytes are about; `end` is where the
+  uint32_t end = 0;     // prefix ends that its key names.
+  uint64_t layout = 0;  // Fingerprint of how the bytes are arranged; the maker's business.
+  uint64_t bytes = 0;   // Of the payload.
+  uint32_t words = 0;   // Words kept with it: end - begin, or 0.
+
+  friend bool operator==(const EntryInfo&, const EntryInfo&) = default;
+};
+
+enum class TierOp : uint8_t { put, get, contains, remove };
+
+enum class TierOutcome : uint8_t {
+  pending,  // Not ended yet.
+  done,    // put: it is there. get: the bytes are there. contains: it is there. remove: it is gone.
+  absent,  // get, contains: there is none. remove: there was none.
+  refused,    // put: too large, or no room for it. get: it is larger than the room given.
+  corrupt,    // get: what lay there was not believed, and is gone or will be.
+  failed,     // The tier could not: I/O error, unreachable, broken.
+  late,       // The deadline passed first.
+  cancelled,  // cancel() came first.
+};
+std::string_view to_string(TierOutcome outcome) noexcept;
+
+// One entry's part in a batch. What it says before submit() is what is wanted; the outcome and, for
+// get and contains, `info` are written before it ends.
+struct TierItem {
+  EntryKey key;
+  // put: what is to be kept. get: `layout`, and `end` where not 0, must be what the entry says, and all
+  // is filled in. contains: filled in as far as the tier knows without reading it (`bytes` may be 0).
+  EntryInfo info;
+  std::span<const uint8_t> source;       // put: info.bytes bytes.
+  std::span<const uint32_t> words;       // put: info.words words; only if they are to be kept.
+  std::span<uint8_t> into;               // get: room for at least info.bytes.
+  Priority priority = kDefaultPriority;  // put: for the tier's retention.
+  TierOutcome outcome = TierOutcome::pending;
+};
+
+// Items should be in ascending order of depth: of one prompt's entries, the deeper go first when room
+// is short.
+class TierBatch {
+ public:
+  // Error: out_of_memory.
+  static Result<std::shared_ptr<TierBatch>> make(TierOp op, size_t items);
+
+  TierOp op() const noexcept { return op_; }
+  std::span<TierItem> items() noexcept { return items_; }
+
+  // ---- Before submit() ----
+  uint64_t deadline_ns = kNever;  // On Clock::monotonic().
+  // put: done means that it will be there after a loss of power. Without it, after the process is
+  // killed (where the tier outlives processes at all).
+  bool durable = false;
+  std::shared_ptr<const void> keep;  // Let go when the batch is.
+  // Called once, when all items have ended, on any thread, perhaps inside submit(), without locks held;
+  // it should be quick and must not wait for other batches. wait() may return before it has.
+  std::function<void(TierBatch&)> on_done;
+
+  // ---- After submit() ----
+  bool finished() const noexcept { return left_.load(std::memory_order_acquire) == 0; }
+  // Until it is finished or this time has come; says whether it is finished.
+  bool wait(uint64_t until_ns = kNever);
+  // What has not begun ends as cancelled, soon; what has begun may still be done.
+  void cancel() noexcept { cancelled_.store(true, std::memory_order_release); }
+
+  // ---- For tiers ----
+  bool is_cancelled() const noexcept { return cancelled_.load(std::memory_order_acquire); }
+  // What an item that has not begun ends as now: `pending` when it may begin.
+  TierOutcome verdict(uint64_t now_ns) const noexcept;
+  // Ends item i: exactly once each. The last one finishes the batch: it must not be touched afterwards
+  // but through a shared_ptr of one's own.
+  void end(size_t i, TierOutcome outcome) noexcept;
+
+  TierBatch(TierOp op, size_t items)
+      : op_(op), items_(items), left_(items) {}  // make() is what you want.
+
+ private:
+  const TierOp op_;
+  std::vector<TierItem> items_;
+  std::atomic<size_t> left_;
+  std::atomic<bool> cancelled_{false};
+  std::mutex mutex_;
+  std::condition_variable ended_;
+};
+
+// What a tier is, so that a planner knows what to expect of it.
+struct TierTraits {
+  std::string name = {};         // "host", "disk", "redis"; in reports and metrics.
+  uint64_t capacity_bytes = 0;   // 0: the tier does not know (its server decides).
+  uint64_t max_entry_bytes = 0;  // Of a payload; larger ones are refused.
+  bool outlives_process = false;
+  bool shared = false;  // Others may put and remove there too.
+};
+
+// Since the tier was made, but for what is marked "now".
+struct TierStats {
+  uint64_t entries = 0;     // Now. 0 where the tier does not know.
+  uint64_t used_bytes = 0;  // Now, everything it takes: payloads, headers, padding.
+  uint64_t puts = 0, put_bytes = 0, already_there = 0;  // already_there: puts done without writing.
+  uint64_t gets = 0, get_bytes = 0;                     // Done.
+  uint64_t absent = 0, refused = 0, corrupt = 0, failed = 0, late = 0, cancelled = 0;
+  uint64_t contains = 0, removed = 0;
+  uint64_t evictions = 0, evicted_bytes = 0;  // To make room.
+  uint64_t read_ns = 0, write_ns = 0;         // Time in which at least one get, put was under way.
+  bool open = true;  // Now: false while a circuit breaker keeps it from being asked.
+};
+
+class Tier {
+ public:
+  virtual ~Tier() = default;  // Ends what is under way; batches not begun end as cancelled.
+
+  virtual const TierTraits& traits() const noexcept = 0;
+  virtual void submit(std::shared_ptr<TierBatch> batch) = 0;
+  virtual TierStats stats() const = 0;
+  // Waits until what was submitted before has ended and is durable as far as the tier can, or for so
+  // long. False: not yet.
+  virtual bool flush(uint64_t until_ns) = 0;
+};
+
+}  // namespace stemma
+
+template <>
+struct std::hash<stemma::EntryKey> {
+  size_t operator()(const stemma::EntryKey& key) const noexcept {
+    return std::hash<stemma::ContentKey>()(key.chain) ^
+           (static_cast<size_t>(key.kind) << 8U | key.group);
+  }
+};

@@ -1,0 +1,231 @@
+#ifdef STEMMA_HAS_SERVER
+
+#include "cli/serve_tiers.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#ifdef STEMMA_HAS_TIER_DISK
+#include "stemma/disk_tier.h"
+#endif
+#ifdef STEMMA_HAS_TIER_REDIS
+#include "stemma/redis_tier.h"
+#endif
+#ifdef STEMMA_HAS_TIER_SHARED
+#include "stemma/shared_tier.h"
+#endif
+
+namespace stemma::cli {
+
+namespace {
+
+using Log = std::function<void(std::string_view line)>;
+using Levels = std::vector<tier::StackLevel>;
+
+// The largest entry that the engine can make: a segment, a checkpoint, or a state of the whole context.
+uint64_t largest_entry(const server::Config& config, const EngineTraits& traits) {
+  const uint64_t tokens = traits.segments ? config.segment_tokens : traits.context_tokens;
+  return traits.fixed_bytes + tokens * traits.bytes_per_token + traits.checkpoint_bytes;
+}
+
+// Entries that a tier does not take would be lost in silence.
+void tell_of_small(const server::Config& config, const EngineTraits& traits, const Tier& tier,
+                   const char* advice, const Log& log) {
+  const uint64_t most = tier.traits().max_entry_bytes;
+  const uint64_t segment = traits.fixed_bytes + config.segment_tokens * traits.bytes_per_token;
+  const bool whole = !traits.segments;
+  const uint64_t largest =
+      whole ? largest_entry(config, traits) : std::max<uint64_t>(segment, traits.checkpoint_bytes);
+  if (largest <= most) return;
+  const char* what = whole                ? "a state of the whole context"
+                     : largest == segment ? "a segment of --segment-tokens"
+                                          : "a checkpoint";
+  log("warning: " + tier.traits().name + " takes entries of up to " + std::to_string(most) +
+      " bytes, but " + what + " of this model has up to " + std::to_string(largest) +
+      ": what is larger is not kept there" + advice);
+}
+
+// As the settings have it: they take no other word.
+tier::WritePolicy write_of(const std::string& when) {
+  if (when == "back") return tier::WritePolicy::write_back;
+  return when == "second-use" ? tier::WritePolicy::on_second_use : tier::WritePolicy::write_through;
+}
+
+// What went wrong with a directory.
+std::string directory_problem(const char* flag, const std::string& path, const Error& error) {
+  std::string why = std::string(flag) + " " + path + ": " + error.message();
+  if (error.value() == Error::kNoValue) return why;
+  if (error.code() == Errc::copy_failed) {
+    why += std::string(" (") + std::strerror(static_cast<int>(error.value())) + ")";
+  } else if (error.code() == Errc::unsupported) {
+    why += " " + std::to_string(error.value());
+  }
+  return why;
+}
+
+#ifdef STEMMA_HAS_TIER_DISK
+// Nothing is wrong with a directory that was another model's, but who expected something in it should know.
+void tell_of_others(const tier::disk::DiskOpening& found, uint64_t layout, const Log& log) {
+  uint64_t entries = 0, bytes = 0;
+  for (const tier::disk::DiskLayout& one : found.layouts) {
+    if (one.layout == layout) continue;
+    entries += one.entries;
+    bytes += one.bytes;
+  }
+  if (entries == 0) return;
+  log("disk: " + std::to_string(entries) + " of these entries (" + std::to_string(bytes) +
+      " bytes) are another model's, or of this one with other settings: they are not used here, "
+      "and go when "
+      "their room is needed");
+}
+
+bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t layout,
+              const Log& log, Levels& levels, std::string& why) {
+  tier::disk::DiskOptions options;
+  options.path = config.disk;
+  options.capacity_bytes = config.disk_bytes;
+  options.max_entry_bytes = largest_entry(config, traits);
+  // A large store takes a while to read: whoever waits sees that it goes on.
+  constexpr uint64_t kTellNs = 2'000'000'000;
+  options.progress = [&log, told_ns = Clock::monotonic().now_ns()](uint64_t done,
+                                                                   uint64_t total) mutable {
+    const uint64_t now_ns = Clock::monotonic().now_ns();
+    if (now_ns - told_ns < kTellNs) return;
+    told_ns = now_ns;
+    log("disk reading what is there: " + std::to_string(done) + " of " + std::to_string(total) +
+        " slots");
+  };
+  Result<std::unique_ptr<tier::disk::DiskTier>> tier = tier::disk::DiskTier::open(options);
+  if (!tier) {
+    why = directory_problem("--disk", config.disk, tier.error());
+    if (tier.error().code() == Errc::invalid_argument) {
+      why += "; --disk-bytes is " + std::to_string(config.disk_bytes) +
+             ", and an entry of this model has up to " + std::to_string(options.max_entry_bytes) +
+             " bytes";
+    }
+    return false;
+  }
+  const tier::disk::DiskOpening& found = (*tier)->opening();
+  log("disk path=" + config.disk + " entries=" + std::to_string(found.entries) +
+      " damaged=" + std::to_string(found.damaged) + " dropped=" + std::to_string(found.dropped) +
+      " foreign_files=" + std::to_string(found.foreign) + " io=" + found.io +
+      (found.direct ? " direct" : "") + " open_ms=" + std::to_string(found.ns / 1'000'000));
+  tell_of_others(found, layout, log);
+  tell_of_small(config, traits, **tier,
+                "; the directory was made for smaller ones: name another, or remove it", log);
+  levels.push_back({.tier = *std::move(tier),
+                    .write = write_of(config.disk_write),
+                    .latency_ns = 200'000,
+                    .bytes_per_second = 1'000'000'000});
+  return true;
+}
+#endif
+
+#ifdef STEMMA_HAS_TIER_REDIS
+bool add_redis(const server::Config& config, const EngineTraits& traits, const Log& log,
+               Levels& levels, std::string& why) {
+  const Result<tier::redis::Place> place = tier::redis::parse_url(config.redis);
+  if (!place) {
+    why = std::string("--redis: ") + place.error().message();
+    return false;
+  }
+  tier::redis::RedisOptions options;
+  options.place = *place;
+  Result<std::unique_ptr<tier::redis::RedisTier>> tier = tier::redis::RedisTier::create(options);
+  if (!tier) {
+    why = "--redis " + place->text() + ": " + tier.error().message();
+    return false;
+  }
+  // A server that is away now may come later: requests are served without it.
+  constexpr uint64_t kPatienceNs = 3'000'000'000;
+  const bool ready = (*tier)->wait_ready(Clock::monotonic().now_ns() + kPatienceNs);
+  log("redis url=" + place->text() + (ready ? " ready" : " not reached; going on without it"));
+  tell_of_small(config, traits, **tier, "; fewer --segment-tokens make smaller segments", log);
+  levels.push_back({.tier = *std::move(tier),
+                    .write = write_of(config.redis_write),
+                    .latency_ns = 1'000'000,
+                    .bytes_per_second = 500'000'000});
+  return true;
+}
+#endif
+
+#ifdef STEMMA_HAS_TIER_SHARED
+bool add_shared(const server::Config& config, const EngineTraits& traits, const Log& log,
+                Levels& levels, std::string& why) {
+  tier::shared::SharedOptions options;
+  options.path = config.shared_dir;
+  options.capacity_bytes = config.shared_bytes;
+  options.max_entry_bytes = largest_entry(config, traits);
+  Result<std::unique_ptr<tier::shared::SharedTier>> tier = tier::shared::SharedTier::open(options);
+  if (!tier) {
+    why = directory_problem("--shared-dir", config.shared_dir, tier.error());
+    return false;
+  }
+  const tier::shared::SharedOpening& found = (*tier)->opening();
+  log("shared path=" + config.shared_dir + " entries=" + std::to_string(found.entries) +
+      " dropped=" + std::to_string(found.dropped) + " leftovers=" +
+      std::to_string(found.leftovers) + " foreign_files=" + std::to_string(found.foreign) +
+      " open_ms=" + std::to_string(found.ns / 1'000'000));
+  levels.push_back({.tier = *std::move(tier),
+                    .write = write_of(config.shared_write),
+                    .latency_ns = 2'000'000,
+                    .bytes_per_second = 500'000'000});
+  return true;
+}
+#endif
+
+}  // namespace
+
+bool open_tiers(const server::Config& config, const EngineTraits& traits, uint32_t model,
+                const Log& log, ServeTiers& out, std::string& why) {
+  Levels levels;
+  const tier::SequenceTiers::Options sequences{
+      .traits = traits,
+      .segment_tokens = static_cast<uint32_t>(config.segment_tokens),
+      .keep_words = config.tier_words,
+      .model = model};
+  if (!config.disk.empty()) {
+#ifdef STEMMA_HAS_TIER_DISK
+    if (!add_disk(config, traits, tier::SequenceTiers::layout(sequences), log, levels, why)) {
+      return false;
+    }
+#else
+    why = "--disk: this program was built without the disk tier";
+    return false;
+#endif
+  }
+  if (!config.redis.empty()) {
+#ifdef STEMMA_HAS_TIER_REDIS
+    if (!add_redis(config, traits, log, levels, why)) return false;
+#else
+    why = "--redis: this program was built without the Redis tier";
+    return false;
+#endif
+  }
+  if (!config.shared_dir.empty()) {
+#ifdef STEMMA_HAS_TIER_SHARED
+    if (!add_shared(config, traits, log, levels, why)) return false;
+#else
+    why = "--shared-dir: this program was built without the shared tier";
+    return false;
+#endif
+  }
+  if (levels.empty()) return true;
+  tier::StackOptions options;
+  options.levels = std::move(levels);
+  options.queue_bytes = config.tier_queue_bytes;
+  options.query_ns = config.tier_wait_ms * 1'000'000;
+  Result<std::unique_ptr<tier::TierStack>> stack = tier::TierStack::create(std::move(options));
+  if (!stack) {
+    why = stack.error().message();
+    return false;
+  }
+  out.stack = *std::move(stack);
+  out.tiers = std::make_unique<tier::SequenceTiers>(*out.stack, sequences);
+  return true;
+}
+
+}  // namespace stemma::cli
+
+#endif

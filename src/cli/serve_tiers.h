@@ -1,0 +1,26 @@
+// The tiers that `stemma serve` was told of, one over the other: a directory, shared stores.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "server/config.h"
+#include "stemma/sequence_engine.h"
+#include "stemma/sequence_tiers.h"
+
+namespace stemma::cli {
+
+struct ServeTiers {
+  std::unique_ptr<tier::TierStack> stack;  // Null: none were asked for.
+  std::unique_ptr<tier::SequenceTiers> tiers;
+};
+
+// false: `why`, for the operator. What is worth knowing of what was found is logged.
+// model: tells this one's entries from others' (SequenceTiers::Options).
+bool open_tiers(const server::Config& config, const EngineTraits& traits, uint32_t model,
+                const std::function<void(std::string_view line)>& log, ServeTiers& out,
+                std::string& why);
+
+}  // namespace stemma::cli

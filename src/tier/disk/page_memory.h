@@ -1,0 +1,70 @@
+// Memory at page borders, as O_DIRECT wants it.
+// Threading: one thread at a time.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tier/disk/files.h"
+
+namespace stemma::tier::disk {
+
+class PageMemory {
+ public:
+  PageMemory() = default;
+  // Empty when the system gave none. `bytes` is a multiple of kPage.
+  explicit PageMemory(size_t bytes)
+      : data_(static_cast<uint8_t*>(std::aligned_alloc(kPage, bytes))), bytes_(data_ ? bytes : 0) {}
+  uint8_t* data() const noexcept { return data_.get(); }
+  size_t size() const noexcept { return bytes_; }
+  std::span<uint8_t> first(size_t bytes) const noexcept { return {data_.get(), bytes}; }
+  explicit operator bool() const noexcept { return data_ != nullptr; }
+
+ private:
+  struct Free {
+    void operator()(uint8_t* data) const noexcept { std::free(data); }
+  };
+  std::unique_ptr<uint8_t, Free> data_;
+  size_t bytes_ = 0;
+};
+
+inline bool at_page(const void* memory) noexcept {
+  return reinterpret_cast<uintptr_t>(memory) % kPage == 0;
+}
+
+// Buffers for callers' memory that is not at page borders. What comes back is kept for the next, up to a
+// limit, so that steady use allocates nothing.
+class BouncePool {
+ public:
+  static constexpr size_t kKeptBytes = size_t{64} << 20U;
+
+  PageMemory take(size_t bytes) {
+    size_t best = kept_.size();
+    for (size_t i = 0; i < kept_.size(); ++i) {
+      if (kept_[i].size() < bytes) continue;
+      if (best == kept_.size() || kept_[i].size() < kept_[best].size()) best = i;
+    }
+    if (best == kept_.size()) return PageMemory(std::bit_ceil(bytes));
+    std::swap(kept_[best], kept_.back());
+    PageMemory memory = std::move(kept_.back());
+    kept_.pop_back();
+    kept_bytes_ -= memory.size();
+    return memory;
+  }
+  void give_back(PageMemory memory) {
+    if (!memory || kept_bytes_ + memory.size() > kKeptBytes) return;
+    kept_bytes_ += memory.size();
+    kept_.push_back(std::move(memory));
+  }
+
+ private:
+  std::vector<PageMemory> kept_;
+  size_t kept_bytes_ = 0;
+};
+
+}  // namespace stemma::tier::disk

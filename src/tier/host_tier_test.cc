@@ -1,0 +1,191 @@
+#include "stemma/host_tier.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "fault/failing_new.h"
+#include "support/mix.h"
+#include "tier/host_store.h"
+
+namespace stemma {
+namespace {
+
+using enum TierOutcome;
+using tier::HostStore;
+
+EntryKey key_of(uint64_t number) {
+  EntryKey key;
+  const uint64_t word = test::mix(number + 1);
+  std::memcpy(key.chain.bytes.data(), &word, sizeof word);
+  return key;
+}
+
+// A device that only remembers where the memory is.
+class Hook final : public HostMemoryHook {
+ public:
+  bool pin(void* memory, uint64_t bytes) noexcept override {
+    at = static_cast<uint8_t*>(memory);
+    pinned += bytes;
+    return true;
+  }
+  void unpin(void* memory, uint64_t bytes) noexcept override {
+    EXPECT_EQ(memory, at);
+    pinned -= bytes;
+  }
+  uint8_t* at = nullptr;
+  uint64_t pinned = 0;
+};
+
+TierOutcome run(Tier& tier, TierBatch& batch, std::shared_ptr<TierBatch> shared) {
+  tier.submit(std::move(shared));
+  EXPECT_TRUE(batch.finished());
+  return batch.items()[0].outcome;
+}
+
+TierOutcome put(Tier& tier, uint64_t number, std::span<const uint8_t> bytes) {
+  auto batch = TierBatch::make(TierOp::put, 1).value();
+  batch->items()[0].key = key_of(number);
+  batch->items()[0].info = {.end = 16, .layout = 1, .bytes = bytes.size()};
+  batch->items()[0].source = bytes;
+  return run(tier, *batch, batch);
+}
+
+TierOutcome get(Tier& tier, uint64_t number, std::span<uint8_t> room) {
+  auto batch = TierBatch::make(TierOp::get, 1).value();
+  batch->items()[0].key = key_of(number);
+  batch->items()[0].info.layout = 1;
+  batch->items()[0].into = room;
+  return run(tier, *batch, batch);
+}
+
+TEST(HostTier, OptionsThatCannotBeAreNamed) {
+  const auto code = [](const HostTierOptions& options) {
+    return make_host_tier(options).error().code();
+  };
+  EXPECT_EQ(code({.capacity_bytes = 0}), Errc::invalid_argument);
+  EXPECT_EQ(code({.capacity_bytes = 100'000}), Errc::invalid_argument);
+  EXPECT_EQ(code({.capacity_bytes = 1U << 20U, .chunk_bytes = 1000}), Errc::invalid_argument);
+  EXPECT_EQ(code({.capacity_bytes = 1U << 20U, .chunk_bytes = 128}), Errc::invalid_argument);
+  EXPECT_EQ(code({.capacity_bytes = 1U << 20U, .policy = "mru"}), Errc::invalid_argument);
+}
+
+// The pages that the system gave, and not only what is in use.
+TEST(HostTier, MemoryStaysWithinItsCapacityBooksIncluded) {
+  for (const uint32_t chunk : {256U, 4096U, 16U << 10U, 1U << 20U}) {
+    for (const uint64_t capacity : {uint64_t{4} << 20U, uint64_t{33'000'001}}) {
+      tier::Counters counters;
+      auto store =
+          HostStore::create({.capacity_bytes = capacity, .chunk_bytes = chunk}, counters).value();
+      // Entries of one chunk need the most books, in many classes of priority.
+      for (uint64_t i = 0; i < capacity / chunk + 10; ++i) {
+        const uint32_t cell = store->reserve(chunk);
+        ASSERT_NE(cell, HostStore::kNone);
+        store->publish(cell, key_of(i), {.end = 16, .layout = 1, .bytes = chunk}, 0,
+                       static_cast<Priority>(i % 50));
+        store->touch(cell);
+        ASSERT_LE(store->used_bytes(), capacity);
+      }
+      store->check_invariants();
+      EXPECT_LE(store->memory_bytes(), capacity) << chunk << " of " << capacity;
+      // And most of it is for payloads.
+      EXPECT_GE(store->most_bytes(), chunk >= 16U << 10U ? capacity * 7 / 10 : capacity / 2);
+    }
+  }
+}
+
+TEST(HostTier, InSteadyStateNothingIsAllocated) {
+  auto tier = make_host_tier({.capacity_bytes = 4U << 20U}).value();
+  const std::vector<uint8_t> bytes(100'000, 7);
+  std::vector<uint8_t> room(100'000);
+  for (uint64_t i = 0; i < 100; ++i) ASSERT_EQ(put(*tier, i, bytes), done);
+  std::vector<std::shared_ptr<TierBatch>> batches;
+  for (uint64_t i = 0; i < 100; ++i) {
+    batches.push_back(TierBatch::make(i % 2 == 0 ? TierOp::put : TierOp::get, 1).value());
+    TierItem& item = batches.back()->items()[0];
+    item.key = key_of(1000 + i / 2);
+    item.info = {.end = 16, .layout = 1, .bytes = bytes.size()};
+    item.source = bytes;
+    item.into = room;
+  }
+  {
+    const test::NoMemory none;
+    for (auto& batch : batches) tier->submit(batch);
+  }
+  for (auto& batch : batches) EXPECT_EQ(batch->items()[0].outcome, done);
+  EXPECT_GE(tier->stats().evictions, 50U);
+}
+
+TEST(HostTier, AFlippedBitInTheArenaIsNoticed) {
+  Hook hook;
+  auto tier = make_host_tier({.capacity_bytes = 1U << 20U, .hook = &hook}).value();
+  ASSERT_NE(hook.at, nullptr);
+  const std::vector<uint8_t> bytes(50'000, 0x5A);
+  std::vector<uint8_t> room(50'000);
+  for (const uint32_t at : {0U, 16'384U, 49'999U}) {
+    ASSERT_EQ(put(*tier, 1, bytes), done);
+    ASSERT_EQ(get(*tier, 1, room), done);
+    hook.at[at] ^= 0x10U;  // The only entry lies at the front.
+    EXPECT_EQ(get(*tier, 1, room), corrupt) << at;
+    EXPECT_EQ(get(*tier, 1, room), absent) << at;
+  }
+  EXPECT_EQ(tier->stats().corrupt, 3U);
+  EXPECT_EQ(tier->stats().entries, 0U);
+}
+
+TEST(HostTier, WhatIsPinnedIsUnpinned) {
+  Hook hook;
+  {
+    auto tier = make_host_tier({.capacity_bytes = 1U << 20U, .hook = &hook}).value();
+    EXPECT_GE(hook.pinned, tier->traits().max_entry_bytes);
+  }
+  EXPECT_EQ(hook.pinned, 0U);
+}
+
+// The bytes of an entry that was removed while somebody reads it stay until he has them.
+TEST(HostStoreTest, WhatIsReadStaysWhenItGoes) {
+  tier::Counters counters;
+  auto store = HostStore::create({.capacity_bytes = 1U << 20U}, counters).value();
+  const uint64_t empty = store->used_bytes();
+  const uint32_t cell = store->reserve(20'000);
+  store->publish(cell, key_of(1), {.end = 16, .layout = 1, .bytes = 20'000}, 0, 35);
+  store->touch(cell);
+  store->pin(cell);
+  store->unlist(cell);
+  EXPECT_EQ(store->find(key_of(1)), HostStore::kNone);
+  EXPECT_GT(store->used_bytes(), empty);
+  store->check_invariants();
+  store->unpin(cell);
+  EXPECT_EQ(store->used_bytes(), empty);
+  store->check_invariants();
+}
+
+TEST(HostStoreTest, WhatIsReadIsNotEvicted) {
+  tier::Counters counters;
+  auto store = HostStore::create({.capacity_bytes = 1U << 20U}, counters).value();
+  const uint64_t half = store->most_bytes() / (2U * 16'384U) * 16'384U;
+  const auto add = [&](uint64_t number) {
+    const uint32_t cell = store->reserve(half);
+    if (cell == HostStore::kNone) return false;
+    store->publish(cell, key_of(number), {.end = 16, .layout = 1, .bytes = half}, 0, 35);
+    store->touch(cell);
+    return true;
+  };
+  ASSERT_TRUE(add(1));
+  ASSERT_TRUE(add(2));
+  const uint32_t first = store->find(key_of(1));
+  ASSERT_NE(first, HostStore::kNone);
+  store->pin(first);
+  EXPECT_TRUE(add(3));
+  EXPECT_NE(store->find(key_of(1)), HostStore::kNone);
+  EXPECT_EQ(store->find(key_of(2)), HostStore::kNone);
+  store->unpin(first);
+  store->touch(first);
+  EXPECT_TRUE(add(4));
+  EXPECT_EQ(store->find(key_of(3)), HostStore::kNone);
+  store->check_invariants();
+}
+
+}  // namespace
+}  // namespace stemma

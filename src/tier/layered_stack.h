@@ -1,0 +1,105 @@
+// LayeredStack: what a TierStack is made of. One Level for each tier with its writer; flights are the
+// entries on their way, so that each is asked for once; speeds, sightings and what is to be fetched ahead
+// are under one lock, which is never held while a tier is asked.
+//
+// Threading: as TierStack says.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "stemma/tier_stack.h"
+#include "tier/sightings.h"
+#include "tier/speed.h"
+#include "tier/writer.h"
+
+namespace stemma::tier {
+
+class LayeredStack final : public TierStack {
+ public:
+  explicit LayeredStack(StackOptions&& options);
+  ~LayeredStack() override;
+  LayeredStack(const LayeredStack&) = delete;
+  LayeredStack& operator=(const LayeredStack&) = delete;
+  void start();
+
+  std::vector<LevelMask> where(std::span<const Wanted> wanted) override;
+  LoadChoice choose(std::span<const Wanted> wanted, std::span<const LevelMask> levels) override;
+  void prefilled(uint32_t tokens, uint64_t ns) override;
+  std::vector<Loaded> load(std::span<const Wanted> wanted, std::span<const LevelMask> levels,
+                           uint64_t wait_ns) override;
+  void prefetch(std::span<const Wanted> wanted) override;
+  LevelMask wanting(const EntryKey& key, Sighting sighting) override;
+  void store(const StoreItem& item, LevelMask levels) override;
+  bool flush(uint64_t until_ns) override;
+
+  size_t levels() const noexcept override { return levels_.size(); }
+  Tier& tier(size_t level) noexcept override { return *levels_[level]->tier; }
+  WritePolicy write_policy(size_t level) const noexcept override {
+    return levels_[level]->options.write;
+  }
+  uint64_t load_ns() const noexcept override { return options_.load_ns; }
+  StackStats stats() const override;
+
+ private:
+  struct Level {
+    std::unique_ptr<Tier> tier;
+    StackLevel options;
+    std::unique_ptr<Writer> writer;
+    std::atomic<uint64_t> hits{0}, hit_bytes{0}, misses{0}, stored{0}, promoted{0}, written_back{0},
+        lost{0}, too_slow{0};
+    uint64_t probed_ns = 0, rest_ns = 0, resting_until_ns = 0;  // Guarded by mutex_.
+  };
+  // One entry on its way, and whoever waits for it.
+  struct Flight {
+    std::mutex mutex;
+    std::condition_variable landed;
+    bool over = false;
+    Loaded loaded;
+  };
+  struct Trip {  // One entry of a load().
+    size_t at = 0;
+    LevelMask left = 0;
+    std::shared_ptr<Payload> room;
+    std::shared_ptr<Flight> flight;
+  };
+
+  uint64_t now_ns() const noexcept { return clock_.now_ns(); }
+  void get(std::span<const Wanted> wanted, std::vector<Trip>& trips, std::vector<Loaded>& loaded,
+           uint64_t until_ns);
+  void land(const Wanted& wanted, const Trip& trip, const Loaded& loaded);
+  void touch_down(const EntryKey& key, Flight& flight, const Loaded& loaded) noexcept;
+  void put(const StoreItem& item, LevelMask levels, std::atomic<uint64_t> Level::* counter);
+  void settled(size_t level, const EntryKey& key, TierOutcome outcome);
+  LevelMask awake_levels() const;
+  void rest(size_t level);
+  void wake(size_t level);
+  void probe(uint32_t level, const Wanted& wanted);
+  void fetch_ahead();
+
+  StackOptions options_;
+  const Clock& clock_;
+  std::vector<std::unique_ptr<Level>> levels_;
+
+  mutable std::mutex mutex_;
+  std::vector<Speed> speeds_;  // Guarded by mutex_, as all below.
+  Average token_ns_;
+  Sightings sightings_;
+  std::unordered_map<EntryKey, std::shared_ptr<Flight>> flights_;
+  std::deque<Wanted> ahead_;
+  bool fetching_ = false;
+  bool closing_ = false;
+  std::condition_variable changed_;
+  uint64_t prefetches_ = 0, dropped_prefetches_ = 0, probes_ = 0, rests_ = 0;
+  std::atomic<uint64_t> queries_{0}, late_queries_{0}, shared_loads_{0};
+  std::thread ahead_thread_;
+};
+
+}  // namespace stemma::tier

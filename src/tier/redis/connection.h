@@ -1,0 +1,177 @@
+// Connection: commands out, replies in, in order, over one Stream.
+//
+//   opening (connect, TLS) --> entering (AUTH, SELECT, PING) --> ready --> closed
+//                 '----------------------'------------------------'
+//
+// Payloads are sent from where they lie. At most one is on its way out at a time, and only behind nothing
+// unsent, so that an item whose time is over can be cut loose unless it is that one.
+//
+// Threading:  one thread at a time, the tier's.
+// Ownership:  of a command in flight, the item's memory is used until it ends or is cut loose; a closed
+//             connection uses none.
+// Cost:       one write and one read per some hundred KiB; see stream.h.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "stemma/redis_tier.h"
+#include "tier/redis/command.h"
+#include "tier/redis/resp.h"
+#include "tier/redis/stream.h"
+#include "tier/redis/value_reader.h"
+
+namespace stemma::tier::redis {
+
+class Connection;
+
+// Who is told what happens on a connection. It may send() and cut loose inside a call, and close() as its
+// last act there.
+class ConnectionOwner {
+ public:
+  // The command is no longer in flight. `value` is how a GET's value was judged; `pending` for every
+  // other reply.
+  virtual void answered(Connection& from, Command& command, const Reply& reply,
+                        TierOutcome value) = 0;
+  virtual void entered(Connection& connection) = 0;
+
+ protected:
+  ~ConnectionOwner() = default;
+};
+
+// Why a connection ended, which decides what becomes of what was in flight.
+enum class Ending : uint8_t {
+  none,
+  lost,      // The other side closed it: the same may be asked again on another one.
+  broken,    // It could not be opened, or nobody was let in.
+  stalled,   // No answer in time.
+  insane,    // Not RESP, or not an answer to what was asked.
+  given_up,  // By us.
+};
+
+class Connection {
+ public:
+  Connection(const RedisOptions& options, const Address& address, std::shared_ptr<TlsContext> tls,
+             std::shared_ptr<Wakeup> wakeup, RedisCounters& counters, ConnectionOwner& owner,
+             uint64_t now_ns);
+
+  bool ready() const noexcept { return state_ == State::ready; }
+  bool closed() const noexcept { return state_ == State::closed; }
+  Ending ending() const noexcept { return ending_; }
+  // Of a connection that ended; for an operator.
+  const std::string& problem() const noexcept { return problem_; }
+
+  // Whether this command may be sent now: within the limits, and not behind an unsent payload.
+  bool has_room(const Command& command) const;
+  // Requires ready() and has_room(). Its bytes are on their way after flush().
+  void send(const Command& command, uint64_t now_ns);
+  void flush(uint64_t now_ns);
+
+  // The descriptor to watch (it may change while opening), and whether to watch for writing.
+  int fd() const noexcept { return stream_.fd(); }
+  uint32_t sockets() const noexcept { return stream_.sockets(); }
+  bool wants_write() const noexcept;
+  // Something happened on it, or may have.
+  void work(uint64_t now_ns);
+  // Gives up on a connection that has stalled.
+  void check_time(uint64_t now_ns);
+  // More to read that no event will tell of.
+  bool has_more() const noexcept { return !closed() && more_; }
+
+  // The items of this job that are in flight are the tier's no longer: `ended(command)` for each. A put
+  // that is half sent closes the connection.
+  template <class Ended>
+  void cut_loose(const Job* job, Ended ended);
+  bool idle() const noexcept { return flights_.empty(); }
+
+  // What was in flight, in order, for who decides what becomes of it. Requires closed().
+  template <class Taker>
+  void take_flights(Taker taker) {
+    while (!flights_.empty()) {
+      const Command command = flights_.front().command;
+      flights_.pop_front();
+      taker(command);
+    }
+  }
+  void close(Ending ending, std::string problem);
+
+  // Where the owner has it registered.
+  int watched_fd = -1;
+  uint32_t watched_socket = 0;
+  uint32_t watched_events = 0;
+  uint32_t node = 0;
+  bool bulk_lane = false;
+
+ private:
+  enum class State : uint8_t { opening, entering, ready, closed };
+  struct Flight {
+    Command command;
+    uint64_t end;   // Bytes of the stream up to its last.
+    uint64_t cost;  // Of flight_bytes.
+  };
+  struct Segment {
+    const uint8_t* payload;  // nullptr: text_ from `offset` on.
+    size_t offset, bytes;
+  };
+
+  bool overdue(uint64_t now_ns) const;
+  void open_on(uint64_t now_ns);
+  void encode(const Command& command);
+  void encode_set(const Command& command);
+  void text(std::string_view bytes);
+  void argument(std::string_view bytes);
+  bool read_some(uint64_t now_ns);
+  bool parse(uint64_t now_ns);
+  void answer(const Reply& reply, TierOutcome value, uint64_t now_ns);
+  void enter_answer(const Command& command, const Reply& reply);
+  uint64_t cost_of(const Command& command) const;
+  uint64_t unsent() const noexcept { return encoded_ - written_; }
+
+  const RedisOptions& options_;
+  const Address address_;
+  RedisCounters& counters_;
+  ConnectionOwner& owner_;
+  Stream stream_;
+  State state_ = State::opening;
+  Ending ending_ = Ending::none;
+  std::string problem_;
+
+  std::deque<Flight> flights_;
+  uint64_t flight_cost_ = 0;
+  std::string text_;  // Of what is not sent yet; segments lie in it one behind the other.
+  std::deque<Segment> segments_;
+  uint64_t encoded_ = 0, written_ = 0;
+  bool payload_unsent_ = false;
+
+  std::array<char, 16'384> buffer_;
+  size_t begin_ = 0, end_ = 0;  // What was received and not yet looked at.
+  ReplyParser parser_;
+  ValueReader value_;
+  bool in_value_ = false;
+  TierOutcome judged_ = TierOutcome::pending;
+  bool more_ = false;
+
+  uint64_t moved_ns_;  // When bytes last went in or out.
+  uint64_t head_ns_;   // Since when the first command in flight is that.
+};
+
+template <class Ended>
+void Connection::cut_loose(const Job* job, Ended ended) {
+  bool half_sent = false;
+  for (size_t i = 0; i < flights_.size(); ++i) {
+    Command& command = flights_[i].command;
+    if (command.job != job) continue;
+    if (command.verb == Verb::set && flights_[i].end > written_) half_sent = true;
+    if (i == 0 && in_value_) value_.cut_loose();
+    const Command was = command;
+    command.job = nullptr;
+    // Last: it may end the job.
+    ended(was);
+  }
+  if (half_sent) close(Ending::given_up, "a put's time was over while it was being sent");
+}
+
+}  // namespace stemma::tier::redis

@@ -1,0 +1,154 @@
+// Loop: the thread of a RedisTier and everything that only it touches: jobs, nodes, connections, the slot map.
+//
+// Invariant:  each item that has not ended has exactly one Command: in a queue, in flight, set aside until
+//             later, or waiting for the slot map.
+// Threading:  submit(), flush(), wait_ready(), problem(), stats(), counters() are thread-safe; all the rest
+//             runs on the loop's own thread. The mutex is held for moments, never while anything is done.
+// Cost:       no thread but this one; one wakeup per submit().
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "stemma/redis_tier.h"
+#include "tier/counters.h"
+#include "tier/redis/breaker.h"
+#include "tier/redis/command.h"
+#include "tier/redis/connection.h"
+#include "tier/redis/slots.h"
+
+namespace stemma::tier::redis {
+
+class Loop final : public ConnectionOwner {
+ public:
+  Loop(const RedisOptions& options, const TierTraits& traits, std::shared_ptr<TlsContext> tls,
+       std::shared_ptr<Wakeup> wakeup, int epoll_fd);
+  ~Loop();  // What is in flight gets a moment; then everything that has not ended is cancelled.
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  void start();  // Throws std::system_error when there is no thread.
+
+  void submit(const std::shared_ptr<TierBatch>& batch);
+  bool flush(uint64_t until_ns);
+  bool wait_ready(uint64_t until_ns);
+  std::string problem() const;
+  TierStats stats() const;
+  RedisCounters counters() const;
+
+ private:
+  enum Lane : uint8_t { quick = 0, bulk = 1 };
+  static constexpr uint16_t kNowhere = 0xFFFF;
+
+  struct Node {
+    Node(const Address& at, const Breaker& fresh) : address(at), breaker(fresh) {}
+
+    Address address;
+    Breaker breaker;
+    std::string problem;  // Why the breaker is not closed.
+    bool in_map = false;  // It has slots.
+    bool seed = false;    // It is in the URL.
+    bool has_failed = false;
+    std::deque<Command> queues[2];
+    std::vector<std::unique_ptr<Connection>> connections;
+  };
+  struct Later {
+    uint64_t when_ns;
+    Command command;
+  };
+
+  // ---- The thread (loop.cc) ----
+  void run();
+  void turn();
+  int patience_ms(uint64_t now_ns) const;
+  void take_inbox();
+  void admit(std::shared_ptr<TierBatch> batch, uint64_t number, uint64_t now_ns);
+  void check_jobs(uint64_t now_ns);
+  template <class Wanted>
+  void end_waiting(Wanted wanted, TierOutcome outcome);
+  void end_all(TierOutcome outcome);
+  void end_item(const Command& command, TierOutcome outcome);
+  void finish_job(Job* job);
+  bool in_flight_for_items() const;
+
+  // ---- Replies (replies.cc) ----
+  void answered(Connection& from, Command& command, const Reply& reply, TierOutcome value) override;
+  void entered(Connection& connection) override;
+  void answered_error(Connection& from, Command& command, const Reply& reply);
+  void next_step(Command command, Verb verb);
+  void answered_slots(Connection& from, const Reply& reply);
+  void redirect(Connection& from, Command command, std::string_view to, bool ask);
+  void again_later(Command command, uint64_t delay_ns);
+  void sweep(uint32_t node, const EntryKey& key);
+  void insane(Connection& from, const Command& command);
+  void remark(std::string_view word, std::string_view text);
+
+  // ---- Nodes and the slot map (nodes.cc) ----
+  uint32_t node_for(const Address& address);  // kNowhere when there are too many.
+  void route(Command command);
+  void enqueue(uint32_t node, const Command& command);
+  void pump(uint32_t node, uint64_t now_ns);
+  Connection* open(uint32_t node, Lane lane, uint64_t now_ns);
+  void watch(Connection& connection);
+  void reap(uint64_t now_ns);
+  void settle_closed(uint32_t node, Connection& connection, uint64_t now_ns);
+  void break_node(uint32_t node, const std::string& problem, uint64_t now_ns);
+  void check_nodes(uint64_t now_ns);
+  void read_map(uint64_t now_ns);
+  void ask_for_map(uint64_t now_ns);
+  void set_map(const std::vector<SlotRange>& ranges);
+  void publish();
+  bool all_ways_failed() const;
+
+  const RedisOptions options_;
+  const TierTraits traits_;
+  const std::shared_ptr<TlsContext> tls_;
+  const std::shared_ptr<Wakeup> wakeup_;
+  const int epoll_fd_;
+
+  // ---- Shared ----
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::pair<uint64_t, std::shared_ptr<TierBatch>>> inbox_;
+  std::set<uint64_t> open_jobs_;  // Numbers of what was submitted and has not ended.
+  uint64_t next_number_ = 1;
+  size_t items_ = 0;  // That have not ended.
+  bool stop_ = false;
+  bool ready_ = false, gave_up_ = false;
+  std::string problem_;
+
+  BusyTime reading_, writing_;
+  Counters ended_;  // Has no lock, needs none.
+
+  // ---- The thread's own; its counters are read by others, word by word ----
+  RedisCounters counters_;
+  std::map<uint64_t, std::unique_ptr<Job>> jobs_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::array<uint16_t, kSlots> slots_;
+  bool map_known_ = false;
+  bool cluster_ = false;
+  bool map_wanted_ = true;
+  const Connection* map_asked_ = nullptr;
+  uint64_t map_next_ns_ = 0;
+  uint32_t map_turn_ = 0;
+  std::deque<Command> unrouted_;
+  uint64_t unrouted_since_ns_ = 0;
+  std::vector<Later> later_;
+  std::vector<std::unique_ptr<Connection>>
+      gone_;  // Closed in this turn; events may still name them.
+  std::set<std::string, std::less<>> remarks_;
+  bool stopping_ = false;
+  uint64_t seed_;
+  std::thread thread_;
+};
+
+}  // namespace stemma::tier::redis

@@ -1,0 +1,216 @@
+// What replies mean.
+#include <array>
+#include <cstring>
+
+#include "stemma/log.h"
+#include "tier/entry.h"
+#include "tier/redis/key_name.h"
+#include "tier/redis/loop.h"
+
+namespace stemma::tier::redis {
+
+namespace {
+
+constexpr uint8_t kMostHops = 5;
+constexpr uint8_t kMostTries = 3;
+constexpr uint64_t kTryAgainNs = 20'000'000;
+constexpr uint64_t kReadOnlyNs = 100'000'000;
+constexpr size_t kMostRemarks = 32;
+
+uint64_t now() { return Clock::monotonic().now_ns(); }
+
+// Whether a value that begins so is what a put would write. Its bytes are believed until somebody gets them: a
+// key names one content.
+bool describes(std::string_view head, const TierItem& item) {
+  if (head.size() != kHeaderBytes) return false;
+  std::array<uint8_t, kHeaderBytes> bytes;
+  std::memcpy(bytes.data(), head.data(), bytes.size());
+  const Result<EntryHeader> header = read_header(bytes);
+  return header && header->key == item.key && header->info == item.info;
+}
+
+std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
+
+}  // namespace
+
+void Loop::entered(Connection& connection) {
+  Node& node = *nodes_[connection.node];
+  if (!node.breaker.closed()) {
+    node.breaker.succeed();
+    log(LogLevel::info, "redis: " + node.address.text() + " answers again");
+    // It may have come back as something else.
+    map_wanted_ = true;
+  }
+  node.problem.clear();
+  node.has_failed = false;
+  publish();
+}
+
+// A reply of a kind that no server gives to this command: the two are out of step.
+void Loop::insane(Connection& from, const Command& command) {
+  if (command.job != nullptr) end_item(command, TierOutcome::failed);
+  from.close(Ending::insane, "the server's reply does not fit what was asked");
+}
+
+void Loop::answered(Connection& from, Command& command, const Reply& reply, TierOutcome value) {
+  if (command.verb == Verb::slots) return answered_slots(from, reply);
+  if (command.verb == Verb::get && value == TierOutcome::corrupt && command.job != nullptr) {
+    // Before it ends: who asks again then finds it gone.
+    sweep(from.node, command.key);
+  }
+  if (command.job == nullptr) return;  // Its item has ended, or it never had one.
+  if (reply.type == Reply::Type::error) return answered_error(from, command, reply);
+  const bool integer = reply.type == Reply::Type::integer;
+  switch (command.verb) {
+    case Verb::get:
+      if (value != TierOutcome::pending) return end_item(command, value);
+      if (reply.type == Reply::Type::null) return end_item(command, TierOutcome::absent);
+      break;
+    case Verb::contains:
+      if (!integer) break;
+      return end_item(command,
+                      reply.integer > kHeaderBytes ? TierOutcome::done : TierOutcome::absent);
+    case Verb::remove:
+      if (!integer) break;
+      return end_item(command, reply.integer > 0 ? TierOutcome::done : TierOutcome::absent);
+    case Verb::set:
+      if (!reply.is_text("OK")) break;
+      return end_item(command, TierOutcome::done);
+    case Verb::probe: {
+      if (reply.type != Reply::Type::text) break;
+      const bool there = describes(reply.text, command.of_item());
+      if (there && options_.place.ttl_s == 0) return end_item(command, TierOutcome::done);
+      return next_step(command, there ? Verb::renew : Verb::set);
+    }
+    case Verb::renew:
+      if (!integer) break;
+      if (reply.integer == 1) return end_item(command, TierOutcome::done);
+      return next_step(command, Verb::set);
+    default: return;
+  }
+  insane(from, command);
+}
+
+void Loop::next_step(Command command, Verb verb) {
+  if (stopping_) return end_item(command, TierOutcome::cancelled);
+  command.verb = verb;
+  command.asking = false;
+  route(command);
+}
+
+void Loop::answered_error(Connection& from, Command& command, const Reply& reply) {
+  const std::string_view text = reply.text;
+  const std::string_view word = first_word(text);
+  command.asking = false;
+  if (word == "MOVED" || word == "ASK") {
+    // "MOVED 3999 host:port"
+    const size_t second = text.find(' ', word.size() + 1);
+    if (second == std::string_view::npos) return insane(from, command);
+    return redirect(from, command, text.substr(second + 1), word == "ASK");
+  }
+  if (word == "TRYAGAIN") return again_later(command, kTryAgainNs);
+  if (word == "READONLY") {
+    // It was a primary when the map was read.
+    map_wanted_ = true;
+    if (command.tries == kMostTries) remark(word, text);
+    return again_later(command, kReadOnlyNs);
+  }
+  if (word == "WRONGTYPE") {
+    switch (command.verb) {
+      case Verb::probe: return next_step(command, Verb::set);
+      case Verb::contains: return end_item(command, TierOutcome::absent);
+      case Verb::get: sweep(from.node, command.key); return end_item(command, TierOutcome::corrupt);
+      default: return end_item(command, TierOutcome::failed);
+    }
+  }
+  if (word == "OOM") {
+    remark(word, text);
+    return end_item(command,
+                    command.verb == Verb::set ? TierOutcome::refused : TierOutcome::failed);
+  }
+  if (word == "CLUSTERDOWN" || word == "MASTERDOWN") {
+    map_wanted_ = true;
+    return end_item(command, TierOutcome::failed);
+  }
+  end_item(command, TierOutcome::failed);
+  if (word == "LOADING") {
+    return from.close(Ending::broken, "the server is still loading its data");
+  }
+  if (word == "NOAUTH" || word == "WRONGPASS") {
+    return from.close(Ending::broken, "the server wants a password");
+  }
+  remark(word, text);
+}
+
+// What a server refuses for reasons of its own is told once per reason.
+void Loop::remark(std::string_view word, std::string_view text) {
+  if (remarks_.size() >= kMostRemarks || remarks_.contains(word)) return;
+  remarks_.emplace(word);
+  std::string line = "redis: the server refuses a command: ";
+  for (const char c : text.substr(0, 200)) line += c >= ' ' && c <= '~' ? c : '?';
+  log(LogLevel::warning, line);
+}
+
+void Loop::redirect(Connection& from, Command command, std::string_view to, bool ask) {
+  const auto address = parse_endpoint(to, nodes_[from.node]->address.host);
+  if (!address) return insane(from, command);
+  if (command.hops == kMostHops) return end_item(command, TierOutcome::failed);
+  const uint32_t node = node_for(*address);
+  if (node == kNowhere) return end_item(command, TierOutcome::failed);
+  ++command.hops;
+  count(counters_.redirects);
+  cluster_ = true;
+  if (!ask) {
+    const KeyName name(command.key);
+    slots_[hash_slot(name.text())] = static_cast<uint16_t>(node);
+    nodes_[node]->in_map = true;
+    map_wanted_ = true;
+  }
+  command.asking = ask;
+  if (stopping_) return end_item(command, TierOutcome::cancelled);
+  enqueue(node, command);
+}
+
+void Loop::again_later(Command command, uint64_t delay_ns) {
+  if (command.tries == kMostTries || stopping_) return end_item(command, TierOutcome::failed);
+  ++command.tries;
+  later_.push_back({now() + delay_ns, command});
+}
+
+void Loop::sweep(uint32_t node, const EntryKey& key) {
+  Command command;
+  command.verb = Verb::sweep;
+  command.key = key;
+  nodes_[node]->queues[quick].push_back(command);
+}
+
+void Loop::answered_slots(Connection& from, const Reply& reply) {
+  map_asked_ = nullptr;
+  if (reply.type == Reply::Type::error) {
+    const std::string_view word = first_word(reply.text);
+    if (word != "ERR" && word != "NOPERM") return;  // LOADING and the like: asked again.
+    // One server, or one that does not tell: then redirections do.
+    map_wanted_ = false;
+    if (!cluster_) {
+      const bool news = !map_known_;
+      slots_.fill(static_cast<uint16_t>(from.node));
+      for (const auto& node : nodes_) node->in_map = false;
+      nodes_[from.node]->in_map = true;
+      map_known_ = true;
+      if (news && nodes_.size() > 1) {
+        log(LogLevel::warning, "redis: several hosts were given, but they are no cluster; only " +
+                                   nodes_[from.node]->address.text() + " is used");
+      }
+    }
+    return publish();
+  }
+  const auto ranges = read_slots(reply, nodes_[from.node]->address.host);
+  if (!ranges) return from.close(Ending::insane, "the server's slot map makes no sense");
+  cluster_ = true;
+  count(counters_.map_reads);
+  // A cluster that is not formed yet has holes; redirections and the next reading fill them.
+  map_wanted_ = ranges->empty();
+  set_map(*ranges);
+}
+
+}  // namespace stemma::tier::redis

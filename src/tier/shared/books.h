@@ -1,0 +1,140 @@
+// Books: what one process believes to lie in a shared directory, and in which order it would go.
+//
+// They are an estimate: others put and remove too. What is wrong in them is found when a file turns out
+// to be gone or newer than thought, and by scans, which compare them with one folder after the other.
+//
+//   plan() --> written --> publish() --> held until its batch ends --> settle(): may be chosen --> chosen
+//          '-> cancel()                                                   by plan() --> gone() or keep()
+//
+// Invariant:  used_bytes() is the sum of all that is listed, promised to puts, and being written by others,
+//             and as long as nobody else puts, it never exceeds the capacity: a victim that stays takes its
+//             room back from the put that it was promised to. What plan() chose must be gone before what
+//             it was chosen for is written. Of what is promised at most slack_bytes (or one entry) is not
+//             yet seen by a scan.
+// Order:      lower priority first, then least recently used. Priorities are known only here: for other
+//             processes, and after a restart, all have the default.
+// Threading:  one thread at a time; does no I/O.
+// Cost:       about 250 bytes an entry; O(log entries) a call, merge() O(entries of the folder).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <span>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "stemma/tier.h"
+#include "tier/shared/names.h"
+
+namespace stemma::tier::shared {
+
+// What a file takes, as far as that can be told from its size.
+inline uint64_t room_of(uint64_t file_bytes) noexcept { return (file_bytes + 4095) / 4096 * 4096; }
+
+class Books {
+ public:
+  struct Entry {
+    uint64_t room = 0;
+    uint64_t used_ns = 0;     // Since 1970.
+    uint64_t on_file_ns = 0;  // What its file says, as far as we know.
+    Priority priority = kDefaultPriority;
+    bool listed = false;   // In the order; not while its batch is under way, nor what must stay.
+    uint64_t changed = 0;  // When it was put here, in scans.
+    uint64_t number = 0;
+  };
+  struct Victim {
+    EntryKey key;
+    Entry entry;
+  };
+  struct Plan {
+    EntryKey key;
+    uint64_t room = 0;  // What the put needs; 0: nothing was promised.
+    std::vector<Victim> victims;
+    // Of the victims' room more than the put needs; nobody's until they are gone.
+    uint64_t extra = 0;
+    // Of what the put needs, what is promised no more: a victim stayed.
+    uint64_t owed = 0;
+  };
+  struct Seen {
+    EntryKey key;
+    uint64_t file_bytes = 0, modified_ns = 0;
+  };
+
+  Books(uint64_t capacity_bytes, uint64_t slack_bytes)
+      : capacity_bytes_(capacity_bytes), slack_bytes_(slack_bytes) {}
+
+  uint64_t entries() const noexcept { return entries_; }
+  uint64_t used_bytes() const noexcept { return used_; }
+  bool over() const noexcept { return used_ > capacity_bytes_; }
+  const Entry* find(const EntryKey& key) const;
+
+  // Whether so much may be promised before the next scan, and whether it is time for one.
+  bool may_promise(uint64_t room) const noexcept {
+    return unseen_ == 0 || unseen_ + room <= slack_bytes_;
+  }
+  bool wants_scan() const noexcept { return unseen_ > slack_bytes_ / 2; }
+
+  // Promises room to a put, perhaps of victims that must go first. False: there is none.
+  bool plan(const EntryKey& key, uint64_t room, Plan& out);
+  // Victims, until the capacity holds with everything that is promised, what is owed included. False: there
+  // are not enough; what was owed still is.
+  bool add_victims(Plan& plan);
+  // The victims are gone, or kept.
+  void end_victims(Plan& plan) noexcept;
+  void cancel(Plan& plan);
+  // The put is done: what was promised is used by it. It cannot be chosen before settle().
+  // Requires: nothing is owed.
+  void publish(const Plan& plan, uint64_t used_ns, Priority priority);
+  void settle(const EntryKey& key);
+
+  void gone(const Victim& victim);
+  // It stays. With another time of its file: it was used then. Forever: it is not ours to remove.
+  // Its room is the plan's no more.
+  enum class Stays : uint8_t { in_order, forever };
+  void keep(Plan& plan, const Victim& victim, Stays stays, uint64_t on_file_ns, uint64_t now_ns);
+
+  // It was used here. What is not known yet is left to the next scan: it may be gone already.
+  void use(const EntryKey& key, uint64_t used_ns);
+  void note_file_time(const EntryKey& key, uint64_t on_file_ns);
+  // Its file was found gone by somebody who began to look at moment(). What was put since is another one.
+  uint64_t moment() const noexcept { return numbers_; }
+  void forget(const EntryKey& key, uint64_t moment);
+
+  // Around the listing of one folder, folder after folder. Later times than `now_ns` are not believed.
+  void begin_scan() noexcept { unseen_before_scan_ = unseen_; }
+  void begin_folder(uint32_t folder);
+  void merge(uint32_t folder, std::span<const Seen> seen, uint64_t temporary_bytes,
+             uint64_t now_ns);
+  void end_scan() noexcept { unseen_ -= std::min(unseen_, unseen_before_scan_); }
+
+ private:
+  using Order = std::tuple<Priority, uint64_t, uint64_t>;
+  using Folder = std::unordered_map<EntryKey, Entry>;
+
+  static Order order_of(const Entry& entry) noexcept {
+    return {entry.priority, entry.used_ns, entry.number};
+  }
+  Entry* find_own(const EntryKey& key);
+  Entry& add(const EntryKey& key, Entry entry);
+  void drop(const EntryKey& key, const Entry& entry);
+  void list(const EntryKey& key, Entry& entry);
+  void unlist(Entry& entry);
+  void end_busy(const EntryKey& key);
+
+  const uint64_t capacity_bytes_, slack_bytes_;
+  std::array<Folder, kFolders> folders_;
+  std::map<Order, EntryKey> order_;
+  uint64_t entries_ = 0, used_ = 0, numbers_ = 0;
+  uint64_t unseen_ = 0, unseen_before_scan_ = 0;
+  // Being written or removed by ourselves: a scan leaves those alone.
+  std::unordered_map<EntryKey, uint32_t> busy_;
+  uint64_t scans_ = 0;  // Of folders.
+  uint32_t scanning_ = kFolders;
+  std::unordered_set<EntryKey> removed_;  // Of the folder that is being listed.
+  std::array<uint64_t, kFolders> temporary_ = {};
+};
+
+}  // namespace stemma::tier::shared

@@ -1,0 +1,356 @@
+// The threads of a shared tier that no batch waits for: the watcher, which is never inside the file system, and
+// the keeper, which may be.
+#include <cerrno>
+#include <chrono>
+#include <system_error>
+
+#include "stemma/log.h"
+#include "tier/shared/core.h"
+
+namespace stemma::tier::shared {
+
+namespace {
+
+constexpr uint64_t kMs = 1'000'000;
+
+// Not for longer than a day: the library's clock may be another one.
+std::chrono::nanoseconds for_ns(uint64_t ns) {
+  return std::chrono::nanoseconds(std::min<uint64_t>(ns, 86'400'000 * kMs));
+}
+
+std::string system_text(int problem) {
+  return std::error_code(problem, std::generic_category()).message();
+}
+
+}  // namespace
+
+Result<void> Core::open() {
+  const uint64_t begun_ns = now_ns();
+  STEMMA_TRY_VOID(directory_.open());
+  int problem = -scan();
+  Books::Plan plan;
+  if (problem == 0) make_room(plan, problem);
+  if (problem != 0) {
+    return Error(Errc::copy_failed, "it cannot be read", static_cast<uint32_t>(problem));
+  }
+  TierStats stats;
+  counters_.read(stats);
+  opening_.dropped = stats.evictions;
+  opening_.entries = books_.entries();
+  opening_.ns = now_ns() - begun_ns;
+  return {};
+}
+
+void Core::launch(const std::function<void(Core&, Thread&)>& body) {
+  threads_.push_back(std::make_unique<Thread>());
+  Thread& self = *threads_.back();
+  self.thread = std::thread([core = shared_from_this(), body, &self] { body(*core, self); });
+}
+
+void Core::start() {
+  const Lock lock(mutex_);
+  for (uint32_t i = 0; i < options_.threads; ++i) {
+    launch([puts_first = i == 0](Core& core, Thread& self) { core.work(self, puts_first); });
+  }
+  launch(&Core::keep);
+  launch(&Core::watch);
+}
+
+void Core::stop() {
+  Lock lock(mutex_);
+  stopping_ = true;
+  has_work_.notify_all();
+  watch_.notify_all();
+  keep_.notify_all();
+  const auto exited = [this] {
+    size_t count = 0;
+    for (const auto& thread : threads_) count += thread->exited ? 1U : 0U;
+    return count + 1 == threads_.size();  // All but the watcher.
+  };
+  ended_.wait_for(lock, for_ns(options_.stop_ns), exited);
+  finished_ = true;
+  watch_.notify_all();
+  // The watcher cuts loose what is still under way.
+  ended_.wait(lock, [this] { return live_.empty() && threads_.back()->exited; });
+  std::vector<std::pair<Thread*, bool>> all;
+  for (const auto& thread : threads_) all.emplace_back(thread.get(), thread->exited);
+  lock.unlock();
+  for (const auto& [thread, ended] : all) ended ? thread->thread.join() : thread->thread.detach();
+}
+
+// ---- The watcher: deadlines, cancellations, stalls ----
+
+// Says when to look again.
+uint64_t Core::collect_overdue(uint64_t now, std::vector<std::pair<JobItem, TierOutcome>>& out) {
+  // A thread may be stuck over what was cut loose.
+  uint64_t next = live_.empty() && !any_busy() ? kNever : now + 50 * kMs;
+  for (const auto& [serial, job] : live_) {
+    TierOutcome verdict = job->batch->verdict(now);
+    if (job->batch->deadline_ns > now) next = std::min(next, job->batch->deadline_ns);
+    TierOutcome if_waiting = verdict;
+    if (stopping_) if_waiting = TierOutcome::cancelled;
+    if (broken_ && if_waiting == TierOutcome::pending) if_waiting = TierOutcome::failed;
+    if (finished_) verdict = TierOutcome::late;
+    if (if_waiting == TierOutcome::pending) continue;
+    for (size_t i = 0; i < job->size; ++i) {
+      if (job->change(i, ItemState::waiting, ItemState::ended)) {
+        out.push_back({{job, i}, if_waiting});
+      } else if (verdict == TierOutcome::late) {
+        if (job->change(i, ItemState::working, ItemState::ended)) {
+          out.push_back({{job, i}, finished_ ? TierOutcome::cancelled : TierOutcome::late});
+        } else if (job->states[i].load(std::memory_order_acquire) == ItemState::touching) {
+          next = std::min(next, now + kMs);
+        }
+      }
+    }
+  }
+  return next;
+}
+
+bool Core::any_busy() const {
+  for (uint32_t i = 0; i < options_.threads; ++i) {
+    if (threads_[i]->seen_ns.load(std::memory_order_relaxed) != 0) return true;
+  }
+  return false;
+}
+
+bool Core::all_stuck(uint64_t now) const {
+  for (uint32_t i = 0; i < options_.threads; ++i) {
+    const uint64_t seen_ns = threads_[i]->seen_ns.load(std::memory_order_relaxed);
+    if (seen_ns == 0 || now < seen_ns + options_.stall_ns) return false;
+  }
+  return true;
+}
+
+void Core::watch(Thread& self) {
+  Lock lock(mutex_);
+  std::vector<std::pair<JobItem, TierOutcome>> overdue;
+  while (!finished_ || !live_.empty()) {
+    const uint64_t now = now_ns();
+    uint64_t next = collect_overdue(now, overdue);
+    if (finished_) next = now + kMs;
+    const bool stalls = !broken_ && all_stuck(now);
+    if (overdue.empty() && !stalls) {
+      next == kNever ? watch_.wait(lock) : (void)watch_.wait_for(lock, for_ns(next - now));
+      continue;
+    }
+    lock.unlock();
+    if (stalls) fail("it does not answer");
+    for (const auto& [item, outcome] : overdue) end(item.first, item.second, outcome);
+    overdue.clear();
+    lock.lock();
+  }
+  self.exited = true;
+  ended_.notify_all();
+}
+
+// ---- What is wrong, and whether it is over ----
+
+void Core::note(const Answer& answer) {
+  if (answer.problem == 0 && answer.outcome != TierOutcome::done) return;
+  bool breaks = false;
+  {
+    const Lock lock(mutex_);
+    errors_in_row_ = answer.problem == 0 ? 0 : errors_in_row_ + 1;
+    // A directory that is not there does not come back by trying.
+    const bool lost = answer.problem == ENOENT || answer.problem == ENOTDIR ||
+                      answer.problem == ESTALE || answer.problem == ENODEV;
+    breaks = lost || errors_in_row_ >= options_.errors_to_break;
+  }
+  if (breaks) fail(system_text(answer.problem));
+}
+
+void Core::fail(const std::string& why) {
+  {
+    const Lock lock(mutex_);
+    if (broken_) return;
+    broken_ = true;
+    has_work_.notify_all();
+    watch_.notify_one();
+    keep_.notify_one();
+    ended_.notify_all();
+  }
+  log(LogLevel::warning,
+      "shared tier '" + options_.path + "': " + why + "; going on without it until it is back");
+}
+
+void Core::recover() {
+  if (!directory_.is_back() || scan() != 0) return;
+  {
+    const Lock lock(mutex_);
+    if (all_stuck(now_ns())) return;
+    broken_ = false;
+    errors_in_row_ = 0;
+  }
+  log(LogLevel::info, "shared tier '" + options_.path + "': it is back");
+}
+
+// ---- The keeper: scans, leftovers, room ----
+
+void Core::keep(Thread& self) {
+  Lock lock(mutex_);
+  uint64_t scan_at_ns = now_ns() + options_.scan_ns;
+  while (!stopping_) {
+    if (broken_) {
+      keep_.wait_for(lock, for_ns(options_.retry_ns), [this] { return stopping_; });
+      lock.unlock();
+      recover();
+      lock.lock();
+    } else if (syncs_ended_ != syncs_wanted_) {
+      lock.unlock();
+      sync_if_wanted();
+      lock.lock();
+    } else if (scan_wanted_ || books_.wants_scan() || now_ns() >= scan_at_ns) {
+      scan_wanted_ = false;
+      lock.unlock();
+      const int result = scan();
+      if (result < 0 && result != -ECANCELED) fail(system_text(-result));
+      lock.lock();
+      scan_at_ns = now_ns() + options_.scan_ns;
+    } else {
+      if (books_.over()) {
+        lock.unlock();
+        Books::Plan plan;
+        int problem = 0;
+        make_room(plan, problem);
+        if (problem != 0) note({.problem = problem});
+        lock.lock();
+      }
+      const uint64_t now = now_ns();
+      const uint64_t until = books_.over() ? now + 1000 * kMs : scan_at_ns;
+      if (now < until && !stopping_ && !scan_wanted_ && syncs_ended_ == syncs_wanted_ && !broken_) {
+        keep_.wait_for(lock, for_ns(until - now));
+      }
+    }
+  }
+  self.exited = true;
+  ended_.notify_all();
+}
+
+int Core::scan() {
+  constexpr uint64_t kTellNs = 5'000 * kMs;
+  if (const int result = directory_.check(); result < 0) return result;
+  uint64_t told_ns = now_ns(), leftovers = 0, foreign = 0;
+  const uint64_t wall = wall_ns();
+  uint64_t number;
+  {
+    const Lock lock(mutex_);
+    number = ++scans_begun_;
+    books_.begin_scan();
+  }
+  for (uint32_t folder = 0; folder < kFolders; ++folder) {
+    uint64_t entries;
+    {
+      const Lock lock(mutex_);
+      if (stopping_) return -ECANCELED;
+      books_.begin_folder(folder);
+      entries = books_.entries();
+    }
+    Directory::Folder found;
+    const uint64_t leftover_ns = wall - std::min(wall, options_.leftover_ns);
+    if (const int result = directory_.list(folder, leftover_ns, found); result < 0) return result;
+    leftovers += found.leftovers;
+    foreign += found.foreign;
+    {
+      const Lock lock(mutex_);
+      books_.merge(folder, found.seen, found.temporary_bytes, wall_ns());
+    }
+    sync_if_wanted();
+    if (now_ns() - told_ns < kTellNs) continue;
+    told_ns = now_ns();
+    log(LogLevel::info, "shared tier '" + options_.path + "': scanned " +
+                            std::to_string(folder + 1) + " of 256 folders, " +
+                            std::to_string(entries) + " entries so far");
+  }
+  const Lock lock(mutex_);
+  books_.end_scan();
+  scans_ended_ = number;
+  if (number == 1) opening_.leftovers = leftovers, opening_.foreign = foreign;
+  has_work_.notify_all();
+  ended_.notify_all();
+  return 0;
+}
+
+bool Core::make_room(Books::Plan& plan, int& problem) {
+  using Stays = Books::Stays;
+  for (;;) {
+    {
+      const Lock lock(mutex_);
+      if (plan.victims.empty()) {
+        if (plan.owed == 0 && !books_.over()) return true;
+        if (!books_.add_victims(plan) && plan.victims.empty()) return false;
+      }
+    }
+    while (!plan.victims.empty()) {
+      const Books::Victim victim = plan.victims.back();
+      const Books::Entry& entry = victim.entry;
+      uint64_t used_ns = 0;
+      int trouble = 0;
+      const auto evicted = directory_.evict(victim.key, entry.on_file_ns, used_ns, trouble);
+      if (trouble != 0) problem = trouble;
+      const Lock lock(mutex_);
+      plan.victims.pop_back();
+      switch (evicted) {
+        case Directory::Evicted::gone:
+          books_.gone(victim);
+          counters_.count_eviction(entry.room);
+          break;
+        case Directory::Evicted::used_since:
+          books_.keep(plan, victim, Stays::in_order, used_ns, wall_ns());
+          break;
+        case Directory::Evicted::not_ours: books_.keep(plan, victim, Stays::forever, 0, 0); break;
+        case Directory::Evicted::failed:
+          books_.keep(plan, victim, Stays::in_order, entry.on_file_ns, wall_ns());
+          break;
+      }
+    }
+    const Lock lock(mutex_);
+    books_.end_victims(plan);
+    if (problem != 0) return false;
+  }
+}
+
+// ---- What others ask of the keeper ----
+
+void Core::sync_if_wanted() {
+  uint64_t wanted;
+  {
+    const Lock lock(mutex_);
+    wanted = syncs_wanted_;
+    if (wanted == syncs_ended_) return;
+    unsynced_ = false;
+  }
+  const int result = directory_.sync_all();
+  const Lock lock(mutex_);
+  syncs_ended_ = wanted;
+  sync_good_ = result == 0;
+  unsynced_ = unsynced_ || result != 0;
+  ended_.notify_all();
+}
+
+bool Core::flush(uint64_t until_ns) {
+  Lock lock(mutex_);
+  const uint64_t last = serials_;
+  const auto wait = [&](const std::function<bool()>& holds) {
+    if (until_ns == kNever) return ended_.wait(lock, holds), true;
+    const uint64_t now = now_ns();
+    return now < until_ns ? ended_.wait_for(lock, for_ns(until_ns - now), holds) : holds();
+  };
+  if (!wait([&] { return live_.empty() || live_.begin()->first > last; })) return false;
+  if (!unsynced_) return true;
+  const uint64_t mine = ++syncs_wanted_;
+  keep_.notify_one();
+  return wait([&] { return syncs_ended_ >= mine || broken_; }) && syncs_ended_ >= mine &&
+         sync_good_;
+}
+
+bool Core::scan_now() {
+  Lock lock(mutex_);
+  const uint64_t mine = scans_begun_ + 1;
+  scan_wanted_ = true;
+  keep_.notify_one();
+  ended_.wait(lock, [&] { return scans_ended_ >= mine || broken_; });
+  return scans_ended_ >= mine;
+}
+
+}  // namespace stemma::tier::shared

@@ -1,0 +1,35 @@
+// What things are called in a shared directory (docs/formats/shared-tier.md): pure functions between
+// keys and names. A name that these functions do not know is not ours, and is never touched.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "stemma/tier.h"
+
+namespace stemma::tier::shared {
+
+inline constexpr uint32_t kSharedVersion = 1;
+inline constexpr std::string_view kMarkerName = "stemma-shared-tier";
+inline constexpr uint32_t kFolders = 256;
+
+// Two hexadecimal digits: the key's first byte.
+std::string folder_name(uint32_t folder);
+inline uint32_t folder_of(const EntryKey& key) noexcept { return key.chain.bytes[0]; }
+// 64 hexadecimal digits, '.', the kind, '.', the group as two hexadecimal digits.
+std::string file_name(const EntryKey& key);
+// None: it is not an entry's.
+std::optional<EntryKey> parse_name(std::string_view name);
+
+// ".stemma-tmp-", the host, '-', the process, '-', a number nobody else has.
+std::string temporary_prefix(std::string_view host, uint64_t process, uint64_t random);
+bool is_temporary(std::string_view name) noexcept;
+// Whether it may lie in the directory itself, beside the marker.
+bool is_ours_at_top(std::string_view name) noexcept;
+
+std::string marker_text(uint32_t version);
+// None: no marker of ours.
+std::optional<uint32_t> parse_marker(std::string_view text);
+
+}  // namespace stemma::tier::shared

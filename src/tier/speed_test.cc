@@ -1,0 +1,104 @@
+#include "tier/speed.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/mix.h"
+#include "tier/sightings.h"
+
+namespace stemma::tier {
+namespace {
+
+TEST(TierSpeed, AGuessHoldsUntilSomethingWasSeen) {
+  Speed speed(1000, 2);
+  EXPECT_DOUBLE_EQ(speed.estimate_ns(500), 2000);
+  speed.answered(300);
+  EXPECT_DOUBLE_EQ(speed.estimate_ns(500), 1300);
+  speed.moved(100, 300 + 400);
+  EXPECT_DOUBLE_EQ(speed.estimate_ns(500), 300 + 4 * 500);
+}
+
+TEST(TierSpeed, WhatChangesIsFollowed) {
+  Speed speed;
+  for (int i = 0; i < 50; ++i) speed.moved(1000, 1000);
+  EXPECT_NEAR(speed.ns_per_byte(), 1, 1e-9);
+  speed.moved(1000, 9000);
+  EXPECT_NEAR(speed.ns_per_byte(), 3, 1e-9);
+  for (int i = 0; i < 50; ++i) speed.moved(1000, 9000);
+  EXPECT_NEAR(speed.ns_per_byte(), 9, 0.01);
+  speed.moved(0, 1);  // Says nothing.
+  EXPECT_NEAR(speed.ns_per_byte(), 9, 0.01);
+}
+
+class WorthLoading : public ::testing::Test {
+ protected:
+  // Blocks of 16 tokens and 1000 bytes on these levels.
+  static std::vector<LoadCandidate> blocks(std::initializer_list<uint32_t> levels) {
+    std::vector<LoadCandidate> made;
+    for (const uint32_t level : levels) made.push_back({level, 16, 1000});
+    return made;
+  }
+  // A round trip of 100, a block in 100; a round trip of 10,000, a block in 2,000.
+  std::vector<Speed> levels{Speed(100, 0.1), Speed(10'000, 2)};
+};
+
+TEST_F(WorthLoading, AFastLevelIsUsedAndASlowOneIsNot) {
+  const double token_ns = 50;  // 800 a block.
+  EXPECT_EQ(worth_loading(blocks({0, 0, 0}), levels, token_ns).count, 3U);
+  EXPECT_EQ(worth_loading(blocks({1, 1, 1}), levels, token_ns).count, 0U);
+  // Good until the slow level is needed; behind it nothing helps.
+  EXPECT_EQ(worth_loading(blocks({0, 0, 1, 0, 0}), levels, token_ns).count, 2U);
+}
+
+TEST_F(WorthLoading, ALongRunPaysForItsRoundTrip) {
+  const double token_ns = 300;  // 4,800 a block; saves 2,800 of it, and the round trip is 10,000.
+  EXPECT_EQ(worth_loading(blocks({1, 1, 1}), levels, token_ns).count, 0U);
+  EXPECT_EQ(worth_loading(blocks({1, 1, 1, 1}), levels, token_ns).count, 4U);
+  // Levels work at the same time: while one has its round trip the other is there already.
+  const LoadChoice both = worth_loading(blocks({0, 1, 0, 1, 1, 1}), levels, token_ns);
+  EXPECT_EQ(both.count, 6U);
+  EXPECT_DOUBLE_EQ(both.expected_ns, 10'000 + 4 * 2000);
+  EXPECT_DOUBLE_EQ(both.saved_ns, 6 * 4800);
+}
+
+TEST_F(WorthLoading, CautionWantsMore) {
+  const double token_ns = 300;
+  EXPECT_EQ(worth_loading(blocks({1, 1, 1, 1, 1, 1}), levels, token_ns, 1.3).count, 6U);
+  EXPECT_EQ(worth_loading(blocks({1, 1, 1, 1, 1, 1}), levels, token_ns, 1.5).count, 0U);
+}
+
+TEST_F(WorthLoading, WithoutKnowingTheEngineEverythingIsWorthIt) {
+  EXPECT_EQ(worth_loading(blocks({1, 0, 1}), levels, 0).count, 3U);
+  EXPECT_EQ(worth_loading({}, levels, 0).count, 0U);
+}
+
+EntryKey key_of(uint64_t number) {
+  EntryKey key;
+  const uint64_t word = test::mix(number + 1);
+  std::memcpy(key.chain.bytes.data(), &word, sizeof word);
+  return key;
+}
+
+TEST(Sightings, CountsAndRemembersLevels) {
+  Sightings sightings(64);
+  EXPECT_EQ(sightings.saw(key_of(1)), 1U);
+  EXPECT_EQ(sightings.saw(key_of(1)), 2U);
+  EXPECT_EQ(sightings.stored(key_of(1)), 0U);
+  sightings.set_stored(key_of(1), 0b101);
+  sightings.clear_stored(key_of(1), 0b100);
+  EXPECT_EQ(sightings.stored(key_of(1)), 0b001U);
+  EXPECT_EQ(sightings.stored(key_of(2)), 0U);
+  sightings.clear_stored(key_of(2), 1);
+  EXPECT_EQ(sightings.saw(key_of(1)), 3U);
+}
+
+TEST(Sightings, TheNewerOfTwoThatMeetIsRemembered) {
+  Sightings sightings(2);
+  sightings.set_stored(key_of(0), 1);
+  for (uint64_t i = 1; i < 20; ++i) EXPECT_EQ(sightings.saw(key_of(i)), 1U);
+  EXPECT_EQ(sightings.stored(key_of(0)), 0U);
+}
+
+}  // namespace
+}  // namespace stemma::tier

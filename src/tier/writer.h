@@ -1,0 +1,62 @@
+// A Writer puts entries into one tier from a queue of bounded size, on a thread of its own, so that
+// nobody waits for a slow tier and a slow tier does not hold up a fast one.
+//
+// Invariant:  no more than queue_bytes wait, or a single entry that is larger; what comes when the queue
+//             is full is not taken, and counted. Entries are put in the order in which they came.
+// Threading:  thread-safe; `settled` is called on the writer's thread, without locks.
+// Ownership:  payloads are shared until they are put.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "stemma/tier_stack.h"
+
+namespace stemma::tier {
+
+class Writer {
+ public:
+  struct Options {
+    uint64_t queue_bytes = 0;
+    uint64_t deadline_ns = 0;  // From when a batch is submitted.
+  };
+  using Settled = std::function<void(const EntryKey& key, TierOutcome outcome)>;
+
+  Writer(Tier& tier, const Options& options, Settled settled);
+  ~Writer();  // What waits is let go; what is under way is waited for.
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  // False: the queue is full.
+  bool add(const StoreItem& item);
+  // Waits until the queue is empty and its last batch has ended. False: not by then.
+  bool drain(uint64_t until_ns);
+  uint64_t dropped() const;
+  // Entries that wait or are on their way.
+  uint64_t waiting() const;
+
+ private:
+  void work();
+  std::shared_ptr<std::deque<StoreItem>> take();
+  void lose_all(std::unique_lock<std::mutex>& lock);
+  void put(const std::shared_ptr<const std::deque<StoreItem>>& items);
+
+  Tier& tier_;
+  const Options options_;
+  const Settled settled_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<StoreItem> queue_;
+  uint64_t queued_bytes_ = 0;
+  uint64_t dropped_ = 0;
+  size_t under_way_ = 0;
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+}  // namespace stemma::tier

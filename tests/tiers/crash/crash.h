@@ -1,0 +1,79 @@
+// What the program that is killed, the program that looks afterwards and the test between them agree on.
+//
+// Entries have numbers, which only grow; what an entry holds follows from its number. All are of one
+// size class, so it is known which must be there: of the newest that fit, those that were acknowledged.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "stemma/disk_tier.h"
+#include "tier/disk/layout.h"
+
+namespace stemma::test::crash {
+
+inline constexpr uint64_t kChunkBytes = 128 * tier::disk::kPage;
+inline constexpr uint64_t kCapacityBytes = 64 * kChunkBytes;
+inline constexpr uint64_t kSlots = 64 * (127 / 17);  // Seventeen pages each: see size_of().
+inline constexpr uint64_t kBatch = 4;
+inline constexpr uint64_t kBatches = 16;  // Under way at a time.
+// Slots that what was under way may have taken from the oldest, in this life and in the checker's.
+inline constexpr uint64_t kMargin = 4 * kBatch * kBatches;
+
+// Behind a header page more than fifteen pages and up to sixteen, which are one class.
+inline constexpr uint64_t kMostBytes = 16 * tier::disk::kPage;
+inline uint64_t size_of(uint64_t number) noexcept {
+  return number % 3 == 0 ? kMostBytes : kMostBytes - tier::disk::kPage + 1 + number % 4000;
+}
+inline EntryKey key_of(uint64_t number) noexcept {
+  EntryKey key;
+  for (size_t i = 0; i < key.chain.bytes.size(); ++i) {
+    number = number * 0x9E37'79B9'7F4A'7C15U + 0x1234'5677;
+    key.chain.bytes[i] = static_cast<uint8_t>(number >> 56U);
+  }
+  return key;
+}
+inline EntryInfo info_of(uint64_t number) noexcept {
+  return {.begin = 0, .end = 16, .layout = 5, .bytes = size_of(number), .words = 0};
+}
+inline void fill(uint64_t number, uint8_t* to) noexcept {
+  uint64_t state = number * 0xD134'2543'DE82'EF95U + 1;
+  for (uint64_t i = 0; i < size_of(number); i += 8) {
+    state ^= state << 13U, state ^= state >> 7U, state ^= state << 17U;
+    std::memcpy(to + i, &state, std::min<uint64_t>(8, size_of(number) - i));
+  }
+}
+
+// What the writer tells through its pipe, in writes that cannot be torn.
+struct Told {
+  enum What : uint64_t { begins, acknowledged, removes, removed };
+  uint64_t what = begins;
+  uint64_t number = 0;
+};
+
+// What the writer leaves in a file that both have mapped: writes that the kernel was given and took.
+struct Counts {
+  std::atomic<uint64_t> started{0};
+  std::atomic<uint64_t> ended{0};
+};
+
+// What the checker is told, as a file of these, then of numbers.
+struct Expected {
+  uint64_t first = 0;  // Numbers to look at: [first, last).
+  uint64_t last = 0;
+  uint64_t must = 0;  // So many numbers that must be there follow, then
+  uint64_t gone = 0;  // so many that must not.
+};
+
+inline tier::disk::DiskOptions options_for(const std::string& path) {
+  return {.path = path,
+          .capacity_bytes = kCapacityBytes,
+          .max_entry_bytes = kMostBytes,
+          .chunk_bytes = kChunkBytes};
+}
+
+}  // namespace stemma::test::crash

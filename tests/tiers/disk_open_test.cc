@@ -1,0 +1,276 @@
+// What is found in a directory, and what an operator hears about it.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "stemma/disk_tier.h"
+#include "stemma/log.h"
+#include "support/sim_files.h"
+#include "support/temporary_directory.h"
+#include "tiers/tier_suite.h"
+
+namespace stemma::test {
+namespace {
+
+namespace fs = std::filesystem;
+using enum TierOutcome;
+using tier::disk::DiskOptions;
+using tier::disk::DiskTier;
+using tier::disk::kPage;
+
+constexpr uint64_t kChunk = 32 * kPage;
+
+class DiskOpen : public ::testing::Test {
+ protected:
+  DiskOptions options(uint64_t chunks = 16) const {
+    return {.path = path,
+            .capacity_bytes = chunks * kChunk,
+            .max_entry_bytes = 60'000,
+            .chunk_bytes = kChunk};
+  }
+  std::unique_ptr<DiskTier> open(uint64_t chunks = 16) {
+    return std::move(DiskTier::open(options(chunks)).value());
+  }
+  Errc error() {
+    const auto opened = DiskTier::open(options());
+    if (opened) return Errc{0};
+    EXPECT_GT(std::string(opened.error().message()).size(), 15U);
+    return opened.error().code();
+  }
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(path + "/" + name, std::ios::binary) << text;
+  }
+  std::string read(const std::string& name) {
+    std::ifstream in(path + "/" + name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  TemporaryDirectory directory;
+  std::string path = directory / "store";
+};
+
+std::string logged;  // NOLINT: what a log handler can reach.
+
+}  // namespace
+
+TEST_F(DiskOpen, OnlyTheOwnerCanReadIt) {
+  Client client(*open());
+  for (const char* name : {"", "/lock", "/format", "/entries.slab"}) {
+    struct stat found = {};
+    ASSERT_EQ(stat((path + name).c_str(), &found), 0);
+    EXPECT_EQ(found.st_mode & 0777U, *name == '\0' ? 0700U : 0600U) << name;
+  }
+}
+
+TEST_F(DiskOpen, ASecondOneIsRefused) {
+  auto first = open();
+  EXPECT_EQ(error(), Errc::busy);
+  first.reset();
+  EXPECT_EQ(error(), Errc{0});
+}
+
+TEST_F(DiskOpen, ANewerFormatIsRefusedAndLeftAlone) {
+  {
+    Client(*open()).put(entries(1, 4, 9000));
+  }
+  std::string format = read("format");
+  format[8] = 2;
+  write("format", format);
+  const std::string slab = read("entries.slab");
+  EXPECT_EQ(error(), Errc::unsupported);
+  EXPECT_EQ(read("format"), format);
+  EXPECT_EQ(read("entries.slab"), slab);
+}
+
+TEST_F(DiskOpen, WhatIsNotAStoreIsRefusedAndLeftAlone) {
+  std::ofstream(directory / "file") << "text";
+  path = directory / "file";
+  EXPECT_EQ(error(), Errc::invalid_argument);
+  path = directory / "missing/deeper";
+  EXPECT_EQ(error(), Errc::copy_failed);
+  path = directory / "foreign";
+  fs::create_directory(path);
+  write("entries.slab", "somebody else's");
+  EXPECT_EQ(error(), Errc::corrupt);
+  EXPECT_EQ(read("entries.slab"), "somebody else's");
+  EXPECT_FALSE(fs::exists(path + "/format"));
+  write("format", "somebody else's format, which is long enough to be looked at by us");
+  EXPECT_EQ(error(), Errc::corrupt);
+  EXPECT_EQ(read("entries.slab"), "somebody else's");
+}
+
+// What a link leads to is somebody else's, and a pipe would wait for ever.
+TEST_F(DiskOpen, LinksAndPipesInThePlaceOfItsFilesAreRefused) {
+  const std::string precious = directory / "precious";
+  std::ofstream(precious) << std::string(300'000, 'x');
+  for (const char* name : {"entries.slab", "format", "lock"}) {
+    for (const bool pipe : {false, true}) {
+      SCOPED_TRACE(std::string(name) + (pipe ? " is a pipe" : " is a link"));
+      fs::remove_all(path);
+      open();
+      const std::string place = path + "/" + name;
+      fs::remove(place);
+      if (pipe) {
+        ASSERT_EQ(mkfifo(place.c_str(), 0600), 0);
+      } else {
+        fs::create_symlink(precious, place);
+      }
+      EXPECT_EQ(error(), Errc::corrupt);
+      EXPECT_EQ(fs::file_size(precious), 300'000U);
+    }
+  }
+}
+
+TEST_F(DiskOpen, ForeignFilesAreNamedAndLeftAlone) {
+  fs::create_directory(path);
+  write("notes.txt", "keep me");
+  logged.clear();
+  set_log_handler([](LogLevel, std::string_view line, void*) { logged += line; }, nullptr);
+  {
+    const auto tier = open();
+    set_log_handler(nullptr, nullptr);
+    EXPECT_EQ(tier->opening().foreign, 1U);
+    EXPECT_EQ(Client(*tier).put(entry(1, 0, 9000)), done);
+  }
+  EXPECT_NE(logged.find("'notes.txt'"), std::string::npos) << logged;
+  EXPECT_NE(logged.find("left alone"), std::string::npos) << logged;
+  EXPECT_EQ(read("notes.txt"), "keep me");
+}
+
+TEST_F(DiskOpen, BadOptionsAreNamed) {
+  auto bad = options();
+  bad.capacity_bytes = kChunk - 1;
+  EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
+  bad = options();
+  bad.chunk_bytes = 5000;
+  EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
+  bad = options();
+  bad.policy = "best";
+  EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
+  bad = options();
+  bad.depth = 0;
+  EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
+  // A store of larger chunks than the capacity.
+  {
+    open();
+  }
+  bad = options();
+  bad.capacity_bytes = kChunk / 2;
+  EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
+}
+
+TEST_F(DiskOpen, WhoseEntriesAreThereIsTold) {
+  {
+    const auto tier = open();
+    Client client(*tier);
+    for (uint64_t prompt = 0; prompt < 5; ++prompt) {
+      Entry one = entry(prompt, 0, 1'000 + prompt);
+      one.info.layout = prompt < 3 ? 77 : 78;
+      EXPECT_EQ(client.put(one), done);
+    }
+    Entry again = entry(0, 0, 50'000);  // In place of the first.
+    again.info.layout = 78;
+    EXPECT_EQ(client.put(again), done);
+    EXPECT_TRUE(tier->opening().layouts.empty());
+  }
+  const auto tier = open();
+  const auto& layouts = tier->opening().layouts;
+  ASSERT_EQ(layouts.size(), 2U);
+  EXPECT_EQ(layouts[0].layout, 78U);
+  EXPECT_EQ(layouts[0].entries, 3U);
+  EXPECT_EQ(layouts[0].bytes, 50'000U + 1'003 + 1'004);
+  EXPECT_EQ(layouts[1].layout, 77U);
+  EXPECT_EQ(layouts[1].entries, 2U);
+}
+
+TEST_F(DiskOpen, ASmallerCapacityKeepsTheNewestAndGivesRoomBack) {
+  // 17 pages: one a chunk.
+  for (uint64_t prompt = 0; prompt < 16; ++prompt) {
+    Client(*open()).put(entry(prompt, 0, 60'000));
+  }
+  const auto tier = open(5);
+  EXPECT_EQ(tier->opening().dropped, 11U);
+  EXPECT_EQ(tier->stats().entries, 5U);
+  Client client(*tier);
+  for (uint64_t prompt = 0; prompt < 16; ++prompt) {
+    EXPECT_EQ(client.whole_or_absent(entry(prompt, 0, 60'000)), prompt >= 11) << prompt;
+  }
+  struct stat found = {};
+  ASSERT_EQ(stat((path + "/entries.slab").c_str(), &found), 0);
+  EXPECT_LE(static_cast<uint64_t>(found.st_blocks) * 512, 5 * kChunk + 64 * 1024);
+}
+
+TEST_F(DiskOpen, TheOrderOfUseIsThatOfThePutsAfterwards) {
+  {
+    const auto tier = open(2);
+    Client client(*tier);
+    client.put(entries(1, 4, 9000));  // Seven of four pages a chunk.
+    client.put(entries(2, 4, 9000));
+    client.put(entries(3, 4, 9000));
+  }
+  const auto tier = open(2);
+  Client client(*tier);
+  ASSERT_EQ(tier->stats().entries, 12U);
+  // Two are free; then the deepest of the oldest goes first.
+  client.put(entries(4, 4, 9000));
+  const Outcomes oldest = client.contains(entries(1, 4, 9000));
+  EXPECT_EQ(oldest, (Outcomes{done, done, absent, absent}));
+  EXPECT_EQ(client.contains(entries(2, 4, 9000)), Outcomes(4, done));
+}
+
+TEST_F(DiskOpen, ARemovedDirectoryIsNoCrash) {
+  const auto tier = open();
+  Client client(*tier);
+  const auto some = entries(1, 6, 9000);
+  client.put(some);
+  fs::remove_all(path);
+  for (const Entry& one : some) client.whole_or_absent(one);
+  for (uint64_t prompt = 2; prompt < 20; ++prompt) client.put(entries(prompt, 4, 20'000));
+  tier->check_invariants();
+  (void)tier->flush(Clock::monotonic().now_ns() + kPatienceNs);
+}
+
+TEST_F(DiskOpen, WordsAreOnDiskOnlyWhenAsked) {
+  const Entry without = entry(1, 3, 9000);
+  const Entry with = with_words(entry(2, 3, 9000));
+  const std::string needle(reinterpret_cast<const char*>(with.words.data()), with.words.size() * 4);
+  {
+    Client(*open()).put(without);
+  }
+  EXPECT_EQ(read("entries.slab").find(needle), std::string::npos);
+  {
+    Client(*open()).put(with);
+  }
+  EXPECT_NE(read("entries.slab").find(needle), std::string::npos);
+}
+
+TEST_F(DiskOpen, ProgressIsShownAndEndsAtTheEnd) {
+  {
+    Client(*open()).put(entries(1, 8, 9000));
+  }
+  std::vector<std::pair<uint64_t, uint64_t>> steps;
+  auto asked = options();
+  asked.progress = [&](uint64_t so_far, uint64_t total) { steps.emplace_back(so_far, total); };
+  const auto tier = std::move(DiskTier::open(asked).value());
+  ASSERT_GE(steps.size(), 2U);
+  EXPECT_EQ(steps.back().first, steps.back().second);
+  EXPECT_EQ(steps.back().second, tier->opening().slots_read);
+  EXPECT_EQ(tier->opening().entries, 8U);
+}
+
+TEST_F(DiskOpen, AStoreThatWasMadeForSmallerEntriesSaysSo) {
+  {
+    open();
+  }
+  auto larger = options();
+  larger.max_entry_bytes = uint64_t{8} << 20U;
+  const auto tier = std::move(DiskTier::open(larger).value());
+  EXPECT_LT(tier->traits().max_entry_bytes, kChunk);
+  EXPECT_EQ(Client(*tier).put(entry(1, 0, kChunk)), refused);
+  EXPECT_EQ(Client(*tier).put(entry(1, 0, tier->traits().max_entry_bytes)), done);
+}
+
+}  // namespace stemma::test

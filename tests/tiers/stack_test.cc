@@ -1,0 +1,401 @@
+#include "stemma/tier_stack.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "stemma/faulty_tier.h"
+#include "stemma/host_tier.h"
+#include "tiers/tier_suite.h"
+
+namespace stemma::test {
+namespace {
+
+using tier::LevelMask;
+using tier::Loaded;
+using tier::Payload;
+using tier::Sighting;
+using tier::StackLevel;
+using tier::StackOptions;
+using tier::StoreItem;
+using tier::TierStack;
+using tier::Wanted;
+using tier::WritePolicy;
+
+uint64_t now_ns() { return Clock::monotonic().now_ns(); }
+
+// Two levels of host memory, each with a FaultyTier around it.
+class Stack : public ::testing::Test {
+ protected:
+  void SetUp() override { make({}); }
+
+  void make(StackOptions options, WritePolicy upper = WritePolicy::write_through,
+            WritePolicy lower = WritePolicy::write_through) {
+    stack.reset();
+    // Where it is not what is tested, a busy machine is not a late tier.
+    if (options.query_ns == StackOptions{}.query_ns) options.query_ns = kPatienceNs;
+    options.levels.clear();
+    for (const WritePolicy policy : {upper, lower}) {
+      auto tier = std::make_unique<FaultyTier>(
+          std::move(make_host_tier({.capacity_bytes = kRoomy}).value()), FaultPlan{});
+      tiers[options.levels.size()] = tier.get();
+      StackLevel level;
+      level.tier = std::move(tier);
+      level.write = policy;
+      options.levels.push_back(std::move(level));
+    }
+    stack = std::move(TierStack::create(std::move(options)).value());
+  }
+
+  static Wanted wanted(const Entry& one) { return {one.key, one.info, 16}; }
+  static std::vector<Wanted> wanted(std::span<const Entry> some) {
+    std::vector<Wanted> all;
+    for (const Entry& one : some) all.push_back(wanted(one));
+    return all;
+  }
+  static StoreItem item(const Entry& one, Sighting sighting = Sighting::computed) {
+    auto payload = Payload::make(one.bytes.size());
+    std::memcpy(payload->data.get(), one.bytes.data(), one.bytes.size());
+    return {one.key, one.info, payload, {}, kDefaultPriority, sighting};
+  }
+  // What an engine does that has just computed it.
+  LevelMask see(const Entry& one, Sighting sighting = Sighting::computed) {
+    const LevelMask levels = stack->wanting(one.key, sighting);
+    if (levels != 0) stack->store(item(one, sighting), levels);
+    EXPECT_TRUE(stack->flush(now_ns() + kPatienceNs));
+    return levels;
+  }
+  void put(size_t level, std::span<const Entry> some) { Client(*tiers[level]).put(some); }
+  bool there(size_t level, const Entry& one) {
+    return Client(*tiers[level]).contains(one) == TierOutcome::done;
+  }
+  static bool right(const Loaded& loaded, const Entry& one) {
+    return loaded.payload != nullptr &&
+           Bytes(loaded.payload->span().begin(), loaded.payload->span().end()) == one.bytes;
+  }
+
+  FaultyTier* tiers[2] = {};
+  std::unique_ptr<TierStack> stack;
+  std::vector<Entry> prompt = entries(1, 8, 5000);
+};
+
+}  // namespace
+
+TEST_F(Stack, WriteThroughStoresWhatWasSeenOnce) {
+  EXPECT_EQ(see(prompt[0]), 0b11U);
+  EXPECT_TRUE(there(0, prompt[0]));
+  EXPECT_TRUE(there(1, prompt[0]));
+  // And not again.
+  EXPECT_EQ(see(prompt[0], Sighting::used_again), 0U);
+  EXPECT_EQ(stack->stats().levels[1].stored, 1U);
+}
+
+TEST_F(Stack, OnSecondUseStoresWhatWasSeenTwice) {
+  make({}, WritePolicy::write_through, WritePolicy::on_second_use);
+  EXPECT_EQ(see(prompt[0]), 0b01U);
+  EXPECT_FALSE(there(1, prompt[0]));
+  EXPECT_EQ(see(prompt[0], Sighting::used_again), 0b10U);
+  EXPECT_TRUE(there(1, prompt[0]));
+  EXPECT_EQ(see(prompt[0], Sighting::used_again), 0U);
+}
+
+TEST_F(Stack, WriteBackStoresWhatLeaves) {
+  make({}, WritePolicy::write_back, WritePolicy::write_back);
+  EXPECT_EQ(see(prompt[0]), 0U);
+  EXPECT_EQ(see(prompt[0], Sighting::used_again), 0U);
+  EXPECT_EQ(see(prompt[0], Sighting::evicted), 0b11U);
+  EXPECT_TRUE(there(0, prompt[0]));
+  EXPECT_EQ(see(prompt[0], Sighting::evicted), 0U) << "it is there";
+  EXPECT_EQ(stack->stats().levels[1].stored, 1U);
+  EXPECT_EQ(stack->stats().levels[1].written_back, 1U);
+}
+
+TEST_F(Stack, WhatWasFoundOnALevelIsNotWrittenBackToIt) {
+  make({}, WritePolicy::write_back, WritePolicy::write_back);
+  put(1, std::span(prompt).first(1));
+  const auto asked = wanted(std::span(prompt).first(1));
+  EXPECT_TRUE(right(stack->load(asked, stack->where(asked))[0], prompt[0]));
+  EXPECT_TRUE(stack->flush(now_ns() + kPatienceNs));
+  EXPECT_TRUE(there(0, prompt[0])) << "promoted";
+  EXPECT_EQ(see(prompt[0], Sighting::evicted), 0U);
+  // Until it is seen to be gone.
+  Client(*tiers[1]).remove(std::span(prompt).first(1));
+  stack->where(asked);
+  EXPECT_EQ(see(prompt[0], Sighting::evicted), 0b10U);
+}
+
+TEST_F(Stack, EveryLevelIsAskedForEveryDepthAndHolesAreSeen) {
+  put(0, std::span(prompt).first(3));
+  put(1, std::span(prompt).subspan(2, 3));
+  put(1, std::span(prompt).subspan(6, 1));
+  const auto levels = stack->where(wanted(prompt));
+  EXPECT_EQ(levels, (std::vector<LevelMask>{0b01, 0b01, 0b11, 0b10, 0b10, 0, 0b10, 0}));
+  EXPECT_EQ(TierStack::covered(levels), 5U);
+  EXPECT_EQ(TierStack::covered(std::span(levels).subspan(6)), 1U);
+  // One batch a level, whatever the number of entries.
+  EXPECT_EQ(stack->stats().queries, 1U);
+}
+
+TEST_F(Stack, AnEntryOfAnotherSizeIsNotOurs) {
+  put(0, std::span(prompt).first(1));
+  std::vector<Wanted> other = wanted(std::span(prompt).first(1));
+  other[0].info.bytes = 4999;
+  EXPECT_EQ(stack->where(other)[0], 0U);
+  const std::vector<LevelMask> anyway{0b01};
+  EXPECT_EQ(stack->load(other, anyway)[0].payload, nullptr);
+}
+
+TEST_F(Stack, WhatIsFoundBelowGoesUp) {
+  put(1, prompt);
+  const auto loaded = stack->load(wanted(prompt), stack->where(wanted(prompt)));
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    EXPECT_TRUE(right(loaded[i], prompt[i]));
+    EXPECT_EQ(loaded[i].level, 1U);
+  }
+  EXPECT_TRUE(stack->flush(now_ns() + kPatienceNs));
+  EXPECT_EQ(stack->stats().levels[0].promoted, prompt.size());
+  const auto again = stack->load(wanted(prompt), stack->where(wanted(prompt)));
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    EXPECT_TRUE(right(again[i], prompt[i]));
+    EXPECT_EQ(again[i].level, 0U);
+  }
+  EXPECT_EQ(stack->stats().levels[0].hits, prompt.size());
+  EXPECT_EQ(stack->stats().levels[1].hits, prompt.size());
+}
+
+TEST_F(Stack, WhatIsDamagedAboveIsServedFromBelow) {
+  put(0, prompt);
+  put(1, prompt);
+  tiers[0]->set_plan({.flip = 1000});
+  const auto loaded = stack->load(wanted(prompt), stack->where(wanted(prompt)));
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    EXPECT_TRUE(right(loaded[i], prompt[i]));
+    EXPECT_EQ(loaded[i].level, 1U);
+  }
+  EXPECT_EQ(stack->stats().levels[0].misses, prompt.size());
+}
+
+TEST_F(Stack, WhatCannotBeHadIsAMiss) {
+  put(1, prompt);
+  const auto levels = stack->where(wanted(prompt));
+  tiers[1]->set_plan({.fail = 1000});
+  for (const Loaded& loaded : stack->load(wanted(prompt), levels))
+    EXPECT_EQ(loaded.payload, nullptr);
+}
+
+TEST_F(Stack, OfSeveralWhoWantOneEntryOneAsks) {
+  put(1, prompt);
+  const auto levels = stack->where(wanted(prompt));
+  tiers[1]->set_plan({.delay_ns = 200'000'000});
+  std::vector<std::thread> threads;
+  std::atomic<uint32_t> good{0};
+  for (uint32_t self = 0; self < 4; ++self) {
+    threads.emplace_back([&] {
+      const auto loaded = stack->load(wanted(prompt), levels);
+      for (size_t i = 0; i < prompt.size(); ++i) good += right(loaded[i], prompt[i]) ? 1U : 0U;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(good.load(), 4 * prompt.size());
+  const auto stats = stack->stats();
+  // Whoever came after the first had landed asked for himself.
+  EXPECT_EQ(stats.levels[1].tier.gets + stats.shared_loads, 4 * prompt.size());
+  EXPECT_GE(stats.shared_loads, prompt.size());
+}
+
+// Whoever had no memory for an entry does not keep it from others.
+TEST_F(Stack, ALoadThatBrokeOffLeavesNothingOnItsWay) {
+  class Short final : public Tier {
+   public:
+    explicit Short(std::unique_ptr<Tier> tier) : tier_(std::move(tier)) {}
+    const TierTraits& traits() const noexcept override { return tier_->traits(); }
+    void submit(std::shared_ptr<TierBatch> batch) override {
+      if (batch->op() == TierOp::get && !has_thrown_.exchange(true)) throw std::bad_alloc();
+      tier_->submit(std::move(batch));
+    }
+    TierStats stats() const override { return tier_->stats(); }
+    bool flush(uint64_t until_ns) override { return tier_->flush(until_ns); }
+
+   private:
+    const std::unique_ptr<Tier> tier_;
+    std::atomic<bool> has_thrown_{false};
+  };
+  StackOptions options;
+  options.query_ns = kPatienceNs;
+  StackLevel level;
+  level.tier =
+      std::make_unique<Short>(std::move(make_host_tier({.capacity_bytes = kRoomy}).value()));
+  Client(*level.tier).put(prompt);
+  options.levels.push_back(std::move(level));
+  stack = std::move(TierStack::create(std::move(options)).value());
+  const auto all = wanted(prompt);
+  const auto levels = stack->where(all);
+  EXPECT_THROW((void)stack->load(all, levels), std::bad_alloc);
+  const auto loaded = stack->load(all, levels);
+  for (size_t i = 0; i < prompt.size(); ++i) EXPECT_TRUE(right(loaded[i], prompt[i])) << i;
+  EXPECT_EQ(stack->stats().shared_loads, 0U);
+}
+
+TEST_F(Stack, AStalledLevelCostsOneBoundedDelay) {
+  constexpr uint64_t kQueryNs = 2'000'000'000;  // The other one may be slow, too.
+  make({.query_ns = kQueryNs, .rest_ns = 600'000'000'000});
+  put(0, std::span(prompt).first(4));
+  put(1, prompt);
+  tiers[1]->set_plan({.stall = true});
+  uint64_t begin = now_ns();
+  EXPECT_EQ(TierStack::covered(stack->where(wanted(prompt))), 4U);
+  EXPECT_GE(now_ns() - begin, kQueryNs - 10'000'000);
+  EXPECT_LT(now_ns() - begin, 30'000'000'000U);
+  EXPECT_EQ(stack->stats().rests, 1U);
+  begin = now_ns();
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(TierStack::covered(stack->where(wanted(prompt))), 4U);
+  EXPECT_LT(now_ns() - begin, 50 * kQueryNs);
+  EXPECT_EQ(stack->stats().rests, 1U);
+}
+
+TEST_F(Stack, ARestedLevelIsAskedAgain) {
+  make({.query_ns = 5'000'000, .rest_ns = 1'000'000});
+  put(1, prompt);
+  tiers[1]->set_plan({.stall = true});
+  EXPECT_EQ(TierStack::covered(stack->where(wanted(prompt))), 0U);
+  tiers[1]->set_plan({});
+  size_t found = 0;
+  // Not all may be told within its few milliseconds.
+  for (const uint64_t give_up = now_ns() + kPatienceNs;
+       found != prompt.size() && now_ns() < give_up;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    found = TierStack::covered(stack->where(wanted(prompt)));
+  }
+  EXPECT_EQ(found, prompt.size());
+}
+
+TEST_F(Stack, ALoadEndsWhenItsTimeIsOver) {
+  put(1, prompt);
+  const auto levels = stack->where(wanted(prompt));
+  tiers[1]->set_plan({.stall = true});
+  const uint64_t begin = now_ns();
+  for (const Loaded& loaded : stack->load(wanted(prompt), levels, 20'000'000))
+    EXPECT_EQ(loaded.payload, nullptr);
+  EXPECT_LT(now_ns() - begin, 30'000'000'000U);
+}
+
+TEST_F(Stack, AStalledLevelDoesNotHoldUpTheOthers) {
+  constexpr uint64_t kStoreNs = 3'000'000'000;
+  make({.store_ns = kStoreNs});
+  tiers[1]->set_plan({.stall = true});
+  const uint64_t begin = now_ns();
+  for (const Entry& one : prompt)
+    stack->store(item(one), stack->wanting(one.key, Sighting::computed));
+  // Stored before the other one is given up.
+  while (now_ns() < begin + kStoreNs && !there(0, prompt.back())) std::this_thread::yield();
+  for (const Entry& one : prompt) EXPECT_TRUE(there(0, one));
+  // What was given up is wanted again.
+  EXPECT_TRUE(stack->flush(now_ns() + kPatienceNs));
+  EXPECT_EQ(stack->stats().levels[1].lost, prompt.size());
+  EXPECT_EQ(stack->wanting(prompt[0].key, Sighting::used_again), 0b10U);
+}
+
+TEST_F(Stack, ASlowLevelIsNotWaitedForWhenComputingIsFaster) {
+  make({.probe_ns = 60'000'000'000});
+  put(1, prompt);
+  tiers[1]->set_plan({.delay_ns = 10'000'000, .bytes_per_second = 1'000'000});
+  const auto levels = stack->where(wanted(prompt));
+  // Nobody has said how fast the engine is.
+  EXPECT_EQ(stack->choose(wanted(prompt), levels).count, prompt.size());
+  (void)stack->load(wanted(std::span(prompt).first(4)), levels);
+  stack->prefilled(1000, 1'000'000);
+  EXPECT_EQ(stack->choose(wanted(prompt), levels).count, 0U);
+  EXPECT_EQ(stack->stats().levels[1].too_slow, prompt.size());
+  // A slow engine still gains.
+  for (int i = 0; i < 60; ++i) stack->prefilled(10, 10'000'000'000);
+  EXPECT_EQ(stack->choose(wanted(prompt), levels).count, prompt.size());
+}
+
+TEST_F(Stack, ALevelThatBecameFastIsFoundOut) {
+  make({.probe_ns = 1});
+  put(1, prompt);
+  tiers[1]->set_plan({.delay_ns = 300'000'000});
+  const auto levels = stack->where(wanted(prompt));
+  stack->prefilled(1000, 500'000'000);
+  EXPECT_EQ(stack->choose(wanted(prompt), levels).count, 0U);
+  tiers[1]->set_plan({});
+  bool found = false;
+  for (int i = 0; i < 200 && !found; ++i) {
+    found = stack->choose(wanted(prompt), levels).count == prompt.size();
+    EXPECT_TRUE(stack->flush(now_ns() + kPatienceNs));
+  }
+  EXPECT_TRUE(found);
+  EXPECT_GE(stack->stats().probes, 1U);
+}
+
+TEST_F(Stack, PrefetchingBringsUpWhatLiesBelow) {
+  put(1, prompt);
+  stack->prefetch(wanted(prompt));
+  EXPECT_TRUE(stack->flush(now_ns() + kPatienceNs));
+  for (const Entry& one : prompt) EXPECT_TRUE(there(0, one));
+  EXPECT_EQ(stack->stats().prefetches, prompt.size());
+}
+
+TEST_F(Stack, AFullQueueTakesNoMoreAndSaysSo) {
+  make({.store_ns = kPatienceNs, .queue_bytes = 12'000});
+  tiers[1]->set_plan({.stall = true});
+  for (const Entry& one : prompt) stack->store(item(one), 0b10);
+  const auto stats = stack->stats().levels[1];
+  EXPECT_GE(stats.dropped, prompt.size() - 4);
+  EXPECT_EQ(stats.stored + stats.dropped, prompt.size());
+  tiers[1]->set_plan({});
+  EXPECT_TRUE(stack->flush(now_ns() + kPatienceNs));
+  EXPECT_NE(stack->wanting(prompt.back().key, Sighting::computed) & 0b10U, 0U);
+}
+
+TEST_F(Stack, UnderFaultsNothingWrongIsLoaded) {
+  make({.store_ns = 50'000'000});
+  for (FaultyTier* tier : tiers) {
+    tier->set_plan({.seed = 3,
+                    .fail = 100,
+                    .lose_answer = 50,
+                    .tear = 100,
+                    .flip = 100,
+                    .forget = 50,
+                    .jitter_ns = 100'000});
+  }
+  std::vector<std::thread> threads;
+  std::atomic<uint64_t> hits{0};
+  for (uint64_t self = 0; self < 3; ++self) {
+    threads.emplace_back([&, self] {
+      for (uint64_t round = 0; round < 30; ++round) {
+        const auto some = entries((self + round) % 5, 8, 3000);
+        for (const Entry& one : some)
+          stack->store(item(one), stack->wanting(one.key, Sighting::computed));
+        const auto loaded = stack->load(wanted(some), stack->where(wanted(some)));
+        for (size_t i = 0; i < some.size(); ++i) {
+          if (loaded[i].payload == nullptr) continue;
+          EXPECT_TRUE(right(loaded[i], some[i]));
+          ++hits;
+        }
+        if (round % 4 == 0) stack->prefetch(wanted(some));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(hits.load(), 50U);
+}
+
+TEST_F(Stack, AStackMayEndWhileMuchIsUnderWay) {
+  tiers[1]->set_plan({.delay_ns = 2'000'000});
+  for (const Entry& one : prompt) stack->store(item(one), 0b11);
+  stack->prefetch(wanted(prompt));
+  stack.reset();
+}
+
+TEST(StackOptionsTest, ImpossibleOnesAreNamed) {
+  EXPECT_EQ(TierStack::create({}).error().code(), Errc::invalid_argument);
+  StackOptions empty;
+  empty.levels.resize(1);
+  EXPECT_EQ(TierStack::create(std::move(empty)).error().code(), Errc::invalid_argument);
+}
+
+}  // namespace stemma::test

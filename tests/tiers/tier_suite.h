@@ -1,0 +1,155 @@
+// What everybody expects of every tier (include/stemma/tier.h). A tier joins by an
+// INSTANTIATE_TEST_SUITE_P(Name, TierContract, ...) in a file of tests/tiers: it gives a TierPlace that
+// opens it. The traits say what applies: `outlives_process` brings the tests that open a place again,
+// `shared` those with a second handle, `capacity_bytes` those of eviction.
+//
+// What the suite reads into the contract:
+//  - Statistics: every item is counted in exactly one of puts, gets, contains, removed (done), absent,
+//    refused, corrupt, failed, late, cancelled. already_there counts some of the puts once more.
+//  - A put of what is there already (equal EntryInfo) is done; which of the two is kept nobody can tell,
+//    for a key names one content. A put with another EntryInfo replaces what was there.
+//  - Items of one batch go deepest first when room is short, also while the batch itself is put; get
+//    counts as a use, contains does not.
+//  - An empty batch is finished before it is submitted, and nobody is told.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stemma/tier.h"
+
+namespace stemma::test {
+
+using Bytes = std::vector<uint8_t>;
+
+// Where a tier's entries lie during one test; empty at first, gone with it.
+class TierPlace {
+ public:
+  virtual ~TierPlace() = default;
+  // A tier over this place that may take about so much, at least (its traits say how much it is). After
+  // the last one was destroyed, or beside it where the traits say `shared`.
+  virtual std::unique_ptr<Tier> open(uint64_t capacity_bytes) = 0;
+  // Whether words that are given are kept; where not, EntryInfo::words is 0 in answers.
+  virtual bool keeps_words() const { return true; }
+};
+
+struct TierCase {
+  std::string name;
+  // Null: what it needs is not on this machine; the tests are skipped.
+  std::function<std::unique_ptr<TierPlace>()> make;
+};
+
+inline void PrintTo(const TierCase& tier, std::ostream* out) { *out << tier.name; }
+inline std::string case_name(const ::testing::TestParamInfo<TierCase>& info) {
+  return info.param.name;
+}
+
+// An entry as a test means it: bytes follow from the key, the depth and the size.
+struct Entry {
+  EntryKey key;
+  EntryInfo info;
+  Bytes bytes;
+  std::vector<uint32_t> words;
+  Priority priority = kDefaultPriority;
+};
+
+// The entry of `prompt` that ends at block `depth` (16 positions each), `bytes` long.
+Entry entry(uint64_t prompt, uint32_t depth, uint64_t bytes);
+// The same with its words.
+Entry with_words(Entry entry);
+// Entries 0 to count - 1 of a prompt.
+std::vector<Entry> entries(uint64_t prompt, uint32_t count, uint64_t bytes);
+
+using Outcomes = std::vector<TierOutcome>;
+
+struct Got {
+  TierOutcome outcome = TierOutcome::pending;
+  EntryInfo info;
+  Bytes bytes;  // As long as the room that was given.
+};
+
+inline constexpr uint64_t kRoomy = uint64_t{64} << 20U;
+inline constexpr uint64_t kTight = uint64_t{4} << 20U;
+inline constexpr uint64_t kPatienceNs = 60'000'000'000;
+
+// One batch that a test looks at while it runs, and everything that its items name.
+class Work {
+ public:
+  Work(TierOp op, std::span<const Entry> entries);
+
+  std::shared_ptr<TierBatch> batch;
+  std::vector<Entry> entries;
+  std::vector<Bytes> rooms;  // get.
+
+  void submit_to(Tier& tier) { tier.submit(batch); }
+  // Fails the test when it does not end.
+  Work& finish();
+  Outcomes outcomes() const;
+};
+
+// Batches over a tier, one after the other, each waited for; counts its items.
+class Client {
+ public:
+  explicit Client(Tier& tier) : tier_(&tier) {}
+
+  Outcomes put(std::span<const Entry> entries, bool durable = false);
+  std::vector<Got> get(std::span<const Entry> entries);
+  Outcomes contains(std::span<const Entry> entries);
+  Outcomes remove(std::span<const Entry> entries);
+  TierOutcome put(const Entry& one) { return put(std::span(&one, 1))[0]; }
+  Got get(const Entry& one) { return get(std::span(&one, 1))[0]; }
+  TierOutcome contains(const Entry& one) { return contains(std::span(&one, 1))[0]; }
+  TierOutcome remove(const Entry& one) { return remove(std::span(&one, 1))[0]; }
+
+  // Expects it to be there with its own bytes and words, or not there at all; says which.
+  bool whole_or_absent(const Entry& one);
+  uint64_t items() const { return items_; }
+
+ private:
+  Outcomes run(TierOp op, std::span<const Entry> entries);
+
+  Tier* tier_;
+  uint64_t items_ = 0;
+};
+
+// All items that ended, as the statistics say.
+uint64_t counted(const TierStats& stats);
+
+class TierContract : public ::testing::TestWithParam<TierCase> {
+ protected:
+  void SetUp() override {
+    place = GetParam().make();
+    if (place == nullptr) GTEST_SKIP() << "not on this machine";
+    open(kRoomy);
+  }
+  void open(uint64_t capacity_bytes) {
+    tier.reset();
+    tier = place->open(capacity_bytes);
+    ASSERT_NE(tier, nullptr);
+    client = std::make_unique<Client>(*tier);
+  }
+  // A tier that is tight and knows it; false where there is none such.
+  bool open_tight() {
+    open(kTight);
+    return tier->traits().capacity_bytes != 0;
+  }
+  uint32_t words_of(const Entry& one) const {
+    return place->keeps_words() ? static_cast<uint32_t>(one.words.size()) : 0;
+  }
+  void expect_there(const Entry& one);
+  void expect_absent(const Entry& one);
+  // Which of a prompt's entries are there; expects those to be the shallowest.
+  size_t kept_of(std::span<const Entry> prompt);
+
+  std::unique_ptr<TierPlace> place;
+  std::unique_ptr<Tier> tier;
+  std::unique_ptr<Client> client;
+};
+
+}  // namespace stemma::test
