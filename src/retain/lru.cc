@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 #include <tuple>
 #include <utility>
 
@@ -281,19 +280,3 @@ void LruPolicy::check_invariants() const {
 }
 
 }  // namespace stemma::retain
-
-namespace stemma {
-
-std::unique_ptr<RetentionPolicy> make_policy(std::string_view name, uint32_t cells) noexcept {
-  if (!knows_policy(name)) return nullptr;
-  try {
-    auto policy = std::make_unique<retain::LruPolicy>(cells);
-    if (policy->ok()) return policy;
-  } catch (const std::bad_alloc&) {
-  }
-  return nullptr;
-}
-
-bool knows_policy(std::string_view name) noexcept { return name == "lru"; }
-
-}  // namespace stemma

@@ -1,0 +1,193 @@
+#include "cli/trace.h"
+
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "cli/trace_record.h"
+#include "replay/sizes.h"
+#include "replay/synthetic.h"
+#include "replay/trace.h"
+
+namespace stemma::cli {
+namespace {
+
+constexpr const char* kHelp =
+    R"(usage: stemma trace record URL [OPTIONS]
+       stemma trace make KIND [OPTIONS]
+       stemma trace convert TRACE [OPTIONS]
+
+record: what a running 'stemma serve' is asked from now on, until Ctrl-C, --seconds or the server's end. In the file
+are when each request came, its lengths, how it ended, and numbers that tell which blocks and sessions were the
+same; no text, no tokens, no names, and nothing made from them.
+
+make: a synthetic trace to replay, for those who have recorded none. KIND is
+  chat      conversations under a few system prompts, minutes between turns
+  agents    long sessions of tool calls, seconds apart
+  rag       questions about documents, some of which are asked about often
+  mix       all of them through one cache
+
+convert: any trace that 'stemma replay' reads, in our own format: smaller, and without the ids it had.
+
+  --out FILE         where to (standard output)
+  --seconds N        record: so long (until Ctrl-C)
+  --api-key-file F   record: its first line is the server's key; or the variable STEMMA_API_KEY
+  --requests N       of a made trace (10000)
+  --rate N           requests a second, on average (2)
+  --seed N           another one (1); equal arguments give equal traces
+  --block-tokens N   tokens in a block (512); for record 16 to 1024, for convert those behind one of the trace's ids
+  --lenient          convert: leave out lines that cannot be used
+
+  stemma trace record http://127.0.0.1:8080 --seconds 3600 --out hour.jsonl && stemma replay hour.jsonl
+  stemma trace make agents --requests 2000 --out agents.jsonl && stemma replay agents.jsonl
+
+Exit codes: 0 written, 1 not, 2 bad arguments.
+)";
+
+struct Arguments {
+  std::string what;
+  std::string subject;
+  std::string out;
+  replay::SyntheticOptions made;
+  RecordOptions recorded;
+  bool lenient = false;
+};
+
+template <class T>
+bool parse_whole(std::string_view text, T& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::string set(std::string_view name, std::string_view value, Arguments& out) {
+  const auto need = [&](bool good) {
+    return good ? std::string() : std::string(name) + " needs a whole number, at least 1";
+  };
+  if (name == "--out") {
+    out.out = value;
+    return {};
+  }
+  if (name == "--api-key-file") {
+    out.recorded.api_key_file = value;
+    return {};
+  }
+  if (name == "--seconds") {
+    return need(parse_whole(value, out.recorded.seconds) && out.recorded.seconds);
+  }
+  if (name == "--requests") return need(parse_whole(value, out.made.requests) && out.made.requests);
+  if (name == "--block-tokens") {
+    return need(parse_whole(value, out.made.block_tokens) && out.made.block_tokens);
+  }
+  if (name == "--seed") {
+    return parse_whole(value, out.made.seed) ? std::string() : "--seed needs a whole number";
+  }
+  if (name == "--rate") {
+    const auto rate = replay::parse_number(value);
+    out.made.requests_per_second = rate.value_or(0);
+    return rate && *rate > 0 ? std::string() : "--rate needs a number above 0";
+  }
+  return "unknown argument '" + std::string(name) + "'";
+}
+
+// Returns an empty string, or what is wrong.
+std::string parse(std::span<const std::string_view> words, Arguments& out) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "--lenient") {
+      out.lenient = true;
+    } else if (word == "-" || !word.starts_with("-")) {
+      std::string& target = out.what.empty() ? out.what : out.subject;
+      if (!target.empty()) return "'" + std::string(word) + "' is too many";
+      target = word;
+    } else {
+      const std::string_view name = word.substr(0, word.find('='));
+      if (name.size() == word.size() && i + 1 == words.size()) {
+        return std::string(name) + " needs a value";
+      }
+      const std::string_view value =
+          name.size() < word.size() ? word.substr(name.size() + 1) : words[++i];
+      if (std::string problem = set(name, value, out); !problem.empty()) return problem;
+    }
+  }
+  if (out.what != "make" && out.what != "convert" && out.what != "record") {
+    return "what to do is missing: record, make or convert";
+  }
+  if (out.subject.empty()) {
+    return out.what == "make"     ? "the kind is missing: chat, agents, rag or mix"
+           : out.what == "record" ? "the server is missing: http://127.0.0.1:8080"
+                                  : "the trace is missing: a file, or '-'";
+  }
+  const bool for_record = out.recorded.seconds != 0 || !out.recorded.api_key_file.empty();
+  if (for_record && out.what != "record") return "--seconds and --api-key-file are for record";
+  if (out.what == "make") {
+    const auto kind = replay::parse_workload(out.subject);
+    if (!kind) return "there is no kind '" + out.subject + "'; there are chat, agents, rag and mix";
+    out.made.workload = *kind;
+    if (out.made.block_tokens > replay::kMostTokens) return "--block-tokens is at most 2147483647";
+    // What a trace can say is a little more than 300 years.
+    if (out.made.requests / out.made.requests_per_second > 1e9) {
+      return "so many requests at that --rate take longer than 30 years";
+    }
+  }
+  return {};
+}
+
+int write(const replay::Trace& trace, const std::string& out) {
+  const std::string text = replay::write_trace(trace);
+  if (out.empty() || out == "-") {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return 0;  // main() sees whether all of it went out.
+  }
+  std::ofstream file(out, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file) {
+    std::fprintf(stderr, "stemma trace: cannot write '%s'\n", out.c_str());
+    return 1;
+  }
+  std::fprintf(stderr, "%s: %s requests, %s block references, %s different blocks\n", out.c_str(),
+               replay::format_count(trace.requests.size()).c_str(),
+               replay::format_count(trace.block_refs).c_str(),
+               replay::format_count(trace.unique_blocks).c_str());
+  return 0;
+}
+
+}  // namespace
+
+int run_trace(std::span<const std::string_view> words) {
+  for (const std::string_view word : words) {
+    if (word != "--help" && word != "-h") continue;
+    std::fputs(kHelp, stdout);
+    return 0;
+  }
+  Arguments arguments;
+  if (const std::string problem = parse(words, arguments); !problem.empty()) {
+    std::fprintf(stderr, "stemma trace: %s (see 'stemma trace --help')\n", problem.c_str());
+    return 2;
+  }
+  if (arguments.what == "record") {
+    arguments.recorded.url = arguments.subject;
+    arguments.recorded.out = arguments.out;
+    arguments.recorded.block_tokens = arguments.made.block_tokens;
+    return run_record(arguments.recorded);
+  }
+  if (arguments.what == "make") return write(replay::make_trace(arguments.made), arguments.out);
+  replay::Trace trace;
+  replay::LoadReport report;
+  const std::string problem = replay::load_trace(
+      arguments.subject,
+      {.lenient = arguments.lenient, .block_tokens = arguments.made.block_tokens}, trace, report);
+  if (!problem.empty()) {
+    std::fprintf(stderr, "stemma trace: %s\n", problem.c_str());
+    return 1;
+  }
+  if (report.skipped != 0) {
+    std::fprintf(stderr, "stemma trace: left out %s of %s lines\n",
+                 replay::format_count(report.skipped).c_str(),
+                 replay::format_count(report.lines).c_str());
+  }
+  return write(trace, arguments.out);
+}
+
+}  // namespace stemma::cli

@@ -1,0 +1,20 @@
+// What no policy can beat: Belady's MIN, which knows the future, and a cache without limits.
+//
+// MIN runs over the block references of all requests as one sequence, and may leave out (bypass) what
+// it will not need soonest. A parent's next use is never later than its child's, so what is needed last
+// is always a leaf: no cache of prefixes finds more, and the bound is exact for the plain hit ratio. Its
+// weighted ratio is that of its choices, and no bound. `evictions` counts blocks that it gave up or left
+// out although they come again.
+//
+// Threading:  pure functions.
+// Cost:       MIN takes 8 bytes a block reference for a while, and about 20 ns each.
+#pragma once
+
+#include "replay/replay.h"
+
+namespace stemma::replay {
+
+ReplayResult replay_min(const Trace& trace, const ReplayOptions& options);
+ReplayResult replay_infinite(const Trace& trace, const ReplayOptions& options);
+
+}  // namespace stemma::replay

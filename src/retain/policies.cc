@@ -1,0 +1,89 @@
+#include "retain/policies.h"
+
+#include <memory>
+#include <new>
+
+#include "retain/adaptive.h"
+#include "retain/arc.h"
+#include "retain/gdsf.h"
+#include "retain/lru.h"
+#include "retain/lru_k.h"
+#include "retain/s3_fifo.h"
+#include "retain/sieve.h"
+#include "retain/slru.h"
+
+namespace stemma {
+namespace {
+
+using Make = std::unique_ptr<RetentionPolicy> (*)(uint32_t cells);
+
+// Null when the system gave no memory; may throw std::bad_alloc.
+template <class Policy>
+std::unique_ptr<RetentionPolicy> make(uint32_t cells) {
+  auto policy = std::make_unique<Policy>(cells);
+  if (!policy->ok()) return nullptr;
+  return policy;
+}
+
+struct Entry {
+  std::string_view name;
+  uint32_t bytes_per_cell;  // At most, with every kind of hint.
+  Make make;
+};
+
+// Of a LeafPolicy, and its ghosts (a table of these is up to four times as long as it has to be).
+constexpr uint32_t kLeaf = 72 + 26;
+constexpr uint32_t kGhosts = 24;
+
+constexpr uint32_t kAdaptive = 84;
+
+// One row each.
+constexpr Entry kPolicies[] = {
+    {"lru", 21, make<retain::LruPolicy>},
+    {"lru_k", kLeaf + kGhosts, make<retain::LruKPolicy>},
+    {"slru", kLeaf, make<retain::SlruPolicy>},
+    {"arc", kLeaf + kGhosts, make<retain::ArcPolicy>},
+    {"s3_fifo", kLeaf + kGhosts, make<retain::S3FifoPolicy>},
+    {"sieve", kLeaf, make<retain::SievePolicy>},
+    {"gdsf", kLeaf, make<retain::GdsfPolicy>},
+    {"adaptive", kAdaptive, make<retain::AdaptivePolicy>},
+};
+
+const Entry* find(std::string_view name) noexcept {
+  if (name == "default") name = "adaptive";
+  for (const Entry& entry : kPolicies) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<RetentionPolicy> make_policy(std::string_view name, uint32_t cells) noexcept {
+  const Entry* const entry = find(name);
+  if (entry == nullptr) return nullptr;
+  try {
+    return entry->make(cells);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+bool knows_policy(std::string_view name) noexcept { return find(name) != nullptr; }
+
+namespace retain {
+
+std::vector<std::string_view> policy_names() {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : kPolicies) names.push_back(entry.name);
+  return names;
+}
+
+uint32_t most_bytes_per_cell(std::string_view name) noexcept {
+  const Entry* const entry = find(name);
+  return entry == nullptr ? 0 : entry->bytes_per_cell;
+}
+
+}  // namespace retain
+
+}  // namespace stemma
