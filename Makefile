@@ -1,9 +1,10 @@
 # Usage: make [target]. Every target first installs what it needs (scripts/bootstrap).
 #
 #   make               release build; the program is build/stemma
-#   make run           build it and run its demo                  ARGS="..." goes to the program
+#   make run           build it, serve a model, show what is reused  MODEL=file.gguf PORT=8080 ARGS=--once
 #   make test          checked build and all tests
 #   make bench         build it and run its benchmarks            make bench ARGS="--help"
+#   make bench-serve   the server end to end, on a generated model ARGS="--help"
 #   make asan | tsan   all tests under sanitizers
 #   make soak          random runs for a long time, each of SOAK  SECONDS=3600 SOAK=oracle_test
 #   make fuzz          every fuzz target for a while              SECONDS=60
@@ -14,39 +15,48 @@
 #   make valgrind      memcheck over the C program, unit tests and scenarios
 #   make install       after make; PREFIX=/usr/local
 #   make package       Debian packages under build/packages
-#   make abi-update    record the C ABI as it is now, in tests/package/abi.txt
+#   make abi-update    record the C ABI as it is now, in tests/package/abi.txt and abi_tiers.txt
 #   make clean         remove all build folders
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 ARGS ?=
+MODEL ?=
+PORT ?= 8080
 PREFIX ?= /usr/local
-SOAK ?= model_test oracle_test sequence_schedules_test
+SOAK ?= model_test oracle_test sequence_schedules_test server_test tiers_test \
+        $(if $(wildcard .deps/llama-*),llama_test)
 SOAK_PRESET ?= dev
 # SECONDS is a variable of bash, so take it only from the command line.
 SOAK_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),3600)
 FUZZ_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),60)
 
 .DEFAULT_GOAL := build
-.PHONY: build run test bench asan tsan soak fuzz mutants coverage format format-check lint headers \
+.PHONY: build run test bench bench-serve asan tsan soak fuzz mutants coverage format format-check lint headers \
         valgrind install package abi-update clean
 
 build:
-	@scripts/bootstrap build
+	@scripts/bootstrap build llama
+	@scripts/get-llama || echo "make: going on without llama.cpp"
 	@cmake --workflow --preset release
 
 run: build
-	build/stemma demo $(ARGS)
+	@scripts/run --port '$(PORT)' --model '$(MODEL)' $(ARGS)
 
 bench: build
 	build/stemma bench $(ARGS)
 
+bench-serve: build
+	build/stemma bench serve $(ARGS)
+
 test:
-	@scripts/bootstrap build
+	@scripts/bootstrap build llama serve-tests tier-tests
+	@scripts/get-llama || echo "make: going on without llama.cpp"
 	@cmake --workflow --preset dev
 
 asan tsan:
-	@scripts/bootstrap build
+	@scripts/bootstrap build llama serve-tests tier-tests
+	@scripts/get-llama || echo "make: going on without llama.cpp"
 	@cmake --workflow --preset $@
 
 headers:
@@ -60,7 +70,9 @@ soak:
 	@cmake --build --preset $(SOAK_PRESET) --target $(SOAK)
 	for test in $(SOAK); do \
 	  STEMMA_MODEL_SECONDS=$(SOAK_SECONDS) STEMMA_ORACLE_SECONDS=$(SOAK_SECONDS) \
-	  STEMMA_SEQUENCE_SECONDS=$(SOAK_SECONDS) \
+	  STEMMA_SEQUENCE_SECONDS=$(SOAK_SECONDS) STEMMA_SERVER_SECONDS=$(SOAK_SECONDS) \
+	  STEMMA_LLAMA_CONVERSATIONS=500 STEMMA_LLAMA_SEEDS=20 \
+	  STEMMA_CRASH_ROUNDS=2000 STEMMA_POWER_ROUNDS=2000 \
 	    build-$(SOAK_PRESET)/$$test $(ARGS) || exit; \
 	done
 
@@ -103,8 +115,9 @@ package: build
 abi-update:
 	@scripts/bootstrap build
 	@cmake --preset dev >/dev/null
-	@cmake --build --preset dev --target stemma_shared
+	@cmake --build --preset dev --target stemma_shared stemma_tiers_shared
 	@python3 tests/package/abi.py --library build-dev/libstemma.so --update
+	@python3 tests/package/abi.py --library build-dev/libstemma_tiers.so --tiers --update
 
 install:
 	cmake --install build --prefix $(PREFIX)

@@ -5,7 +5,7 @@
 
 namespace stemma::bench {
 
-HitPool::HitPool(Ids ids) : cache_(make_cache(kCapacityBlocks)) {
+HitPool::HitPool(Ids ids, const char* policy) : cache_(make_cache(kCapacityBlocks, false, policy)) {
   Rng rng(0x48);
   if (ids == Ids::scattered) permute_free_blocks(cache_, kCapacityBlocks, rng);
   for (uint32_t i = 0; i < kPrompts; ++i) add_prompt(rng);

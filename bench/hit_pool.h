@@ -27,7 +27,7 @@ class HitPool {
   static constexpr uint32_t kCapacityBlocks = 102'400;
 
   // Builds it and checks every prompt's answer.
-  explicit HitPool(Ids ids);
+  explicit HitPool(Ids ids, const char* policy = "lru");
 
   PagedCache& cache() noexcept { return cache_; }
   // One token more than is cached: the one that must be evaluated.

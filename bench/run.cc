@@ -5,14 +5,20 @@
 #include <set>
 #include <string>
 
+#include "bench/disk/disk_bench.h"
 #include "bench/harness.h"
+#include "bench/redis/redis_bench.h"
 #include "bench/sequences/report.h"
+#include "bench/serve/serve_bench.h"
 
 namespace stemma::bench {
 namespace {
 
 constexpr const char* kHelp =
     R"(usage: stemma bench [--json] [--only NAME]... [--list] [--quick] [--threads N] [--strict]
+       stemma bench serve [ARGUMENTS]       conversations over HTTP and llama.cpp; --help tells
+       stemma bench disk [ARGUMENTS]        the disk tier beside its disk; --help tells
+       stemma bench redis [ARGUMENTS]       the Redis tier beside a raw client; --help tells
        stemma bench sequences [ARGUMENTS]   other caches' policies for opaque engines; --help tells
 
 Measures the cache and says which limits hold. Every benchmark first checks that the cache answers
@@ -169,6 +175,12 @@ bool summarise(std::span<const Row> rows, double seconds, double waited, std::FI
 }  // namespace
 
 int run_bench(std::span<const std::string_view> words) {
+  if (!words.empty() && words.front() == "disk") return disk::run_disk_bench(words.subspan(1));
+  if (!words.empty() && words.front() == "serve") return serve::run_serve_bench(words.subspan(1));
+  if (!words.empty() && words.front() == "restart") {
+    return serve::run_restart_bench(words.subspan(1));
+  }
+  if (!words.empty() && words.front() == "redis") return redis::run_redis_bench(words.subspan(1));
   if (!words.empty() && words.front() == "sequences") {
     return sequences::run_sequences(words.subspan(1));
   }

@@ -39,11 +39,12 @@ const Scope& bench_scope() {
   return scope;
 }
 
-PagedCache make_cache(uint32_t capacity_blocks, bool content_keys) {
+PagedCache make_cache(uint32_t capacity_blocks, bool content_keys, const char* policy) {
   Options options;
   options.groups = {
       {.block_tokens = kBlockTokens, .capacity_blocks = capacity_blocks, .block_bytes = 64 * 1024}};
   options.content_keys = content_keys;
+  options.policy = policy;
   return must(PagedCache::create(options), "creating a cache");
 }
 

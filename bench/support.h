@@ -57,7 +57,8 @@ T must(Result<T> result, const char* what) {
 }
 
 const Scope& bench_scope();
-PagedCache make_cache(uint32_t capacity_blocks, bool content_keys = false);
+PagedCache make_cache(uint32_t capacity_blocks, bool content_keys = false,
+                      const char* policy = "lru");
 
 // Leases for filling a cache end at block borders, so nothing is ever copied.
 const LeaseOptions& insert_options();

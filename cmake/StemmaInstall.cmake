@@ -1,36 +1,67 @@
 # Usage: include()d when STEMMA_INSTALL is on; what find_package(stemma), pkg-config and `cpack` need.
 #
-# Three parts, which are three Debian packages: `runtime` (libstemma.so.0), `development` (headers,
-# static libraries, CMake and pkg-config files) and `program`.
+# Four parts, which are four Debian packages: `runtime` (libstemma.so.0), `tiers` (libstemma_tiers.so.0),
+# `development` (headers, static libraries, CMake and pkg-config files) and `program`.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS stemma_core stemma_shared stemma_static EXPORT stemma-targets
   LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
   ARCHIVE COMPONENT development
   FILE_SET HEADERS COMPONENT development)
+# Tiers are exported one by one: what needs a library that is not there does not take the others with it.
+set(stemma_tier_parts "")
+foreach(part IN ITEMS tier tier_disk tier_shared tier_redis)
+  if(TARGET stemma_${part})
+    list(APPEND stemma_tier_parts ${part})
+    install(TARGETS stemma_${part} EXPORT stemma-${part}-targets
+      ARCHIVE COMPONENT development
+      FILE_SET HEADERS COMPONENT development)
+  endif()
+endforeach()
+if(TARGET stemma_tiers_shared)
+  list(APPEND stemma_tier_parts tiers)
+  install(TARGETS stemma_tiers_shared EXPORT stemma-tiers-targets
+    LIBRARY COMPONENT tiers NAMELINK_COMPONENT development
+    FILE_SET HEADERS COMPONENT development)
+endif()
 if(TARGET stemma)
   if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
-    set_target_properties(stemma PROPERTIES INSTALL_RPATH "${CMAKE_INSTALL_LIBDIR}")
+    set(libraries "${CMAKE_INSTALL_LIBDIR}")
   else()
-    set_target_properties(stemma PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+    set(libraries "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   endif()
+  set_target_properties(stemma PROPERTIES INSTALL_RPATH "${libraries};${libraries}/stemma")
   install(TARGETS stemma RUNTIME COMPONENT program)
+  # A llama.cpp that scripts/get-llama fetched goes with the program; an own one stays where it is.
+  if(STEMMA_LLAMA_FOLDER)
+    file(GLOB llama_libraries "${STEMMA_LLAMA_BACKENDS}/*.so")
+    install(PROGRAMS ${llama_libraries} DESTINATION "${CMAKE_INSTALL_LIBDIR}/stemma" COMPONENT program)
+    install(FILES "${STEMMA_LLAMA_FOLDER}/LICENSE" RENAME llama.cpp-copyright
+            DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/stemma" COMPONENT program)
+  elseif(STEMMA_LLAMA_FOUND)
+    set_target_properties(stemma PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+  endif()
 endif()
 
 # Whoever gets a part gets the licence with it.
-foreach(part IN ITEMS runtime:libstemma0 development:libstemma-dev program:stemma)
+foreach(part IN ITEMS runtime:libstemma0:stemma_shared tiers:libstemma-tiers0:stemma_tiers_shared
+        development:libstemma-dev:stemma_core program:stemma:stemma)
   string(REPLACE ":" ";" part "${part}")
   list(GET part 0 component)
   list(GET part 1 package)
-  if(NOT component STREQUAL "program" OR TARGET stemma)
+  list(GET part 2 target)
+  if(TARGET ${target})
     install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" RENAME copyright
             DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/${package}" COMPONENT ${component})
   endif()
 endforeach()
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/stemma")
-install(EXPORT stemma-targets NAMESPACE stemma:: DESTINATION "${package_dir}"
-        COMPONENT development)
+foreach(part IN ITEMS "" ${stemma_tier_parts})
+  string(REGEX REPLACE "^(.+)$" "-\\1" part "${part}")
+  install(EXPORT stemma${part}-targets NAMESPACE stemma:: DESTINATION "${package_dir}"
+          COMPONENT development)
+endforeach()
 configure_package_config_file(cmake/stemma-config.cmake.in
   "${PROJECT_BINARY_DIR}/stemma-config.cmake" INSTALL_DESTINATION "${package_dir}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/stemma-config-version.cmake"
@@ -52,8 +83,12 @@ else()
   set(pkgconfig_includedir "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
 endif()
 configure_file(cmake/stemma.pc.in "${PROJECT_BINARY_DIR}/stemma.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/stemma.pc" DESTINATION "${pkgconfig_dir}"
-        COMPONENT development)
+set(pkgconfig_files "${PROJECT_BINARY_DIR}/stemma.pc")
+if(TARGET stemma_tiers_shared)
+  configure_file(cmake/stemma_tiers.pc.in "${PROJECT_BINARY_DIR}/stemma_tiers.pc" @ONLY)
+  list(APPEND pkgconfig_files "${PROJECT_BINARY_DIR}/stemma_tiers.pc")
+endif()
+install(FILES ${pkgconfig_files} DESTINATION "${pkgconfig_dir}" COMPONENT development)
 
 if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_GENERATOR DEB)
@@ -66,13 +101,19 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
   set(CPACK_STRIP_FILES ON)
   set(CPACK_COMPONENTS_ALL runtime development)
+  set(development_depends "libstemma0 (= ${PROJECT_VERSION})")
+  if(TARGET stemma_tiers_shared)
+    list(APPEND CPACK_COMPONENTS_ALL tiers)
+    string(APPEND development_depends ", libstemma-tiers0 (= ${PROJECT_VERSION})")
+  endif()
   if(TARGET stemma)
     list(APPEND CPACK_COMPONENTS_ALL program)
   endif()
   set(CPACK_DEB_COMPONENT_INSTALL ON)
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}")
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS
+    "${PROJECT_BINARY_DIR}" ${STEMMA_LLAMA_BACKENDS})
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libstemma0)
@@ -80,7 +121,11 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION} - C library")
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libstemma-dev)
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
-  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libstemma0 (= ${PROJECT_VERSION})")
+  set(CPACK_DEBIAN_TIERS_PACKAGE_NAME libstemma-tiers0)
+  set(CPACK_DEBIAN_TIERS_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_TIERS_PACKAGE_DEPENDS "libstemma0 (>= ${PROJECT_VERSION})")
+  set(CPACK_DEBIAN_TIERS_DESCRIPTION "${PROJECT_DESCRIPTION} - tiers, C library")
+  set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${development_depends}")
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
   set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "${PROJECT_DESCRIPTION} - headers, C++ and C libraries")
   set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME stemma)

@@ -8,19 +8,30 @@ target_include_directories(stemma_sequence_bench PUBLIC
   "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests")
 target_link_libraries(stemma_sequence_bench PUBLIC stemma::core)
 
-stemma_glob(program_sources "src/cli/*.cc" "bench/*.cc" "bench/micro/*.cc"
-  "tests/support/fake_sequences*.cc" "tests/support/sequence_faults.cc")
+stemma_glob(program_sources "src/cli/*.cc" "bench/*.cc" "bench/micro/*.cc" "bench/serve/*.cc"
+  "bench/disk/*.cc" "bench/redis/*.cc"
+  "tests/support/fake_sequences*.cc" "tests/support/sequence_faults.cc"
+  "tests/support/fake_model.cc" "tests/support/engine_kinds.cc" "tests/support/http_client.cc")
 if(EXISTS "${PROJECT_SOURCE_DIR}/src/cli/main.cc")
   add_executable(stemma ${program_sources})
   stemma_configure_target(stemma)
   target_include_directories(stemma PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
   # The C ABI is measured through the shared library, as its users meet it.
   target_link_libraries(stemma PRIVATE
-    stemma_sequence_bench stemma::core stemma::engine_paged stemma::stemma)
-  find_package(nlohmann_json 3.11 QUIET)
+    stemma_sequence_bench stemma::core stemma::engine_paged stemma::replay stemma::stemma)
   if(nlohmann_json_FOUND)
     target_link_libraries(stemma PRIVATE nlohmann_json::nlohmann_json)
   endif()
+  if(TARGET stemma_tier_redis)
+    target_sources(stemma PRIVATE tests/tiers/redis_server.cc)
+  endif()
+  foreach(part IN ITEMS gguf engine_llama server tier_disk tier_redis tier_shared)
+    if(TARGET stemma_${part})
+      target_link_libraries(stemma PRIVATE stemma_${part})
+      string(TOUPPER "STEMMA_HAS_${part}" has)
+      target_compile_definitions(stemma PRIVATE ${has}=1)
+    endif()
+  endforeach()
   # What a benchmark prints beside its numbers.
   string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type_upper)
   target_compile_definitions(stemma PRIVATE
@@ -46,7 +57,13 @@ endif()
 stemma_glob(example_sources "examples/*.cc")
 foreach(source IN LISTS example_sources)
   cmake_path(GET source STEM name)
+  if(name MATCHES "^tiers_" AND NOT TARGET stemma_tier_disk)
+    continue()
+  endif()
   add_executable(example_${name} ${source})
   stemma_configure_target(example_${name})
   target_link_libraries(example_${name} PRIVATE stemma::core)
+  if(name MATCHES "^tiers_")
+    target_link_libraries(example_${name} PRIVATE stemma::tier_disk)
+  endif()
 endforeach()

@@ -2,13 +2,22 @@
 #
 #   src/<folder>/*_test.cc           ->  <folder>_test    label: unit
 #   src/engine/paged/*_test.cc       ->  engine_paged_test
+#   src/capi/tiers/*_test.cc         ->  capi_tiers_test
+#   src/tier, src/tier/disk, redis, shared: tier_test, tier_disk_test, tier_redis_test, tier_shared_test
+#   src/engine/gguf, llama, src/jinja, src/server, src/replay: engine_gguf_test, engine_llama_test, jinja_test,
+#                                        server_test, replay_test
 #   bench/sequences/*_test.cc        ->  sequence_bench_test
 #   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
 #   tests/sequences/*.cc             ->  sequence_schedules_test
+#   tests/tiers/*.cc                 ->  tiers_test, over the tiers that there are
+#   tests/tiers/redis_*.cc           ->  redis_test, over servers that it starts
+#   tests/llama/*.cc                 ->  llama_test, where there is llama.cpp
 #   tests/support/*                  ->  stemma_test_support, which all of them link
 #   tests/package/                   ->  programs of users, label: package
+#   tests/program/                   ->  the program as a user calls it, label: program
+#   tests/serve/*.test.mjs           ->  serve.*, clients of the program, where there is llama.cpp
 #
-# Each test runs as a process of its own in the project root. STEMMA_TESTS_DIR names tests/.
+# Each test runs as a process of its own in the project root.
 
 enable_testing()
 include(GoogleTest)
@@ -27,15 +36,15 @@ endif()
 target_include_directories(stemma_test_support ${reach}
   "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/src")
 target_link_libraries(stemma_test_support ${reach} stemma::core GTest::gtest)
-target_compile_definitions(stemma_test_support ${reach}
-  "STEMMA_TESTS_DIR=\"${PROJECT_SOURCE_DIR}/tests\"")
 
-set(stemma_test_timeout_s 300)
+# For what hangs, not for what is slow.
+set(stemma_test_timeout_s 900)
 if(STEMMA_SANITIZE)
-  set(stemma_test_timeout_s 900)
+  set(stemma_test_timeout_s 1800)
 endif()
 
-# stemma_add_tests(NAME LABEL FILE...): nothing at all when there are no files.
+# stemma_add_tests(NAME LABEL FILE...): nothing at all when there are no files. stemma_test_properties has
+# further properties of the tests.
 function(stemma_add_tests name label)
   if(NOT ARGN)
     return()
@@ -45,9 +54,9 @@ function(stemma_add_tests name label)
   target_link_libraries(${name} PRIVATE stemma_test_support GTest::gtest_main)
   gtest_discover_tests(${name}
     DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60
+    DISCOVERY_TIMEOUT 300
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-    PROPERTIES LABELS ${label} TIMEOUT ${stemma_test_timeout_s})
+    PROPERTIES LABELS ${label} TIMEOUT ${stemma_test_timeout_s} ${stemma_test_properties})
 endfunction()
 
 foreach(folder IN LISTS stemma_core_folders)
@@ -58,6 +67,12 @@ file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/capi/*_test.cc")
 stemma_add_tests(capi_test unit ${files})
 if(TARGET capi_test)
   target_link_libraries(capi_test PRIVATE stemma_capi)
+endif()
+# Through both shared libraries, as users have them.
+if(TARGET stemma_tiers_shared AND TARGET stemma_tier_disk AND TARGET stemma_tier_redis)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/capi/tiers/*_test.cc")
+  stemma_add_tests(capi_tiers_test unit ${files})
+  target_link_libraries(capi_tiers_test PRIVATE stemma::tiers)
 endif()
 foreach(kind IN ITEMS contract scenario model fault oracle)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${kind}/*.cc")
@@ -75,6 +90,119 @@ foreach(name IN ITEMS oracle_test engine_paged_test)
     target_link_libraries(${name} PRIVATE stemma::engine_paged)
   endif()
 endforeach()
+# Parts that are there if what they need is.
+foreach(part IN ITEMS gguf:engine/gguf:engine_gguf engine_llama:engine/llama:engine_llama
+        jinja:jinja:jinja server:server:server
+        tier:tier:tier tier_disk:tier/disk:tier_disk tier_redis:tier/redis:tier_redis
+        tier_shared:tier/shared:tier_shared)
+  string(REPLACE ":" ";" part "${part}")
+  list(GET part 0 library)
+  list(GET part 1 folder)
+  list(GET part 2 name)
+  if(TARGET stemma_${library})
+    file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*_test.cc")
+    stemma_add_tests(${name}_test unit ${files})
+    if(TARGET ${name}_test)
+      target_link_libraries(${name}_test PRIVATE stemma_${library})
+    endif()
+  endif()
+endforeach()
+# What the server records is read back.
+if(TARGET server_test)
+  target_link_libraries(server_test PRIVATE stemma::replay)
+endif()
+# Some of them run without memory.
+if(TARGET tier_test)
+  target_sources(tier_test PRIVATE tests/fault/failing_new.cc)
+endif()
+if(TARGET stemma_tier)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/tiers/*.cc")
+  if(NOT TARGET stemma_tier_disk)
+    list(FILTER files EXCLUDE REGEX "/tests/tiers/disk_[^/]*$")
+  endif()
+  if(NOT TARGET stemma_tier_shared)
+    list(FILTER files EXCLUDE REGEX "/tests/tiers/shared_[^/]*$")
+  endif()
+  list(FILTER files EXCLUDE REGEX "/tests/tiers/redis_[^/]*$")
+  stemma_add_tests(tiers_test tiers ${files} tests/oracle/judge.cc)
+  target_link_libraries(tiers_test PRIVATE stemma::engine_paged)
+  foreach(name IN ITEMS tier tier_disk tier_shared)
+    if(TARGET stemma_${name})
+      target_link_libraries(tiers_test PRIVATE stemma_${name})
+    endif()
+  endforeach()
+  # What DiskCrash kills, and what looks afterwards.
+  if(TARGET stemma_tier_disk)
+    add_executable(crash_program tests/tiers/crash/crash_program.cc)
+    stemma_configure_target(crash_program)
+    target_include_directories(crash_program PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+    target_link_libraries(crash_program PRIVATE stemma_tier_disk)
+    add_dependencies(tiers_test crash_program)
+  endif()
+endif()
+# What SharedProcesses starts, several at a time, and kills.
+if(TARGET tiers_test AND TARGET stemma_tier_shared)
+  add_executable(shared_program tests/tiers/shared/shared_program.cc
+    tests/tiers/tier_suite_support.cc)
+  stemma_configure_target(shared_program)
+  target_link_libraries(shared_program PRIVATE stemma_test_support stemma_tier_shared GTest::gtest)
+  add_dependencies(tiers_test shared_program)
+endif()
+# Those that start servers: one process for each group, which starts its servers once.
+if(TARGET stemma_tier_redis)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/tiers/redis_*.cc"
+    "${PROJECT_SOURCE_DIR}/tests/tiers/tier_suite*.cc")
+  add_executable(redis_test ${files} tests/oracle/judge.cc)
+  stemma_configure_target(redis_test)
+  target_link_libraries(redis_test PRIVATE stemma_test_support stemma_tier_redis stemma_tier
+    stemma::engine_paged GTest::gtest_main)
+  set(redis_groups "contract:Redis/TierContract.*/One" "cluster_contract:Redis/TierContract.*/Cluster"
+    "server:RedisServer*" "cluster:RedisCluster*" "hostile:RedisHostile*" "engine:Groups/RedisEngine*")
+  # Valkey too, where it is installed.
+  find_program(STEMMA_VALKEY valkey-server)
+  set(servers redis)
+  if(STEMMA_VALKEY)
+    list(APPEND servers valkey)
+  endif()
+  foreach(server IN LISTS servers)
+    foreach(group IN LISTS redis_groups)
+      string(REPLACE ":" ";" group "${group}")
+      list(GET group 0 name)
+      list(GET group 1 filter)
+      add_test(NAME ${server}.${name} COMMAND redis_test "--gtest_filter=${filter}")
+      set_tests_properties(${server}.${name} PROPERTIES
+        LABELS tiers TIMEOUT ${stemma_test_timeout_s} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+        ENVIRONMENT STEMMA_REDIS_SERVER=${server}-server)
+    endforeach()
+  endforeach()
+endif()
+# Real traces are read where the variable says, or where they lie beside the checkout; never committed.
+if(EXISTS "${PROJECT_SOURCE_DIR}/../shared/traces" AND NOT DEFINED ENV{STEMMA_TRACES})
+  set(stemma_test_properties ENVIRONMENT "STEMMA_TRACES=${PROJECT_SOURCE_DIR}/../shared/traces")
+endif()
+file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/replay/*_test.cc")
+stemma_add_tests(replay_test unit ${files})
+unset(stemma_test_properties)
+target_link_libraries(replay_test PRIVATE stemma::replay)
+if(TARGET jinja_test)
+  target_compile_definitions(jinja_test PRIVATE "STEMMA_TESTS_DIR=\"${PROJECT_SOURCE_DIR}/tests\"")
+endif()
+if(TARGET engine_llama_test)
+  target_link_libraries(engine_llama_test PRIVATE stemma::gguf llama)
+endif()
+# On real models.
+if(TARGET stemma_engine_llama AND TARGET stemma_gguf)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/llama/*.cc")
+  stemma_add_tests(llama_test llama ${files} tests/contract/sequence_engine_suite.cc)
+  target_link_libraries(llama_test PRIVATE stemma::engine_llama stemma::gguf llama)
+  if(TARGET stemma_server)
+    target_link_libraries(llama_test PRIVATE stemma::server)
+    target_compile_definitions(llama_test PRIVATE STEMMA_HAS_SERVER)
+  endif()
+endif()
+if(TARGET server_test)
+  target_link_libraries(server_test PRIVATE Boost::headers nlohmann_json::nlohmann_json)
+endif()
 if(TARGET stemma_sequence_bench)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/sequences/*_test.cc")
   stemma_add_tests(sequence_bench_test unit ${files} bench/harness.cc)
@@ -90,6 +218,84 @@ if(TARGET stemma)
   set_tests_properties(demo.BadArgumentsAreRefused PROPERTIES
     PASS_REGULAR_EXPRESSION "--requests needs a number")
   set_tests_properties(demo.LogitsAreIdentical demo.BadArgumentsAreRefused PROPERTIES
+    LABELS program TIMEOUT ${stemma_test_timeout_s})
+endif()
+
+if(TARGET stemma AND TARGET crash_program)
+  add_test(NAME inspect.TellsWhatAKilledWriterLeft COMMAND python3
+    "${PROJECT_SOURCE_DIR}/tests/program/inspect_test.py" $<TARGET_FILE:stemma>
+    $<TARGET_FILE:crash_program>)
+  set_tests_properties(inspect.TellsWhatAKilledWriterLeft PROPERTIES
+    LABELS program TIMEOUT ${stemma_test_timeout_s})
+endif()
+
+if(TARGET stemma AND TARGET stemma_gguf)
+  set(made "${PROJECT_BINARY_DIR}/made.gguf")
+  add_test(NAME make_model.WritesAModelOnce COMMAND sh -c
+    "rm -f '${made}' && $<TARGET_FILE:stemma> make-model --arch hybrid --dim 64 --out '${made}' && \
+     ! $<TARGET_FILE:stemma> make-model --arch llama --out '${made}' && \
+     $<TARGET_FILE:stemma> make-model --arch llama --dim 64 --out '${made}' --force && rm '${made}'")
+  add_test(NAME make_model.BadShapesAreRefused COMMAND sh -c
+    "$<TARGET_FILE:stemma> make-model --arch llama --heads 7 --out '${made}'; test $? = 2")
+  set_tests_properties(make_model.BadShapesAreRefused PROPERTIES
+    FAIL_REGULAR_EXPRESSION "parameters")
+  add_test(NAME make_model.AFullDiskIsAnError COMMAND sh -c
+    "$<TARGET_FILE:stemma> make-model --arch llama --force --out /dev/full; test $? = 1")
+  set_tests_properties(make_model.WritesAModelOnce make_model.BadShapesAreRefused
+    make_model.AFullDiskIsAnError PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
+endif()
+
+# Traces.
+if(TARGET stemma)
+  set(names "")
+  if(NOT STEMMA_SANITIZE)  # Sanitizers reserve more than the test leaves.
+    list(APPEND names TooLittleMemoryIsAnError)
+  endif()
+  foreach(name IN LISTS names ITEMS JsonHasAnObjectPerPolicyAndCapacity TheTableEndsWithARecommendation
+          TiersGiveExpectedTimesToFirstToken BadTracesAreNamedByLine BadArgumentsAreRefused
+          SmallTracesNeedNoArguments TracesAreMadeAndConverted TheReportIsDrawnInABrowser)
+    add_test(NAME replay.${name} COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/program/replay_test.py"
+      $<TARGET_FILE:stemma> ${name})
+    set_tests_properties(replay.${name} PROPERTIES
+      LABELS program TIMEOUT ${stemma_test_timeout_s} SKIP_RETURN_CODE 77)
+  endforeach()
+endif()
+
+# `make run` after its build, and the server's end.
+if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGET stemma_server
+   AND NOT STEMMA_SANITIZE)
+  foreach(name IN ITEMS EveryPromptAfterTheFirstIsReused ABusyPortIsNamed ABadModelIsNamed
+          SigtermEndsTheServerToo TheServerOutlivesNobody)
+    add_test(NAME run.${name} COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/program/run_test.py"
+      $<TARGET_FILE:stemma> ${name})
+    set_tests_properties(run.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
+  endforeach()
+  add_test(NAME serve.RequestsThatAreCutOffHearOfIt COMMAND python3
+    "${PROJECT_SOURCE_DIR}/tests/program/serve_test.py" $<TARGET_FILE:stemma>)
+  set_tests_properties(serve.RequestsThatAreCutOffHearOfIt PROPERTIES
+    LABELS program TIMEOUT ${stemma_test_timeout_s})
+endif()
+# The server, as its clients and operators meet it: the program on models that it made itself.
+if(TARGET stemma AND TARGET stemma_server AND TARGET stemma_engine_llama AND TARGET stemma_gguf)
+  foreach(name IN ITEMS client http cache limits cli tiers trace)
+    add_test(NAME serve.${name} COMMAND "${PROJECT_SOURCE_DIR}/tests/serve/run" ${name}
+      $<TARGET_FILE:stemma>)
+    set_tests_properties(serve.${name} PROPERTIES
+      LABELS serve TIMEOUT ${stemma_test_timeout_s} SKIP_RETURN_CODE 77)
+    if(STEMMA_SANITIZE)
+      set_tests_properties(serve.${name} PROPERTIES ENVIRONMENT STEMMA_TEST_PATIENCE=10)
+    endif()
+  endforeach()
+endif()
+
+# What the guide on tiers shows: the second life finds what the first one stored.
+if(TARGET example_tiers_paged)
+  add_test(NAME example.TiersPaged COMMAND example_tiers_paged)
+  set_tests_properties(example.TiersPaged PROPERTIES PASS_REGULAR_EXPRESSION "\n96 of 100 tokens")
+  add_test(NAME example.TiersSequences COMMAND example_tiers_sequences)
+  set_tests_properties(example.TiersSequences PROPERTIES
+    PASS_REGULAR_EXPRESSION "\n499 of 500 tokens")
+  set_tests_properties(example.TiersPaged example.TiersSequences PROPERTIES
     LABELS program TIMEOUT ${stemma_test_timeout_s})
 endif()
 
@@ -110,24 +316,46 @@ foreach(name IN ITEMS request_life sequence_life)
 endforeach()
 add_test(NAME Package.RequestLife COMMAND request_life)
 add_test(NAME Package.SequenceLife COMMAND sequence_life)
+if(TARGET stemma_tiers_shared AND TARGET stemma_tier_disk)
+  add_executable(tiers_life tests/package/tiers_life.c)
+  target_compile_options(tiers_life PRIVATE -std=c99 -Wall -Wextra -pedantic -Werror)
+  target_link_libraries(tiers_life PRIVATE stemma::tiers)
+  add_test(NAME Package.TiersLife COMMAND sh -c
+    "rm -rf tiers_life.store && $<TARGET_FILE:tiers_life> tiers_life.store; result=$?; \
+     rm -rf tiers_life.store; exit $result")
+  set_tests_properties(Package.TiersLife PROPERTIES
+    LABELS package TIMEOUT ${stemma_test_timeout_s} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+endif()
 
 # The others start from an installation, of libraries that any compiler may link.
 if(STEMMA_DEVELOPER_MODE AND STEMMA_INSTALL AND NOT STEMMA_SANITIZE AND NOT STEMMA_COVERAGE)
   set(run "${PROJECT_SOURCE_DIR}/tests/package/run")
   add_test(NAME Package.Abi COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/package/abi.py"
     --library $<TARGET_FILE:stemma_shared>)
+  if(TARGET stemma_tiers_shared)
+    add_test(NAME Package.AbiOfTiers COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/package/abi.py"
+      --tiers --library $<TARGET_FILE:stemma_tiers_shared>)
+    set_tests_properties(Package.AbiOfTiers PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
+  endif()
   add_test(NAME Package.Install COMMAND "${run}" install "${PROJECT_BINARY_DIR}")
   set_tests_properties(Package.Install PROPERTIES FIXTURES_SETUP stemma_installed)
   add_test(NAME Package.FindPackageCpp COMMAND "${run}" find_package_cpp "${PROJECT_BINARY_DIR}")
+  if(TARGET stemma_tier_disk)
+    add_test(NAME Package.FindPackageTiers COMMAND "${run}" find_package_tiers "${PROJECT_BINARY_DIR}")
+    set_tests_properties(Package.FindPackageTiers PROPERTIES
+      FIXTURES_REQUIRED stemma_installed LABELS package TIMEOUT ${stemma_test_timeout_s})
+  endif()
   add_test(NAME Package.FindPackageC COMMAND "${run}" find_package_c "${PROJECT_BINARY_DIR}")
   add_test(NAME Package.PkgConfig COMMAND "${run}" pkg_config "${PROJECT_BINARY_DIR}")
   set_tests_properties(Package.FindPackageCpp Package.FindPackageC Package.PkgConfig PROPERTIES
     FIXTURES_REQUIRED stemma_installed)
   add_test(NAME Package.AddSubdirectory COMMAND "${run}" add_subdirectory "${PROJECT_BINARY_DIR}")
   add_test(NAME Package.Deb COMMAND "${run}" deb "${PROJECT_BINARY_DIR}")
-  # It builds in a folder of the test before.
-  set_tests_properties(Package.Deb PROPERTIES DEPENDS Package.FindPackageCpp)
+  # It builds in folders of the tests before.
+  set_tests_properties(Package.Deb PROPERTIES DEPENDS "Package.FindPackageCpp;Package.FindPackageTiers")
   set_tests_properties(Package.Abi Package.Install Package.FindPackageCpp Package.FindPackageC
-    Package.PkgConfig Package.AddSubdirectory Package.Deb PROPERTIES LABELS package TIMEOUT 300)
+    Package.PkgConfig Package.AddSubdirectory Package.Deb PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
+  # It compiles all of the libraries.
+  set_tests_properties(Package.AddSubdirectory PROPERTIES TIMEOUT 3600)
 endif()
-set_tests_properties(Package.RequestLife Package.SequenceLife PROPERTIES LABELS package TIMEOUT 60)
+set_tests_properties(Package.RequestLife Package.SequenceLife PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})

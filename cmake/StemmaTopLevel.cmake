@@ -10,7 +10,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
 find_program(STEMMA_CCACHE ccache)
 mark_as_advanced(STEMMA_CCACHE)
 if(STEMMA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${STEMMA_CCACHE}")
+  # Paths inside the project do not count, so that another clone of it finds what this one compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND};-E;env;CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}"
+      "CCACHE_NOHASHDIR=1" "${STEMMA_CCACHE}")
 endif()
 
 if(STEMMA_SANITIZE)

@@ -23,12 +23,11 @@ struct ToyEngine final : SequenceEngine {
     at(to).assign(at(from).begin(), at(from).begin() + r.end);
     return {};
   }
-  Result<uint64_t> size(SequenceId, Part, Range r) override {
-    return uint64_t{r.end - r.begin} * 4;
-  }
+  Result<uint64_t> size(SequenceId, Part, Range r) override { return 4ULL * (r.end - r.begin); }
   Result<uint64_t> save(SequenceId s, Part, Range r, std::span<uint8_t> out) override {
-    std::memcpy(out.data(), at(s).data() + r.begin, out.size());
-    return out.size();
+    const uint64_t bytes = 4ULL * (r.end - r.begin);  // `out` may have more.
+    std::memcpy(out.data(), at(s).data() + r.begin, bytes);
+    return bytes;
   }
   Result<void> load(SequenceId s, Part, Range saved, Range r, std::span<const uint8_t> b) override {
     at(s).resize(r.end);

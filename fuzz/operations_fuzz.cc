@@ -119,6 +119,24 @@ class Engine {
       }
     }
   }
+  // For a lease that fills: its own blocks, wherever they stand, and nothing else.
+  void fill(const Lease& lease, const std::vector<uint64_t>& chain, uint32_t end) {
+    for (GroupIndex g = 0; g < groups_.size(); ++g) {
+      if (groups_[g].attention == Attention::recurrent) continue;
+      const uint32_t size = groups_[g].block_tokens;
+      std::vector<BlockId> table(lease.block_count(g));
+      FUZZ_EXPECT(lease.draft_table(g, table, kNoBlock).has_value());
+      for (uint32_t i = 0; i < end; ++i) {
+        const BlockId block = table[i / size];
+        if (block == kNoBlock) continue;
+        memory_[g].at(size_t{to_index(block)} * size + i % size) = chain[i];
+      }
+    }
+  }
+  void verify_state(GroupIndex g, const Checkpoint& held, const std::vector<uint64_t>& chain) {
+    if (held.depth == 0) return;
+    FUZZ_EXPECT(memory_[g].at(to_index(held.slot)) == chain[held.depth - 1]);
+  }
   // What a kernel that continues at `committed` reads must be right.
   void verify(const Lease& lease, const std::vector<uint64_t>& chain) const {
     const uint32_t n = lease.committed();
@@ -205,6 +223,7 @@ class Run {
     Lease lease;
     std::vector<uint64_t> chain;
     uint64_t start = 0;  // The chain before position 0.
+    uint32_t fill = 0;   // Not committed yet.
   };
   static uint64_t start_of(uint32_t scope) { return mix(scope, 1); }
 
@@ -288,7 +307,7 @@ class Run {
     FUZZ_EXPECT(lease.reused() <= lease.committed());
     FUZZ_EXPECT(lease.committed() <= lease.length());
     FUZZ_EXPECT(lease.length() == held.chain.size());
-    if (lease.copies().empty()) engine_.verify(lease, held.chain);
+    if (lease.copies().empty() && held.fill == 0) engine_.verify(lease, held.chain);
   }
 
   void take() {
@@ -298,7 +317,9 @@ class Run {
     options.lookup = read_lookup();
     options.retain = read_retain();
     options.tenant = TenantId{scope};
-    if (in_.below(8) == 7) options.draft_tokens = in_.number();
+    const uint32_t how = in_.below(8);
+    if (how == 7) options.draft_tokens = in_.number();
+    if (how == 6) options.fill_to = in_.below(6) * 8;
     if (in_.below(32) == 31) options.tenant = TenantId{in_.u32()};
     const Result<Report> report = cache_->lookup(scopes_[scope], prompt.view(), options.lookup);
     // When room is short a lease may do without the part-block whose source it needs as room.
@@ -311,22 +332,24 @@ class Run {
     for (const MediaItem& item : prompt.media) {
       tell(", item %u at %u+%u", item.digest[0], item.offset, item.length);
     }
-    tell(", read %d, write %d, copy %d, at_most %u, draft %u", options.lookup.read,
+    tell(", read %d, write %d, copy %d, at_most %u, draft %u, fill %u", options.lookup.read,
          options.lookup.write, options.lookup.allow_copy, options.lookup.at_most,
-         options.draft_tokens);
+         options.draft_tokens, options.fill_to);
     Result<Lease> lease = cache_->lease(scopes_[scope], prompt.view(), options);
     tell(" -> %s\n", lease ? "ok" : lease.error().to_string().c_str());
     if (!lease) return;
     tell("  reused %u, %zu copies\n", lease->reused(), lease->copies().size());
     FUZZ_EXPECT(report.has_value());
-    if (prompt.media.empty() || engine_.groups().size() == 1) {
+    if (options.fill_to != 0) {
+      FUZZ_EXPECT(lease->copies().empty() && lease->capacity() == options.fill_to);
+    } else if (prompt.media.empty() || engine_.groups().size() == 1) {
       FUZZ_EXPECT(lease->reused() <= report->reused_tokens && lease->reused() >= without_copy);
     }
     FUZZ_EXPECT(lease->reused() <= prompt.tokens.size());
     for (uint32_t item : lease->media_to_process()) FUZZ_EXPECT(item < prompt.media.size());
     const uint32_t place = in_.below(kLeases);
     tell("  it is lease %u\n", place);
-    held_[place] = {*std::move(lease), prompt.chain, start_of(scope)};
+    held_[place] = {*std::move(lease), prompt.chain, start_of(scope), options.fill_to};
   }
 
   void lease_call(Held& held) {
@@ -363,8 +386,13 @@ class Run {
         if (!lease.active()) break;
         uint32_t n = in_.below(2) == 0 ? lease.length() : in_.number();
         if (n >= lease.committed() && n <= lease.length() && lease.copies().empty() &&
-            n <= lease.capacity()) {
-          engine_.write(lease, held.chain, n);
+            n <= lease.capacity() && n >= held.fill) {
+          if (held.fill != 0) {
+            engine_.fill(lease, held.chain, n);
+          } else {
+            engine_.write(lease, held.chain, n);
+          }
+          held.fill = 0;
           const Result<Commit> commit = lease.commit(n);
           FUZZ_EXPECT(commit.has_value() && commit->committed == n && lease.committed() == n);
         } else {
@@ -379,7 +407,8 @@ class Run {
         const uint64_t start = held.start;
         std::vector<uint64_t> chain = held.chain;
         chain.resize(twin->length());
-        held_[in_.below(kLeases)] = {*std::move(twin), std::move(chain), start};
+        FUZZ_EXPECT(held.fill == 0);
+        held_[in_.below(kLeases)] = {*std::move(twin), std::move(chain), start, 0};
         break;
       }
       case 13: {
@@ -397,6 +426,10 @@ class Run {
           engine_.save_state(g, *slot, held.chain[depth - 1]);
         }
         (void)lease.commit_checkpoint(g, depth);
+        if (const auto kept = lease.hold_checkpoint(g, depth)) {
+          engine_.verify_state(g, *kept, held.chain);
+        }
+        if (depth % 2 == 0) (void)lease.hold_checkpoint(g, 0);
         break;
       }
       case 15: {

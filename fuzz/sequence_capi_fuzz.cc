@@ -341,7 +341,7 @@ struct Run {
     };
     Padded<stemma_turn_options> options{STEMMA_TURN_OPTIONS_INIT};
     Padded<stemma_sequence_report> report{STEMMA_SEQUENCE_REPORT_INIT};
-    switch (in.below(12)) {
+    switch (in.below(13)) {
       case 0:
       case 1: (void)stemma_sequences_drain(cache, n, in.number(), in.u8() % 2, nullptr); break;
       case 2: {
@@ -380,6 +380,12 @@ struct Run {
         scramble(in, info);
         (void)stemma_sequences_sequence(cache, n, &info.value);
         (void)stemma_sequences_session(cache, "b", 1, &session.value);
+        break;
+      }
+      case 11: {
+        const stemma_prompt words = prompt();
+        stemma_truncated cut;
+        (void)stemma_sequences_truncate(cache, &scope, &words, n, n % 2 == 0 ? &cut : nullptr);
         break;
       }
       default: (void)stemma_sequences_drop_saved(nullptr); break;

@@ -15,7 +15,13 @@ def find_tests(root):
     root = pathlib.Path(root)
     sources = [(f, f.parent.name + "_test") for f in root.glob("src/*/*_test.cc")]
     sources += [(f, f"engine_{f.parent.name}_test") for f in root.glob("src/engine/*/*_test.cc")]
-    sources += [(f, f.parent.name + "_test") for f in root.glob("tests/*/*.cc")]
+    sources += [(f, f"tier_{f.parent.name}_test") for f in root.glob("src/tier/*/*_test.cc")]
+    sources += [(f, f"capi_{f.parent.name}_test") for f in root.glob("src/capi/*/*_test.cc")]
+    named = {"sequences": "sequence_schedules_test"}
+    sources += [(f, named.get(f.parent.name, f.parent.name + "_test"))
+                for f in root.glob("tests/*/*.cc")
+                if not (f.parent.name == "tiers" and f.name.startswith("redis_"))]
+    sources += [(f, "redis_test") for f in root.glob("tests/tiers/redis_*.cc")]
     tests = {}
     for file, executable in sources:
         text = _COMMENT.sub(lambda m: m.group(1) or " ", file.read_text(encoding="utf-8"))

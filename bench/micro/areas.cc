@@ -10,6 +10,7 @@ std::vector<Benchmark> all_benchmarks(const Settings& settings) {
   add_partial_match(out);
   add_growth(out);
   add_memory(out);
+  add_retention(out);
   add_threads(settings, out);
   add_pressure(out);
   add_capi(out);

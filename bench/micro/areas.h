@@ -13,6 +13,7 @@ void add_evict(std::vector<Benchmark>& out);
 void add_partial_match(std::vector<Benchmark>& out);
 void add_growth(std::vector<Benchmark>& out);
 void add_memory(std::vector<Benchmark>& out);
+void add_retention(std::vector<Benchmark>& out);
 void add_pressure(std::vector<Benchmark>& out);
 void add_capi(std::vector<Benchmark>& out);
 void add_sequence(std::vector<Benchmark>& out);

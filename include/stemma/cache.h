@@ -28,11 +28,16 @@
 #include "stemma/lease.h"
 #include "stemma/options.h"
 #include "stemma/prompt.h"
+#include "stemma/reclaimed.h"
 #include "stemma/result.h"
 #include "stemma/scope.h"
 #include "stemma/stats.h"
 
 namespace stemma {
+
+namespace sequence {
+class SegmentStore;
+}  // namespace sequence
 
 struct LookupOptions {
   uint32_t at_most = 0xFFFF'FFFFU;  // Reuse no more than this many positions.
@@ -49,6 +54,14 @@ struct LeaseOptions {
   Retain retain = {};
   // How many positions to draft room for now; more comes by extend() and reserve().
   uint32_t draft_tokens = kWholePrompt;
+  // Not 0: the lease is there to fill in [0, fill_to) from elsewhere, where nothing is computed. It shares
+  // whatever is cached of that, also where a hole or a missing checkpoint keeps it from being reused, and
+  // drafts the other blocks without which fill_to could not be served: of a window group none that lie
+  // behind the window. Write those of Lease::draft_table(), then commit(fill_to), no less; recurrent
+  // groups need a checkpoint there as well. Until then the lease neither forks, shrinks nor rewinds. A
+  // multiple of every block_tokens (of 16 where there are none), within the prompt, inside no media item.
+  // No copies are needed, draft_tokens does not count, and neither does the lease, as a request.
+  uint32_t fill_to = 0;
   static constexpr uint32_t kWholePrompt = 0xFFFF'FFFFU;
 };
 
@@ -104,7 +117,8 @@ class PagedCache {
   // ---- Forgetting -----------------------------------------------------------------------------
 
   // Forgets the cached continuation of the prompt from the block that holds position `keep` on,
-  // with everything that follows it. Leased blocks are no longer found and go at release.
+  // with everything that follows it; with `keep` at the prompt's end, however it continues. Leased
+  // blocks are no longer found and go at release.
   // Returns the number of blocks (of the first group's grid) no longer findable.
   Result<uint32_t> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep);
   // Forgets a whole scope: adapter unloaded, weights changed. Returns blocks no longer findable.
@@ -114,6 +128,12 @@ class PagedCache {
   Result<void> reset(OnBusy on_busy = OnBusy::refuse);
   // Evicts `blocks` blocks of a full group's grid by the policy's choice; returns how many went.
   uint32_t evict(uint32_t blocks);
+  // Evicts by the policy's choice until leases could draft so many positions without evicting (of a window
+  // group no more than a window, of a recurrent one a slot), at most `most` blocks of the index's grid and
+  // of such groups, and holds what went so that it can be saved.
+  // Until the answer is let go its blocks are not free: ask for few at a time. Error: out_of_memory, and
+  // then what went is gone.
+  Result<Reclaimed> reclaim(uint32_t positions, uint32_t most);
 
   // ---- Watching -------------------------------------------------------------------------------
 
@@ -149,6 +169,15 @@ class PagedCache {
   void check_invariants() const;
 
  private:
+  friend class sequence::SegmentStore;
+  // One that is a part of something else: its making is not logged. Its first group has full attention and
+  // the smallest blocks.
+  static Result<PagedCache> create_part(const Options& options);
+  // Adds the blocks that are evicted from now on (no others that go), while there is capacity; null: no
+  // more. Read it between calls.
+  void note_evicted(std::vector<BlockId>* into);
+  // Whether this block of the first group is found by anybody.
+  bool holds(BlockId block) const;
   explicit PagedCache(cache::Shared* shared) noexcept : shared_(shared) {}
   cache::Shared* shared_;
 };

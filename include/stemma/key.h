@@ -30,6 +30,9 @@ struct ContentKey {
   std::string hex() const;
 };
 
+// What the bytes under a key are: of a block, a segment, a whole state, a checkpoint, or logits.
+enum class EntryKind : uint8_t { block = 1, segment = 2, state = 3, checkpoint = 4, logits = 5 };
+
 }  // namespace stemma
 
 // The bytes are already uniform, so any eight of them are a hash.

@@ -42,6 +42,14 @@ struct Commit {
   uint32_t duplicates = 0;
 };
 
+// A saved state of a recurrent group.
+struct Checkpoint {
+  uint32_t depth = 0;       // After exactly so many positions; 0: there is none.
+  BlockId slot = kNoBlock;  // Where it is.
+
+  friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
+};
+
 struct ReleaseOptions {
   const Retain* retain = nullptr;  // Replaces what lease() was told.
   Fence* fence = nullptr;          // Nothing is reused before it signals.
@@ -137,6 +145,11 @@ class Lease {
   // within committed, or inside a media item), wrong_state (nothing drafted); the slot stays drafted
   // then, and goes back with the lease.
   Result<void> commit_checkpoint(GroupIndex group, uint32_t depth);
+  // The deepest checkpoint of this lease's words at or below `at_most` and committed positions, its own or
+  // another's, to be read: it is held, and so neither goes nor changes, until the lease ends or the next
+  // call for this group. (One inside a block that the lease shares is not found, unless reuse ended
+  // there.) Error: unsupported.
+  Result<Checkpoint> hold_checkpoint(GroupIndex group, uint32_t at_most) const;
   // Keeps the logits after exactly `depth` positions, replacing older ones. Copied; counted against
   // Options::logits_bytes. Error: unsupported, out_of_range, out_of_memory (larger than the budget).
   Result<void> attach_logits(uint32_t depth, std::span<const float> logits);
@@ -158,6 +171,10 @@ class Lease {
   // window are `pad` too. Returns how many were written before padding.
   // Error: out_of_range (`out` is too small), invalid_argument (no such paged group).
   Result<uint32_t> block_table(GroupIndex group, std::span<BlockId> out,
+                               BlockId pad = BlockId{0}) const;
+  // The same, with `pad` wherever the block is not this lease's own to write. What a lease that fills
+  // (LeaseOptions::fill_to) has to write before it commits.
+  Result<uint32_t> draft_table(GroupIndex group, std::span<BlockId> out,
                                BlockId pad = BlockId{0}) const;
   // out[i] = block * block_tokens + offset for position begin + i; `pad` where there is no block.
   Result<void> slot_mapping(GroupIndex group, uint32_t begin, std::span<int64_t> out,

@@ -12,10 +12,10 @@
 // Invariant:  what execute() makes available is a verified prefix of the prompt in the same scope, held
 //             in every layer the next token reads, and never ends inside a unit. After any failure the
 //             sequence in question is empty, the others are untouched, and the answer is true.
-// Threading:  calls that change something (begin, drain, warm, those that forget, and all of Turn) on one
+// Threading:  calls that change something (begin, drain, warm, admit, hand_on, those that forget, and all of Turn) on one
 //             thread at a time, that of the engine; it is called in execute, computed, rewind, shift,
-//             fork, reserve, finish, abandon, drain, warm and drop_scope, with no lock held. lookup, can_admit, stats,
-//             session, sequence and what is named "any thread" may run beside them.
+//             fork, reserve, finish, abandon, drain, warm, truncate and drop_scope, with no lock held. lookup,
+//             can_admit, stats, session, sequence and what is named "any thread" may run beside them.
 // Ownership:  the engine outlives the cache. Turns keep the innards alive; when the cache is destroyed
 //             first, they can only end.
 // Memory:     a call that finds none answers out_of_memory, with nothing changed. Nothing throws.
@@ -32,6 +32,7 @@
 
 #include "stemma/clock.h"
 #include "stemma/ids.h"
+#include "stemma/key.h"
 #include "stemma/options.h"
 #include "stemma/prompt.h"
 #include "stemma/result.h"
@@ -53,6 +54,53 @@ enum class Reuse : uint8_t {
   live = 1,        // Sequences that are in the engine.
   saved = 2,       // What was saved; a sequence is emptied when its request ends.
   everything = 3,  // Both.
+};
+
+// Something saved, on its way out of the cache or back into it.
+struct SavedPart {
+  EntryKind kind = EntryKind::segment;  // A segment, a state, a checkpoint or logits.
+  Range range;                          // Of the words; what is no segment begins at 0.
+  std::span<const uint8_t> bytes;
+};
+
+// Why a part that was saved, or admitted, earlier is heard of again.
+enum class SeenAgain : uint8_t {
+  used,     // Another capture found it there, or an engine loaded it.
+  leaving,  // It was evicted for want of room; or hand_on() says that it may be lost.
+};
+
+// Such a part. What it was saved for is long gone: `chain` is all that is known of its words.
+struct KeptPart {
+  EntryKind kind = EntryKind::segment;
+  Range range;
+  std::span<const uint8_t> bytes;
+  ContentKey chain;
+  Priority priority = kDefaultPriority;  // What its turn said.
+  std::span<const uint32_t> words;  // Of the range, if keeps_words(); none of a prompt with media.
+};
+
+// Hears of everything that is saved, so that it can be kept elsewhere too. Called on the engine's thread, with
+// no lock held; what is borrowed is valid during the call. Must be quick, and must not call the cache.
+class SavedListener {
+ public:
+  virtual ~SavedListener() = default;
+  // `part` was saved for the prompt's first part.range.end words. `chain` is their content key on the grid
+  // of segment_tokens (docs/formats/content-key.md).
+  virtual void saved(const Scope& scope, const Prompt& prompt, const SavedPart& part,
+                     const ContentKey& chain, const Retain& retain) noexcept = 0;
+
+  // ---- Later; for those who care ----
+  // Whether it wants the bytes now. 0: no. Anything else is handed back with them.
+  virtual uint32_t wants(EntryKind /*kind*/, const ContentKey& /*chain*/,
+                         SeenAgain /*seen*/) noexcept {
+    return 0;
+  }
+  // Here they are, checked: exactly what was saved. What is invalid (dropped, truncated, quarantined,
+  // damaged) never comes here; nor do logits. (A segment for whose place begin() had need comes with the next
+  // capture, admit(), drain() or hand_on().)
+  virtual void take(const KeptPart& /*part*/, uint32_t /*wanted*/) noexcept {}
+  // Whether words are remembered for take(): 4 bytes a position more. Asked once.
+  virtual bool keeps_words() const noexcept { return false; }
 };
 
 struct SequenceOptions {
@@ -85,7 +133,8 @@ struct SequenceOptions {
   uint64_t compute_token_ns = 1'000'000;
   uint64_t move_byte_ps = 200;
   uint64_t move_call_ns = 50'000;
-  const Clock* clock = nullptr;  // Outlives the cache; null = monotonic.
+  const Clock* clock = nullptr;       // Outlives the cache and its turns; null = monotonic.
+  SavedListener* listener = nullptr;  // Likewise; null = nobody listens.
 };
 
 struct TurnOptions {
@@ -121,6 +170,33 @@ struct Drained {
   uint32_t items = 0;  // Taken from the queue, whatever became of them.
   uint32_t saved = 0;
   uint64_t bytes = 0;
+};
+
+// How far hand_on() came.
+struct HandedOn {
+  uint32_t parts = 0;  // That the listener took, and
+  uint64_t bytes = 0;  // theirs.
+  uint64_t next = 0;   // Where to go on, unless it is over.
+  bool over = true;
+};
+
+// What became of the parts that admit() was given.
+struct Admitted {
+  uint32_t taken = 0;
+  uint32_t present = 0;  // Were there.
+  uint32_t refused = 0;  // No room, a gap before it, no place for such a part.
+  uint64_t bytes = 0;    // Of those taken.
+};
+
+// What truncate() forgot, and what it could not.
+struct Truncated {
+  uint32_t sequences = 0;    // Idle ones that were cut, or emptied,
+  uint64_t live_tokens = 0;  // and the positions they gave up.
+  uint32_t segments = 0;     // No longer found; so are
+  uint32_t states = 0;
+  uint32_t checkpoints = 0;
+  uint32_t logits = 0;
+  uint32_t in_use = 0;  // Sequences of turns under way that hold more than was to stay.
 };
 
 enum class SequenceState : uint8_t {
@@ -191,6 +267,27 @@ class SequenceCache {
   Result<SequenceReport> warm(const Scope& scope, const Prompt& prefix, Compute compute, void* user,
                               const TurnOptions& options = {});
 
+  // Takes in what was saved elsewhere: by another process, or an earlier one. Parts are those a listener
+  // heard of, for this scope and these words, in ascending order of their ends; whether their bytes are what
+  // they should be only the engine can tell, when it loads them. A segment is taken if all before it is saved
+  // here, or was just taken; what is there already is left as it is. Nobody hears of it.
+  // Error: invalid_argument (tokens, media), out_of_memory. What does not fit is left out, and counted.
+  Result<Admitted> admit(const Scope& scope, const Prompt& prompt, std::span<const SavedPart> parts,
+                         const TurnOptions& options = {});
+
+  // Offers the listener everything that is saved here as if it were leaving, for a process that ends or wants
+  // to be safe. It stays here. From 0 on, or where the last call ended; a call ends before the listener takes
+  // more than so many bytes, unless a single part is larger. What is saved between two calls may be passed
+  // over. O(saved parts).
+  HandedOn hand_on(uint64_t from = 0, uint64_t bytes = ~uint64_t{0});
+
+  // How much of the prompt, from its beginning on, is saved in segments. Any thread.
+  uint32_t saved_tokens(const Scope& scope, const Prompt& prompt) const;
+  // The depths of the prompt at which there is a checkpoint, the deepest first, as many as fit into `out`; how
+  // many. What lies under them may be gone. Any thread.
+  uint32_t saved_checkpoints(const Scope& scope, const Prompt& prompt,
+                             std::span<uint32_t> out) const;
+
   // ---- Forgetting -------------------------------------------------------------------------------
 
   // The engine's context was made anew: no sequence holds anything. Turns under way become stale. What
@@ -200,7 +297,15 @@ class SequenceCache {
   void drop_scope(const Scope& scope);
   // Everything that was saved, logits too.
   void drop_saved();
-  // The conversation is over: its sequence is the next to go, what it saved goes early.
+  // What goes on like the prompt behind its first `keep` positions; with `keep` at the prompt's end, however
+  // it goes on: so an empty prompt forgets all of the scope. Idle sequences are cut there, or emptied where
+  // their memory cannot go back. Segments go whole, from the one that holds position `keep` on. Turns under
+  // way are not touched, and what they leave will be found: the answer counts them.
+  // Error: invalid_argument (tokens, media), out_of_range (`keep` beyond the prompt, or inside a media item),
+  // out_of_memory; nothing changed.
+  Result<Truncated> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep);
+  // The conversation is over, now or when its turn under way ends: its sequence is the next to go, what it
+  // saved goes early.
   void end_session(std::string_view session);
 
   // ---- Looking ----------------------------------------------------------------------------------
@@ -260,17 +365,19 @@ class Turn {
   // More words: sampled, or speculative. Error: invalid_argument.
   Result<void> extend(std::span<const Token> tokens);
   // Makes room for so many positions beyond length, at the expense of idle sequences.
-  // Error: out_of_blocks (leased ones have the rest).
+  // Error: out_of_blocks (leased ones have the rest, and nothing changed), out_of_memory.
   Result<void> reserve(uint32_t tokens);
   // Forgets words from n on. Error: out_of_range (beyond length, inside a media item), unsupported (the
   // memory cannot go back there; nothing changed). After any other error nothing of the sequence counts:
   // available and computed are 0.
   Result<void> rewind(uint32_t n);
-  // The logits after exactly the words so far [0, depth). Error: unsupported, out_of_range.
+  // The logits after exactly the words so far [0, depth). Error: unsupported (logits_bytes is 0, a shifted
+  // turn), invalid_argument (no logits), out_of_range (no such depth, more than logits_bytes),
+  // out_of_blocks (more than those in use leave), out_of_memory.
   Result<void> attach_logits(uint32_t depth, std::span<const float> logits);
-  // Another turn, on another sequence, over the words [0, computed). Its report says how they got
-  // there; `available` may be less where memory cannot be copied. Error: as begin(); unsupported (a
-  // bypassed or shifted turn).
+  // Another turn, on another sequence, over the words [0, computed). It was executed already: its report
+  // says how they got there; `available` may be less where memory cannot be copied, and the rest is to be
+  // computed. Error: as begin() and execute(); unsupported (a bypassed or shifted turn).
   Result<Turn> fork(const TurnOptions& options = {});
   // Forgets [keep, keep + discard) and moves the rest down. From then on this sequence is approximate:
   // only [0, keep) will ever be reused. Error: unsupported, out_of_range, what the engine says (then

@@ -16,7 +16,8 @@
 // context), corrupt (bytes that the engine refuses), anything else the engine has to say.
 //
 // Threading:  one thread at a time; called only on the thread that called the SequenceCache, with none
-//             of Stemma's locks held.
+//             of Stemma's locks held. A call may look at the cache (what is named "any thread"), and must
+//             not throw.
 // Ownership:  the caller's; outlives the SequenceCache.
 #pragma once
 
@@ -147,7 +148,8 @@ class SequenceEngine {
   // Puts positions `wanted` of what save() wrote for `saved` into the sequence, which holds
   // [0, wanted.begin). A state or checkpoint is wanted whole; of a segment any part may be, but room for
   // all of it is needed meanwhile. The bytes are as they were written: the cache has checked their
-  // checksum, and engines need not. After an error nothing of the sequence counts.
+  // checksum, and engines need not. After an error nothing of the sequence counts, and unless that is
+  // out_of_blocks, busy or out_of_memory the bytes are taken to be bad and given up.
   virtual Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                             std::span<const uint8_t> bytes) = 0;
 

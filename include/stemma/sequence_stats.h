@@ -66,7 +66,7 @@ enum class CaptureFate : uint8_t {
   coalesced,  // A later one of the same sequence has it.
   stale,      // Its sequence was given up or cut, or cannot go back there any more.
   crowded,    // The queue was full, and it was the oldest.
-  too_large,  // More than the store can ever have.
+  too_large,  // More than the store can ever have, or a segment larger than the traits say.
   no_room,    // Everything in the store is in use.
   failed,     // The engine could not save it.
 };

@@ -1,6 +1,7 @@
 /* The C ABI of Stemma: the KV prefix cache of an LLM engine, for every language that can call C. This
  * is the header to include. It has what engines that own pages need; what engines with opaque sequences
- * need is in stemma_sequence.h, and whole prompts are in stemma_whole_prompt.h, which it includes.
+ * need is in stemma_sequence.h, and whole prompts are in stemma_whole_prompt.h, which it includes. Tiers
+ * are another library, stemma_tiers.h.
  *
  *   stemma_cache_create --> stemma_cache_lease --> copies --> the engine computes
  *     --> stemma_lease_commit --> stemma_lease_release --> ... --> stemma_cache_destroy
@@ -125,6 +126,13 @@ typedef void (*stemma_fatal_fn)(void* user, const char* what, size_t size);
 /* One for the process; null: the line goes to standard error. Set it before creating caches. */
 STEMMA_API stemma_status stemma_set_fatal_handler(stemma_fatal_fn handler, void* user);
 
+/* For libraries on top of this one, as stemma_tiers is; engines need neither. Makes this the thread's last
+ * error, copied, and returns `status`; a status that is none, or STEMMA_OK, is STEMMA_INVALID_ARGUMENT. */
+STEMMA_API stemma_status stemma_fail(const char* call, stemma_status status, const char* message,
+                                     uint32_t value);
+/* Hands a line to the process's log handler. */
+STEMMA_API void stemma_log(uint32_t level, const char* line, size_t size);
+
 /* ---- Small values ----------------------------------------------------------------------------- */
 
 #define STEMMA_TOKEN_LIMIT 0x80000000u /* Tokens are below it. */
@@ -224,7 +232,7 @@ typedef struct stemma_block_io {
   void* user;
   /* Copies the first `tokens` positions of each source to its target. Required. */
   void (*copy)(void* user, stemma_io io, const stemma_block_copy* copies, size_t count);
-  /* Read and write whole blocks, block_bytes each, back to back. May be null; not called yet. */
+  /* Read and write whole blocks, block_bytes each, back to back. May be null: only tiers call them. */
   void (*read)(void* user, stemma_io io, uint32_t group, const uint32_t* blocks, size_t count,
                uint8_t* bytes, size_t size);
   void (*write)(void* user, stemma_io io, uint32_t group, const uint32_t* blocks, size_t count,
@@ -235,6 +243,11 @@ typedef struct stemma_block_io {
 /* Ends a transfer: STEMMA_OK, or any other status when it failed.
  * Stale: it has ended. Invalid: no such transfer, no such status. */
 STEMMA_API stemma_status stemma_io_done(stemma_io io, stemma_status outcome);
+
+/* For libraries on top of this one: a transfer of their own, which stemma_io_done() ends by calling `done`,
+ * once. 0 when the system gives no memory; `done` is not called then. */
+typedef void (*stemma_io_done_fn)(void* user, stemma_status outcome);
+STEMMA_API stemma_io stemma_io_begin(stemma_io_done_fn done, void* user);
 
 /* Work that may still touch a lease's blocks when the lease is released. Asked, cheaply and without
  * blocking, until it first returns non-zero; nothing of the lease is reused before. Asked by calls
@@ -363,7 +376,10 @@ typedef struct stemma_lease_options {
   uint32_t struct_size;
   uint32_t tenant;       /* 0: nobody in particular. Fixed for a scope while it is cached. */
   uint32_t draft_tokens; /* Positions to draft room for now; STEMMA_ALL: the whole prompt. */
-  uint32_t reserved;
+  /* Not 0: the lease fills in [0, fill_to) from elsewhere. It shares whatever is cached of that and drafts
+   * only what fill_to needs besides: write what stemma_lease_draft_table() names, then commit fill_to, no
+   * less. A multiple of every block_tokens, within the prompt (see LeaseOptions in stemma/cache.h). */
+  uint32_t fill_to;
   const stemma_lookup_options* lookup; /* Null: defaults. */
   const stemma_retain* retain;         /* Null: defaults. */
 } stemma_lease_options;
@@ -584,7 +600,8 @@ STEMMA_API stemma_status stemma_cache_tenant_bytes(stemma_cache* cache, uint32_t
 STEMMA_API stemma_status stemma_cache_tenant_of(stemma_cache* cache, const stemma_scope* scope,
                                                 uint32_t* known, uint32_t* tenant);
 
-/* Forgets the cached continuation of the prompt from the block that holds position `keep` on.
+/* Forgets the cached continuation of the prompt from the block that holds position `keep` on; with
+ * `keep` at the prompt's end, however it continues.
  * *forgotten (may be null): blocks no longer findable. */
 STEMMA_API stemma_status stemma_cache_truncate(stemma_cache* cache, const stemma_scope* scope,
                                                const stemma_prompt* prompt, uint32_t keep,
@@ -597,6 +614,29 @@ STEMMA_API stemma_status stemma_cache_reset(stemma_cache* cache, uint32_t on_bus
 /* Evicts up to `blocks` blocks by the policy's choice. *evicted (may be null): how many went. */
 STEMMA_API stemma_status stemma_cache_evict(stemma_cache* cache, uint32_t blocks,
                                             uint32_t* evicted);
+
+/* A whole block that went to make room. */
+typedef struct stemma_reclaimed_block {
+  uint32_t group;
+  uint32_t block;
+  uint32_t begin; /* Its positions. Of a recurrent group: the state at `end`, and begin == end. */
+  uint32_t end;
+  uint8_t
+      key[32]; /* Of the prefix that ends with it, in steps of its group's blocks; of a recurrent
+                          * group, of the largest blocks that any group has (16 where there are none). */
+  const uint32_t* words; /* Those under it; null where media stand on its path. */
+} stemma_reclaimed_block;
+
+/* Evicts by the policy's choice until leases could draft so many positions without evicting (of a window group
+ * no more than a window, of a recurrent one a slot), at most `most` blocks of the index's grid and of such
+ * groups, and calls `save` once with the whole blocks that went, if there are any: until it returns, nobody
+ * gets these, so that they can be read. It is called on this thread, without locks; leases find these blocks
+ * not free meanwhile, so ask for few at a time. *went (may be null): how much went, shown or not; 0: nothing
+ * had to go, or nothing could. Out of memory: what went is gone. */
+STEMMA_API stemma_status
+stemma_cache_reclaim(stemma_cache* cache, uint32_t positions, uint32_t most,
+                     void (*save)(void* user, const stemma_reclaimed_block* blocks, size_t count),
+                     void* user, uint32_t* went);
 
 /* out->struct_size says how much the caller wants. */
 STEMMA_API stemma_status stemma_cache_stats(stemma_cache* cache, stemma_stats* out);
@@ -684,6 +724,12 @@ STEMMA_API stemma_status stemma_lease_draft_checkpoint(stemma_lease lease, uint3
 /* The drafted slot holds the state after exactly `depth` positions. Out of range, wrong state. */
 STEMMA_API stemma_status stemma_lease_commit_checkpoint(stemma_lease lease, uint32_t group,
                                                         uint32_t depth);
+/* The deepest checkpoint of the lease's words at or below at_most, to be read: *depth positions, in slot
+ * *block; 0 and STEMMA_NO_BLOCK where there is none. It is held until the lease ends or the next call for
+ * this group. Unsupported. */
+STEMMA_API stemma_status stemma_lease_hold_checkpoint(stemma_lease lease, uint32_t group,
+                                                      uint32_t at_most, uint32_t* depth,
+                                                      uint32_t* block);
 /* Keeps (a copy of) the logits after exactly `depth` positions. Unsupported, out of range, out of
  * memory (larger than the budget). */
 STEMMA_API stemma_status stemma_lease_attach_logits(stemma_lease lease, uint32_t depth,
@@ -704,6 +750,9 @@ STEMMA_API stemma_status stemma_lease_block_count(stemma_lease lease, uint32_t g
  * too. *count (may be null): how many before the padding. Out of range: `out` is too small. Invalid:
  * no such paged group. */
 STEMMA_API stemma_status stemma_lease_block_table(stemma_lease lease, uint32_t group, uint32_t* out,
+                                                  size_t capacity, uint32_t pad, uint32_t* count);
+/* The same, with `pad` wherever the block is not the lease's own to write. */
+STEMMA_API stemma_status stemma_lease_draft_table(stemma_lease lease, uint32_t group, uint32_t* out,
                                                   size_t capacity, uint32_t pad, uint32_t* count);
 /* out[i] = block * block_tokens + offset for position begin + i; `pad` where there is no block. */
 STEMMA_API stemma_status stemma_lease_slot_mapping(stemma_lease lease, uint32_t group,

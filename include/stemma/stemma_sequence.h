@@ -128,7 +128,8 @@ typedef struct stemma_engine {
   stemma_status (*save)(void* user, uint32_t sequence, uint32_t part, const stemma_range* range,
                         uint8_t* out, size_t capacity, uint64_t* written);
   /* Puts positions `wanted` of what save wrote for `saved` into the sequence, which holds
-   * [0, wanted->begin). After a failure nothing of the sequence counts. */
+   * [0, wanted->begin). After a failure nothing of the sequence counts, and unless that is out of
+   * blocks, busy or out of memory the bytes are taken to be bad and given up. */
   stemma_status (*load)(void* user, uint32_t sequence, uint32_t part, const stemma_range* saved,
                         const stemma_range* wanted, const uint8_t* bytes, size_t size);
   /* Forgets [keep, keep + discard) and moves what follows down. May be null unless traits->shift. */
@@ -145,6 +146,48 @@ enum stemma_reuse {
   STEMMA_REUSE_SAVED = 2,     /* What was saved; a sequence is emptied when its request ends. */
   STEMMA_REUSE_EVERYTHING = 3 /* Both. */
 };
+
+/* What is saved, on its way out of the cache or back into it. */
+enum stemma_saved_kind {
+  STEMMA_SAVED_SEGMENT = 2,
+  STEMMA_SAVED_STATE = 3,
+  STEMMA_SAVED_CHECKPOINT = 4,
+  STEMMA_SAVED_LOGITS = 5
+};
+
+typedef struct stemma_saved_part {
+  uint32_t kind; /* A stemma_saved_kind. */
+  uint32_t reserved;
+  stemma_range range; /* Of the words; what is no segment begins at 0. */
+  const uint8_t* bytes;
+  size_t size;
+} stemma_saved_part;
+
+/* Why a part that was saved, or admitted, earlier is heard of again. */
+enum stemma_seen_again {
+  STEMMA_SEEN_USED = 0,   /* Another capture found it there, or the engine loaded it. */
+  STEMMA_SEEN_LEAVING = 1 /* Evicted for want of room; or stemma_sequences_hand_on() says so. */
+};
+
+/* Hears of everything that is saved, so that it can be kept elsewhere too (stemma_tiers.h does). `part`
+ * was saved for the prompt's first part->range.end words, `key` is their content key on the grid of
+ * segment_tokens, `priority` what the turn said. On the thread of the call that saves; all is borrowed for
+ * the call. Must be quick; what changes the cache is STEMMA_BUSY there. Not after
+ * stemma_sequences_destroy(). */
+typedef struct stemma_saved_listener {
+  void (*saved)(void* user, const stemma_scope* scope, const stemma_prompt* prompt,
+                const stemma_saved_part* part, const stemma_content_key* key, uint32_t priority);
+  void* user;
+  /* Later: whether the bytes are wanted now, for a stemma_seen_again. 0: no; anything else is handed back
+   * with them. Null: never. */
+  uint32_t (*wants)(void* user, uint32_t kind, const stemma_content_key* key, uint32_t seen);
+  /* They are exactly what was saved; nothing that was dropped, truncated, quarantined or damaged comes here.
+   * `words` of the part's range, with keep_words and no media; else none. */
+  void (*take)(void* user, const stemma_saved_part* part, const stemma_content_key* key,
+               uint32_t priority, const uint32_t* words, size_t word_count, uint32_t wanted);
+  uint32_t keep_words; /* 1: words are remembered for take, 4 bytes a position. */
+  uint32_t reserved;
+} stemma_saved_listener;
 
 typedef struct stemma_sequence_options {
   uint32_t struct_size;
@@ -168,6 +211,7 @@ typedef struct stemma_sequence_options {
   /* Called once when the cache is destroyed and its last turn has ended. Null: nobody wants to know. */
   void (*closed)(void* user);
   void* closed_user;
+  stemma_saved_listener listener; /* saved null: nobody listens. */
 } stemma_sequence_options;
 #define STEMMA_SEQUENCE_OPTIONS_INIT \
   {sizeof(stemma_sequence_options),  \
@@ -189,7 +233,8 @@ typedef struct stemma_sequence_options {
    50000u,                           \
    {0, 0},                           \
    0,                                \
-   0}
+   0,                                \
+   {0, 0, 0, 0, 0, 0}}
 
 typedef struct stemma_turn_options {
   uint32_t struct_size;
@@ -262,7 +307,7 @@ enum stemma_capture_fate {
   STEMMA_CAPTURE_COALESCED = 2, /* A later one of the same sequence has it. */
   STEMMA_CAPTURE_STALE = 3,     /* Its sequence was given up or cut. */
   STEMMA_CAPTURE_CROWDED = 4,   /* The queue was full, and it was the oldest. */
-  STEMMA_CAPTURE_TOO_LARGE = 5, /* More than the store can ever have. */
+  STEMMA_CAPTURE_TOO_LARGE = 5, /* More than the store can ever have, or than the traits say. */
   STEMMA_CAPTURE_NO_ROOM = 6,   /* Everything in the store is in use. */
   STEMMA_CAPTURE_FAILED = 7     /* The engine could not save it. */
 };
@@ -329,6 +374,34 @@ typedef struct stemma_drained {
   uint32_t saved;
   uint64_t bytes;
 } stemma_drained;
+
+/* How far stemma_sequences_hand_on() came. */
+typedef struct stemma_handed_on {
+  uint32_t parts; /* That the listener took, and */
+  uint32_t over;  /* 0: go on from next. */
+  uint64_t bytes; /* theirs. */
+  uint64_t next;
+} stemma_handed_on;
+
+/* What became of the parts that stemma_sequences_admit() was given. */
+typedef struct stemma_admitted {
+  uint32_t taken;
+  uint32_t present; /* Were there. */
+  uint32_t refused; /* No room, a gap before it, no place for such a part. */
+  uint32_t reserved;
+  uint64_t bytes; /* Of those taken. */
+} stemma_admitted;
+
+/* What stemma_sequences_truncate() forgot, and what it could not. */
+typedef struct stemma_truncated {
+  uint64_t live_tokens; /* Positions that idle sequences gave up, */
+  uint32_t sequences;   /* and how many of these were cut, or emptied. */
+  uint32_t segments;    /* No longer found; so are the next three. */
+  uint32_t states;
+  uint32_t checkpoints;
+  uint32_t logits;
+  uint32_t in_use; /* Sequences of turns under way that hold more than was to stay. */
+} stemma_truncated;
 
 typedef struct stemma_sequence_info {
   uint32_t struct_size;
@@ -460,15 +533,52 @@ STEMMA_API stemma_status stemma_sequences_warm(stemma_sequences* cache, const st
                                                stemma_compute_fn compute, void* user,
                                                stemma_sequence_report* out);
 
+/* Takes in what was saved elsewhere: by another process, or an earlier one. Parts are those a listener heard
+ * of, for this scope and these words, in ascending order of their ends; whether their bytes are what they
+ * should be only the engine can tell, when it loads them. What is there already is left as it is, what does
+ * not fit is left out; nobody hears of it. *out may be null. Invalid, out of memory. */
+STEMMA_API stemma_status stemma_sequences_admit(stemma_sequences* cache, const stemma_scope* scope,
+                                                const stemma_prompt* prompt,
+                                                const stemma_saved_part* parts, size_t part_count,
+                                                const stemma_turn_options* options,
+                                                stemma_admitted* out);
+/* Offers the listener everything that is saved as if it were leaving, for a process that ends; it stays.
+ * From 0 on, or where the last call ended; a call ends before the listener takes more than so many bytes
+ * (UINT64_MAX), unless a single part is larger. With write-back tiers, flush the stack between two calls: what
+ * waits for it is bounded. */
+STEMMA_API stemma_status stemma_sequences_hand_on(stemma_sequences* cache, uint64_t from,
+                                                  uint64_t bytes, stemma_handed_on* out);
+/* How much of the prompt, from its beginning on, is saved in segments. Any thread. */
+STEMMA_API stemma_status stemma_sequences_saved_tokens(stemma_sequences* cache,
+                                                       const stemma_scope* scope,
+                                                       const stemma_prompt* prompt, uint32_t* out);
+/* The depths of the prompt at which there is a checkpoint, the deepest first, `capacity` at most; *count says
+ * how many. Any thread. */
+STEMMA_API stemma_status stemma_sequences_saved_checkpoints(stemma_sequences* cache,
+                                                            const stemma_scope* scope,
+                                                            const stemma_prompt* prompt,
+                                                            uint32_t* depths, uint32_t capacity,
+                                                            uint32_t* count);
+
 /* The engine's context was made anew: no sequence holds anything, turns under way become stale. What
  * was saved stays. */
 STEMMA_API stemma_status stemma_sequences_forget_context(stemma_sequences* cache);
 /* What this scope has, live and saved. Turns under way go on, and leave nothing. */
 STEMMA_API stemma_status stemma_sequences_drop_scope(stemma_sequences* cache,
                                                      const stemma_scope* scope);
-/* Everything that was saved. */
+/* What goes on like the prompt behind its first `keep` positions; with `keep` at the prompt's end,
+ * however it goes on: so an empty prompt forgets all of the scope. Idle sequences are cut there, or
+ * emptied where their memory cannot go back; segments go whole, from the one that holds position `keep`
+ * on. Turns under way are not touched, and what they leave will be found. *out may be null. Invalid,
+ * out of range (`keep` beyond the prompt, or inside a media item), out of memory; nothing changed. */
+STEMMA_API stemma_status stemma_sequences_truncate(stemma_sequences* cache,
+                                                   const stemma_scope* scope,
+                                                   const stemma_prompt* prompt, uint32_t keep,
+                                                   stemma_truncated* out);
+/* Everything that was saved, logits too. */
 STEMMA_API stemma_status stemma_sequences_drop_saved(stemma_sequences* cache);
-/* The conversation is over: its sequence is the next to go, what it saved goes early. */
+/* The conversation is over, now or when its turn under way ends: its sequence is the next to go, what it
+ * saved goes early. */
 STEMMA_API stemma_status stemma_sequences_end_session(stemma_sequences* cache, const char* session,
                                                       size_t session_size);
 
@@ -511,16 +621,18 @@ STEMMA_API stemma_status stemma_turn_execute(stemma_turn turn, uint32_t* availab
 STEMMA_API stemma_status stemma_turn_computed(stemma_turn turn, uint32_t n, uint64_t spent_ns);
 /* More words: sampled, or speculative. Invalid. */
 STEMMA_API stemma_status stemma_turn_extend(stemma_turn turn, const uint32_t* tokens, size_t count);
-/* Room for so many positions beyond length, at the expense of idle sequences. Out of blocks. */
+/* Room for so many positions beyond length, at the expense of idle sequences. Out of blocks, out of
+ * memory. */
 STEMMA_API stemma_status stemma_turn_reserve(stemma_turn turn, uint32_t tokens);
 /* Forgets words from n on. Out of range (beyond length, inside a media item), unsupported (the memory
  * cannot go back there). After any other error nothing of the sequence counts. */
 STEMMA_API stemma_status stemma_turn_rewind(stemma_turn turn, uint32_t n);
-/* Keeps (a copy of) the logits after exactly the words [0, depth). Unsupported, out of range. */
+/* Keeps (a copy of) the logits after exactly the words [0, depth). Unsupported, invalid, out of range (no
+ * such depth, more than logits_bytes), out of blocks, out of memory. */
 STEMMA_API stemma_status stemma_turn_attach_logits(stemma_turn turn, uint32_t depth,
                                                    const float* logits, size_t count);
-/* Another turn, on another sequence, over the words [0, computed). The caller ends it like any other.
- * As begin. */
+/* Another turn, on another sequence, over the words [0, computed), executed already. The caller ends it
+ * like any other. As begin and execute. */
 STEMMA_API stemma_status stemma_turn_fork(stemma_turn turn, const stemma_turn_options* options,
                                           stemma_turn* out);
 /* Forgets [keep, keep + discard) and moves the rest down; only [0, keep) will ever be reused.
@@ -530,8 +642,8 @@ STEMMA_API stemma_status stemma_turn_shift(stemma_turn turn, uint32_t keep, uint
 /* The request is done: what was computed stays, and will be saved. Null retain: as begin was told.
  * Invalid (retain), out of memory: the turn lives on. Stale: it ends all the same. */
 STEMMA_API stemma_status stemma_turn_finish(stemma_turn turn, const stemma_retain* retain);
-/* It failed, or was cancelled: nothing of it is kept. What it found in its sequence stays there if it
- * can. Stale: it ends all the same. */
+/* It failed, or was cancelled: nothing of it is kept but boundaries saved while it ran. What it found in
+ * its sequence stays there if it can. Stale: it ends all the same. */
 STEMMA_API stemma_status stemma_turn_abandon(stemma_turn turn);
 
 #ifdef __cplusplus

@@ -4,14 +4,15 @@
 // An entry is a prompt's tokens, the engine's state after them as opaque bytes, and, if the caller has
 // them, the logits of the last token. find() gives the longest stored prompt that the query begins with,
 // or all of it: then the logits, if stored, are the next token's and nothing needs to be computed.
-// Engines that own pages or sequences want PagedCache, which shares what prompts have in common;
-// here every entry is whole.
+// Engines that own pages want PagedCache, those with sequences SequenceCache, which share what prompts
+// have in common; here every entry is whole.
 //
 // Invariant:  bytes in use <= budget_mib; a leased entry is never evicted, overwritten or freed; one entry
 //             for each scope and prompt, the one stored last; every lookup counts in exactly one class.
 // Threading:  thread-safe. Bytes are copied and checked outside the lock; a lease is one thread's at a
 //             time and may end on any.
-// Ownership:  the cache copies what is stored. Leases keep its memory alive and may outlive it.
+// Ownership:  the cache copies what is stored. Leases keep its memory alive and may outlive it. After a
+//             move the old object has nothing, and store() answers wrong_state.
 // Cost:       find(): one walk over the query, whatever the number of entries, and a checksum of the bytes
 //             found. store(): a copy and a checksum. Besides the budget an index of at most a tenth of
 //             it (or 8 MiB), and 300 bytes an entry.

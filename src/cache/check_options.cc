@@ -5,6 +5,7 @@
 
 #include "cache/shared.h"
 #include "retain/lru.h"
+#include "retain/policies.h"
 
 namespace stemma::cache {
 namespace {
@@ -45,7 +46,9 @@ Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
                          : options.index_cells != 0 ? options.index_cells
                                                     : default_cells(widest, slots);
   // Sessions: at most five quarters of a name, and one last user, a cell; 48 bytes each.
-  uint64_t per_cell = 4 * uint64_t{cell_tokens} + 32 + 8 + 12 + 4 + 1 + 108;
+  // (Names that are not known are refused elsewhere.)
+  uint64_t per_cell =
+      4 * uint64_t{cell_tokens} + 32 + 4 + 108 + retain::most_bytes_per_cell(options.policy);
   if (options.content_keys || options.event_capacity != 0) per_cell += 32;
   Bytes total = (256 << 10U) + record_allowance(options);
   for (size_t g = 0; g < options.groups.size(); ++g) {

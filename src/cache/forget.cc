@@ -99,7 +99,7 @@ Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint
   const Path path = judge_again(root_cell, *record, query);
   const uint32_t tokens = store_.cell_tokens();
   const uint32_t boundary = keep / tokens;
-  if (boundary > path.whole || uint64_t{boundary} * tokens >= query.words.size()) {
+  if (boundary > path.whole || uint64_t{boundary} * tokens > query.words.size()) {
     return uint32_t{0};
   }
   tree::PrefixTree& tree = store_.tree();
@@ -108,7 +108,8 @@ Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint
   rest = rest.first(std::min<size_t>(rest.size(), tokens));
   std::vector<CellIndex> children;
   tree.children(end, children);
-  // Everything below `end` that goes on like the prompt, for as long as both have words.
+  // Everything below `end` that goes on like the prompt, for as long as both have words: everything,
+  // where the prompt ends.
   uint32_t gone = 0;
   store_.hold(end, boundary, tenant_index);
   for (CellIndex child : children) {
@@ -153,6 +154,16 @@ Result<void> Shared::reset(OnBusy on_busy) {
 uint32_t Shared::evict(uint32_t blocks) {
   const Section lock(*this);
   return store_.evict_blocks(blocks);
+}
+
+void Shared::note_evicted(std::vector<BlockId>* into) {
+  const Section lock(*this);
+  store_.note_evicted(into);
+}
+
+bool Shared::holds(BlockId block) {
+  const Section lock(*this);
+  return store_.is_found(to_index(block));
 }
 
 // ---- Watching ----------------------------------------------------------------------------------

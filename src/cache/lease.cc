@@ -105,6 +105,11 @@ Result<void> Lease::commit_checkpoint(GroupIndex group, uint32_t depth) {
   return guarded([&] { return shared_->commit_checkpoint(*record_, group, depth); });
 }
 
+Result<Checkpoint> Lease::hold_checkpoint(GroupIndex group, uint32_t at_most) const {
+  if (!active()) return released();
+  return guarded([&] { return shared_->hold_checkpoint(*record_, group, at_most); });
+}
+
 Result<void> Lease::attach_logits(uint32_t depth, std::span<const float> logits) {
   if (!active()) return released();
   return guarded([&] { return shared_->attach_logits(*record_, depth, logits); });
@@ -131,6 +136,11 @@ uint32_t Lease::block_count(GroupIndex group) const noexcept {
 Result<uint32_t> Lease::block_table(GroupIndex group, std::span<BlockId> out, BlockId pad) const {
   if (!active()) return released();
   return shared_->block_table(*record_, group, out, pad);
+}
+
+Result<uint32_t> Lease::draft_table(GroupIndex group, std::span<BlockId> out, BlockId pad) const {
+  if (!active()) return released();
+  return shared_->draft_table(*record_, group, out, pad);
 }
 
 Result<void> Lease::slot_mapping(GroupIndex group, uint32_t begin, std::span<int64_t> out,

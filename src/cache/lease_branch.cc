@@ -20,6 +20,7 @@ bool Shared::passed_window(const LeaseRecord& lease, GroupIndex g, uint32_t n) c
 
 Result<LeaseRecord*> Shared::fork(LeaseRecord& lease) {
   if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
+  if (lease.filling != 0) return Error(Errc::wrong_state, "fill_to is not committed yet");
   const uint32_t n = key::floor_to_unit(lease.spans, lease.committed);
   for (GroupIndex g = 0; n < lease.committed && g < view_.group_count(); ++g) {
     if (view_.group(g).recurrent() || (view_.group(g).window() && passed_window(lease, g, n))) {
@@ -198,6 +199,7 @@ void Shared::forget_media_after(LeaseRecord& lease, uint32_t n) {
 Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
   if (n > lease.length) return Error(Errc::out_of_range, "beyond the lease's words", n);
   if (!lease.copies.empty()) return Error(Errc::wrong_state, "copies are pending");
+  if (lease.filling != 0) return Error(Errc::wrong_state, "fill_to is not committed yet");
   if (key::floor_to_unit(lease.spans, n) != n) {
     return Error(Errc::out_of_range, "inside a media item", n);
   }

@@ -82,6 +82,27 @@ Result<void> Shared::commit_checkpoint(LeaseRecord& lease, GroupIndex g, uint32_
   return {};
 }
 
+Result<Checkpoint> Shared::hold_checkpoint(LeaseRecord& lease, GroupIndex g, uint32_t at_most) {
+  if (g >= view_.group_count() || !view_.group(g).recurrent()) {
+    return Error(Errc::unsupported, "not a recurrent group", g);
+  }
+  const Section lock(*this);
+  const Path path = own_path(lease);
+  Checkpoint found;
+  found.depth =
+      Present(store_, path, lease.spans).checkpoint_at_most(g, std::min(at_most, lease.committed));
+  uint32_t& held = lease.held_slot[g];
+  const uint32_t before = held;
+  held = kPageMask;
+  if (found.depth != 0) {
+    held = store_.group(g).at(anchor_cell(store_, path, found.depth));
+    store_.pin_page(g, held);
+    found.slot = BlockId{held};
+  }
+  if (before != kPageMask) store_.unpin_page(g, before, Group::kRecent);
+  return found;
+}
+
 Result<void> Shared::attach_logits(LeaseRecord& lease, uint32_t depth,
                                    std::span<const float> logits) {
   if (options_.logits_bytes == 0) {
@@ -115,21 +136,36 @@ uint32_t Shared::page_at(const LeaseRecord& lease, GroupIndex g, uint32_t block)
   return entry & kPageMask;
 }
 
-Result<uint32_t> Shared::block_table(const LeaseRecord& lease, GroupIndex g, std::span<BlockId> out,
-                                     BlockId pad) const {
+Result<std::span<const uint32_t>> Shared::entries(const LeaseRecord& lease, GroupIndex g,
+                                                  size_t room) const {
   if (g >= view_.group_count() || view_.group(g).recurrent()) {
     return Error(Errc::invalid_argument, "no such paged group", g);
   }
   const uint32_t blocks = block_count(lease, g);
-  if (out.size() < blocks) return Error(Errc::out_of_range, "the table needs more entries", blocks);
-  const uint32_t* entries =
+  if (room < blocks) return Error(Errc::out_of_range, "the table needs more entries", blocks);
+  const uint32_t* first =
       view_.group(g).numbers_cells() ? lease.cells.data() : lease.pages[g].data();
-  for (uint32_t i = 0; i < blocks; ++i) {
+  return std::span<const uint32_t>(first, blocks);
+}
+
+Result<uint32_t> Shared::block_table(const LeaseRecord& lease, GroupIndex g, std::span<BlockId> out,
+                                     BlockId pad) const {
+  STEMMA_TRY(const std::span<const uint32_t> entries, this->entries(lease, g, out.size()));
+  for (size_t i = 0; i < entries.size(); ++i) {
     const uint32_t block = entries[i] & kPageMask;
     out[i] = block == kPageMask ? pad : BlockId{block};
   }
-  std::fill(out.begin() + blocks, out.end(), pad);
-  return blocks;
+  std::fill(out.begin() + static_cast<ptrdiff_t>(entries.size()), out.end(), pad);
+  return static_cast<uint32_t>(entries.size());
+}
+
+Result<uint32_t> Shared::draft_table(const LeaseRecord& lease, GroupIndex g, std::span<BlockId> out,
+                                     BlockId pad) const {
+  STEMMA_TRY(const std::span<const uint32_t> entries, this->entries(lease, g, out.size()));
+  for (size_t i = 0; i < entries.size(); ++i)
+    out[i] = (entries[i] & kOwn) == 0 ? pad : BlockId{entries[i] & kPageMask};
+  std::fill(out.begin() + static_cast<ptrdiff_t>(entries.size()), out.end(), pad);
+  return static_cast<uint32_t>(entries.size());
 }
 
 Result<void> Shared::slot_mapping(const LeaseRecord& lease, GroupIndex g, uint32_t begin,
@@ -191,7 +227,7 @@ Result<void> Shared::release(LeaseRecord* lease, const ReleaseOptions& options, 
 }
 
 uint32_t Shared::tail_words(const LeaseRecord& lease) const {
-  if (!lease.write || !lease.publish_tail || !lease.copies.empty()) return 0;
+  if (!lease.write || !lease.publish_tail || !lease.copies.empty() || lease.filling != 0) return 0;
   const uint32_t begin = lease.published * view_.cell_tokens();
   const uint32_t end = key::floor_to_unit(lease.spans, lease.committed);
   return end > begin ? end - begin : 0;
@@ -240,7 +276,8 @@ void Shared::publish_tail(LeaseRecord& lease, uint32_t count) {
 }
 
 void Shared::settle(LeaseRecord& lease) {
-  const bool publish = lease.write && lease.publish_tail && lease.copies.empty();
+  const bool publish =
+      lease.write && lease.publish_tail && lease.copies.empty() && lease.filling == 0;
   release_sources(lease);
   if (publish && !store_.tree().is_short(lease.tip)) {
     publish_tail(lease, tail_words(lease));
@@ -263,6 +300,10 @@ void Shared::settle(LeaseRecord& lease) {
     if (lease.checkpoint[g] != kPageMask) {
       store_.discard(g, lease.checkpoint[g], lease.tenant_index);
       lease.checkpoint[g] = kPageMask;
+    }
+    if (lease.held_slot[g] != kPageMask) {
+      store_.unpin_page(g, lease.held_slot[g], Group::kRecent);
+      lease.held_slot[g] = kPageMask;
     }
   }
   store_.let_go(lease.tip, lease.published, lease);

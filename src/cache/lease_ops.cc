@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/vectors.h"
@@ -110,6 +111,7 @@ Result<uint32_t> Shared::shrink_to(LeaseRecord& lease, uint32_t n) {
                  lease.committed);
   }
   if (n == lease.reused) return n;
+  if (lease.filling != 0) return Error(Errc::wrong_state, "fill_to is not committed yet");
   const Section lock(*this);
   n = key::floor_to_unit(lease.spans, n);
   if (!shorten_copies(lease, n)) {
@@ -293,6 +295,10 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
   if (n < lease.committed) {
     return Error(Errc::out_of_range, "below what is committed; rewind() first", n);
   }
+  if (n < lease.filling) {
+    return Error(Errc::out_of_range, "a lease that fills is committed to fill_to at once",
+                 lease.filling);
+  }
   const uint32_t tokens = view_.cell_tokens();
   Commit result;
   result.committed = n;
@@ -304,6 +310,8 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
 
   const Section lock(*this);
   tree::PrefixTree& tree = store_.tree();
+  const uint32_t filled = std::exchange(lease.filling, 0);
+  if (filled != 0 && lease.write) fill_holes(lease);
   CellIndex tip = lease.tip;
   // The cells up to kHintDistance levels above the next one, by level.
   std::array<CellIndex, tree::kHintDistance> above;
@@ -340,28 +348,43 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
     for (GroupIndex g = 0; g < store_.group_count(); ++g) {
       const Group& group = store_.group(g);
       if (group.numbers_cells() || group.recurrent() || (i + 1) % group.ratio() != 0) continue;
-      uint32_t& entry = lease.pages[g][i / group.ratio()];
-      // A hole in somebody else's cell is filled by ours; where there is a block, ours stays ours.
-      if ((entry & kOwn) == 0 || group.at(cell) != kNoPage) continue;
-      const uint32_t page = entry & kPageMask;
-      store_.attach_page(g, cell, page, group.ratio(), lease.tenant_index);
-      entry = page;
-      if (group.loose()) {
-        store_.pin_page(g, page);
-        entry |= kPinned;
-      }
+      enter_own(lease, g, cell, i);
     }
   }
   if (tip != lease.tip) store_.move_tip(lease, tip, first + fresh);
   const uint64_t now = store_.now_ns();
   if (fresh != 0) store_.counters().sample_birth(tree.births(), now);
   store_.events().seal();
-  const uint32_t computed = n - std::min(n, std::max(lease.committed, lease.reused));
+  const uint32_t computed = n - std::min(n, std::max({lease.committed, lease.reused, filled}));
   if (computed != 0) store_.counters().add_computed(computed, now);
   lease.committed = n;
   advance_windows(lease);
   if (n > lease.reused) count(lease);
   return result;
+}
+
+void Shared::enter_own(LeaseRecord& lease, GroupIndex g, CellIndex cell, uint32_t index) {
+  const Group& group = store_.group(g);
+  uint32_t& entry = lease.pages[g][index / group.ratio()];
+  // A hole in somebody else's cell is filled by ours; where there is a block, ours stays ours.
+  if ((entry & kOwn) == 0 || group.at(cell) != kNoPage) return;
+  const uint32_t page = entry & kPageMask;
+  store_.attach_page(g, cell, page, group.ratio(), lease.tenant_index);
+  entry = page;
+  if (group.loose()) {
+    store_.pin_page(g, page);
+    entry |= kPinned;
+  }
+}
+
+void Shared::fill_holes(LeaseRecord& lease) {
+  CellIndex cell = lease.tip;
+  for (uint32_t i = lease.published; i-- > 0; cell = store_.tree().parent(cell)) {
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      const Group& group = store_.group(g);
+      if (group.window() && (i + 1) % group.ratio() == 0) enter_own(lease, g, cell, i);
+    }
+  }
 }
 
 void Shared::advance_windows(LeaseRecord& lease) {

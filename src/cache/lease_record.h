@@ -50,6 +50,8 @@ struct LeaseRecord {
   std::array<std::vector<uint32_t>, kMaxGroups> pages;
   std::array<uint32_t, kMaxGroups> window_low{};  // First block not yet passed, window groups.
   std::array<uint32_t, kMaxGroups> checkpoint{};  // Drafted slot, kPageMask = none.
+  std::array<uint32_t, kMaxGroups> held_slot{};   // By hold_checkpoint(), kPageMask = none.
+  uint32_t filling = 0;                           // LeaseOptions::fill_to, until it is committed.
 
   // ---- What ----
   std::vector<uint32_t> words;  // Words of positions [words_begin, length).

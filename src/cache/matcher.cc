@@ -100,24 +100,6 @@ void loose_blocks(const Store& store, const Path& path, uint32_t n, const Presen
   }
 }
 
-uint32_t leave_units(std::span<const key::MediaSpan> spans, uint32_t length, uint32_t units) {
-  uint32_t at = length;
-  size_t next = spans.size();
-  while (units != 0 && at != 0) {
-    if (next != 0 && spans[next - 1].end == at) {
-      at = spans[--next].begin;
-      --units;
-      continue;
-    }
-    // Plain tokens down to the end of the item before, or as many as are asked for.
-    const uint32_t stop = next == 0 ? 0 : spans[next - 1].end;
-    const uint32_t step = std::min(units, at - stop);
-    at -= step;
-    units -= step;
-  }
-  return at;
-}
-
 void conclude(Report& report, uint32_t reusable) {
   report.to_compute_tokens = report.prompt_tokens - report.reused_tokens;
   if (report.reused_tokens == 0) {
@@ -158,7 +140,8 @@ Match find_match(Store& store, const Path& path, std::span<const key::MediaSpan>
     }
   }
 
-  const uint32_t reusable = leave_units(spans, length, std::max(options.evaluate_at_least, 1U));
+  const uint32_t reusable =
+      key::leave_units(spans, length, std::max(options.evaluate_at_least, 1U));
   const uint32_t limit = std::min({reusable, options.at_most, matched});
   const tree::Serve serve = tree::largest_servable(reaches, limit, options.allow_copy, present);
   match.n = serve.n;

@@ -68,9 +68,6 @@ CellIndex anchor_cell(const Store& store, const Path& path, uint32_t depth);
 void loose_blocks(const Store& store, const Path& path, uint32_t n, const Present& present,
                   std::vector<Store::LooseBlock>& out);
 
-// The largest unit border that leaves `units` units of a prompt of `length` positions.
-uint32_t leave_units(std::span<const key::MediaSpan> spans, uint32_t length, uint32_t units);
-
 struct Match {
   uint32_t n = 0;  // Positions to reuse.
   Logits logits;   // Found at the whole prompt, and n is all of it.

@@ -30,19 +30,27 @@ PagedCache::~PagedCache() {
 }
 
 Result<PagedCache> PagedCache::create(const Options& options) {
+  STEMMA_TRY(PagedCache cache, create_part(options));
+  const Stats stats = cache.stats();
+  cache::log_line(LogLevel::info, [&] {
+    return "a cache of " + std::to_string(stats.group_count) + " groups, " +
+           std::to_string(stats.groups[0].capacity_blocks) + " blocks in the first, " +
+           std::to_string(stats.kv_bytes_capacity) + " bytes of KV, policy " + options.policy;
+  });
+  return cache;
+}
+
+Result<PagedCache> PagedCache::create_part(const Options& options) {
   return guarded([&]() -> Result<PagedCache> {
     STEMMA_TRY(const Options checked, cache::check_options(options));
     auto shared = std::make_unique<cache::Shared>(checked);
     if (!shared->create()) return Error(Errc::out_of_memory, "no address space for the index");
-    const Stats stats = shared->stats();
-    cache::log_line(LogLevel::info, [&] {
-      return "a cache of " + std::to_string(stats.group_count) + " groups, " +
-             std::to_string(stats.groups[0].capacity_blocks) + " blocks in the first, " +
-             std::to_string(stats.kv_bytes_capacity) + " bytes of KV, policy " + checked.policy;
-    });
     return PagedCache(shared.release());
   });
 }
+
+void PagedCache::note_evicted(std::vector<BlockId>* into) { shared_->note_evicted(into); }
+bool PagedCache::holds(BlockId block) const { return shared_->holds(block); }
 
 Result<Report> PagedCache::lookup(const Scope& scope, const Prompt& prompt,
                                   const LookupOptions& options) const {
@@ -90,6 +98,10 @@ Result<void> PagedCache::reset(OnBusy on_busy) {
 }
 uint32_t PagedCache::evict(uint32_t blocks) {
   return shared_ != nullptr ? shared_->evict(blocks) : 0;
+}
+Result<Reclaimed> PagedCache::reclaim(uint32_t positions, uint32_t most) {
+  if (shared_ == nullptr) return gone();
+  return guarded([&]() -> Result<Reclaimed> { return shared_->reclaim(positions, most); });
 }
 
 Stats PagedCache::stats() const { return shared_ != nullptr ? shared_->stats() : Stats{}; }

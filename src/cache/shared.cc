@@ -74,6 +74,8 @@ LeaseRecord* Shared::acquire() {
   record->copies.clear();
   record->sources.clear();
   for (auto& pages : record->pages) pages.clear();
+  record->held_slot.fill(kPageMask);
+  record->filling = 0;
   record->write = true;
   record->counted = false;
   record->publish_tail = true;
@@ -301,6 +303,7 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
   record->write = options.lookup.write && options_.enabled;
   record->length = static_cast<uint32_t>(prompt.tokens.size());
   record->checkpoint.fill(kPageMask);
+  STEMMA_TRY_VOID(check_fill(*record, options.fill_to));
 
   if (!prompt.media.empty()) {
     // Its items must have numbers before its words can be compared.
@@ -331,13 +334,31 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
         report.prompt_tokens = report.to_compute_tokens = record->length;
         report.outcome = Outcome::refused;
         report.reason = MissReason::no_room;
-        store_.counters().count(report, store_.now_ns());
+        if (options.fill_to == 0) store_.counters().count(report, store_.now_ns());
         return refuse(outcome.error());
       }
       if (record->tip == kNoCell) hold_root(*record);
     }
     poll();
   }
+}
+
+Result<void> Shared::check_fill(const LeaseRecord& record, uint32_t fill_to) const {
+  if (fill_to == 0) return {};
+  if (fill_to > record.length) {
+    return Error(Errc::invalid_argument, "fill_to is beyond the prompt", fill_to);
+  }
+  uint32_t grid = view_.cell_tokens();  // Powers of two: the largest is a multiple of all.
+  for (const tree::GroupReach& reach : view_.reaches()) {
+    if (reach.kind != tree::Reach::recurrent) grid = std::max(grid, reach.block_tokens);
+  }
+  if (fill_to % grid != 0) {
+    return Error(Errc::invalid_argument, "fill_to is no multiple of every block_tokens", fill_to);
+  }
+  if (key::floor_to_unit(record.spans, fill_to) != fill_to) {
+    return Error(Errc::invalid_argument, "fill_to is inside a media item", fill_to);
+  }
+  return {};
 }
 
 Result<void> Shared::open(const Scope& scope, LeaseRecord& record) {
@@ -365,11 +386,16 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
   store_.prepare_live();
   const bool scope_known = store_.tree().has_child(record.root);
   Stand stand;
+  stand.fill = options.fill_to;
   Match match;
   if (read) {
+    LookupOptions lookup = options.lookup;
+    if (stand.fill != 0) {
+      lookup.at_most = std::min(lookup.at_most, stand.fill);
+      lookup.allow_copy = lookup.want_logits = false;
+    }
     stand.path = judge(record.root, record, query);
-    match =
-        find_match(store_, stand.path, record.spans, record.length, options.lookup, scope_known);
+    match = find_match(store_, stand.path, record.spans, record.length, lookup, scope_known);
   } else {
     stand.path.root = record.root;
     stand.path.words = query.words;
@@ -378,7 +404,9 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
     match.report.reason = MissReason::read_off;
   }
   stand.n = match.n;
-  stand.capacity = std::max(std::min(options.draft_tokens, record.length), stand.n);
+  stand.capacity = stand.fill != 0
+                       ? stand.fill
+                       : std::max(std::min(options.draft_tokens, record.length), stand.n);
   const uint32_t tokens = store_.cell_tokens();
   record.words.reserve(query.words.size() - stand.n / tokens * tokens);
   Result<void> room = take_stand(record, stand);
@@ -401,6 +429,8 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
   record.words_begin = record.published * tokens;
   record.words.assign(query.words.begin() + record.words_begin, query.words.end());
   record.reused = record.committed = stand.n;
+  record.filling = stand.fill;
+  record.counted = stand.fill != 0;  // What fills is no request.
   record.report = match.report;
   for (const BlockCopy& copy : record.copies) {
     if (copy.target == kNoBlock) continue;

@@ -10,8 +10,8 @@
 // reset, evict, ...) needs no memory.
 //
 // Threading:  thread-safe; a LeaseRecord is used by one thread at a time.
-// Ownership:  lives as long as its PagedCache or any Lease: whichever goes last, known under the
-//             lock, deletes it. (A reference count of its own would be one more line that all
+// Ownership:  lives as long as its PagedCache, any Lease or any Reclaimed: whichever goes last, known
+//             under the lock, deletes it. (A reference count of its own would be one more line that all
 //             threads write.)
 #pragma once
 
@@ -55,6 +55,10 @@ class Shared {
   uint32_t drop_scope(const Scope& scope);
   Result<void> reset(OnBusy on_busy);
   uint32_t evict(uint32_t blocks);
+  Reclaimed reclaim(uint32_t positions, uint32_t most);
+  void end_reclaim(std::span<const Reclaimed::Block> blocks) noexcept;  // Of one Reclaimed.
+  void note_evicted(std::vector<BlockId>* into);
+  bool holds(BlockId block);
   Stats stats();
   Result<std::vector<uint32_t>> branch_points(const Scope& scope, const Prompt& prompt);
   Result<std::vector<CachedPath>> contents();
@@ -78,12 +82,15 @@ class Shared {
   Result<void> rewind(LeaseRecord& lease, uint32_t n);
   Result<BlockId> draft_checkpoint(LeaseRecord& lease, GroupIndex group);
   Result<void> commit_checkpoint(LeaseRecord& lease, GroupIndex group, uint32_t depth);
+  Result<Checkpoint> hold_checkpoint(LeaseRecord& lease, GroupIndex group, uint32_t at_most);
   Result<void> attach_logits(LeaseRecord& lease, uint32_t depth, std::span<const float> logits);
   Result<void> release(LeaseRecord* lease, const ReleaseOptions& options, bool publish_tail);
 
   uint32_t capacity(const LeaseRecord& lease) const noexcept;
   uint32_t block_count(const LeaseRecord& lease, GroupIndex group) const noexcept;
   Result<uint32_t> block_table(const LeaseRecord& lease, GroupIndex group, std::span<BlockId> out,
+                               BlockId pad) const;
+  Result<uint32_t> draft_table(const LeaseRecord& lease, GroupIndex group, std::span<BlockId> out,
                                BlockId pad) const;
   Result<void> slot_mapping(const LeaseRecord& lease, GroupIndex group, uint32_t begin,
                             std::span<int64_t> out, int64_t pad) const;
@@ -154,6 +161,7 @@ class Shared {
   // Finds or makes the scope's root for a record; holds it, when the lock is to be left before the
   // record has a tip; and undoes that when no lease came of it.
   Result<void> open(const Scope& scope, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  Result<void> check_fill(const LeaseRecord& record, uint32_t fill_to) const;
   void hold_root(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
   void leave(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
   // Makes a record that has a root a lease. Error: out_of_blocks, over_quota, out_of_memory.
@@ -161,11 +169,13 @@ class Shared {
   Result<void> begin(LeaseRecord& record, const Query& query, const LeaseOptions& options,
                      bool read, bool last_try) STEMMA_REQUIRES(mutex_);
 
-  // Where a lease is to stand: positions [0, n) from `path`, room for `capacity` positions.
+  // Where a lease is to stand: positions [0, n) from `path`, room for `capacity` positions. Where `fill` is
+  // not 0: whatever `path` has of [0, fill), and room for the rest of what fill needs.
   struct Stand {
     Path path;
     uint32_t n = 0;
     uint32_t capacity = 0;
+    uint32_t fill = 0;
   };
   // Moves a lease to a stand; all or nothing. Its words must be set by the caller afterwards. Throws
   // std::bad_alloc before it changes anything. The path may be in lease.cells if that has room for a
@@ -196,6 +206,14 @@ class Shared {
   // Whether the lease let go of blocks that a window group needs to serve n.
   bool passed_window(const LeaseRecord& lease, GroupIndex g, uint32_t n) const;
   void advance_windows(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  // Enters the lease's own blocks at cells that could be found already.
+  void fill_holes(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  // The same for one group at one cell, where a block of it ends and `index` cells come before.
+  void enter_own(LeaseRecord& lease, GroupIndex group, CellIndex cell, uint32_t index)
+      STEMMA_REQUIRES(mutex_);
+  // Which block a group's entry names, wherever it stands. Error: invalid_argument, out_of_range.
+  Result<std::span<const uint32_t>> entries(const LeaseRecord& lease, GroupIndex group,
+                                            size_t room) const;
   // How many words a tail would have now; 0: none is to be published.
   uint32_t tail_words(const LeaseRecord& lease) const;
   void publish_tail(LeaseRecord& lease, uint32_t words) STEMMA_REQUIRES(mutex_);
@@ -216,9 +234,11 @@ class Shared {
   LeaseRecord* acquire();
   void recycle(LeaseRecord* record);
   LeaseRecord* take_record();
-  // Whether neither the PagedCache nor a Lease is left. Leases that wait for a fence do not count.
+  // Whether neither the PagedCache nor a Lease nor a Reclaimed is left. Leases that wait for a fence do not
+  // count.
   bool unused() const noexcept STEMMA_REQUIRES(mutex_) {
-    return !owned_ && store_.live().size() == fenced_count_.load(std::memory_order_relaxed);
+    return !owned_ && reclaims_ == 0 &&
+           store_.live().size() == fenced_count_.load(std::memory_order_relaxed);
   }
 
   Options options_;
@@ -226,6 +246,7 @@ class Shared {
   const uint64_t record_allowance_;
   alignas(64) base::Mutex mutex_;
   bool owned_ STEMMA_GUARDED_BY(mutex_) = true;
+  uint32_t reclaims_ STEMMA_GUARDED_BY(mutex_) = 0;  // Alive.
   Store store_ STEMMA_GUARDED_BY(mutex_);
   const Store& view_;  // For what may be read without the lock.
   LeaseRecord* fenced_ STEMMA_GUARDED_BY(mutex_) = nullptr;  // Linked by next_fenced, oldest first.

@@ -12,6 +12,16 @@ uint32_t blocks_for(uint32_t positions, uint32_t block_tokens) {
   return positions / block_tokens + (positions % block_tokens != 0 ? 1 : 0);
 }
 
+// The first block that a window group needs to continue at n, sinks apart; 0 for a full group.
+uint32_t window_low(const Group& group, uint32_t n) {
+  const GroupOptions& options = group.options();
+  if (!group.window() || n <= options.window_tokens) return 0;
+  return (n - options.window_tokens) / options.block_tokens;
+}
+
+// A block that the lease will draft when everything else is settled.
+constexpr uint32_t kToDraft = kOwn | kPageMask;
+
 }  // namespace
 
 uint32_t Shared::capacity(const LeaseRecord& lease) const noexcept {
@@ -21,9 +31,12 @@ uint32_t Shared::capacity(const LeaseRecord& lease) const noexcept {
 
 Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   const uint32_t tokens = store_.cell_tokens();
-  const uint32_t n = stand.n;
-  const uint32_t keep = n / tokens;
   const Path& path = stand.path;
+  // What is shared. A lease that fills shares every whole cell, whether all groups serve it or not.
+  const bool fills = stand.fill != 0;
+  const uint32_t n = fills ? std::min(stand.fill, path.whole * tokens) : stand.n;
+  const uint32_t reach = fills ? stand.fill : n;  // What windows look back from.
+  const uint32_t keep = n / tokens;
   const CellIndex tip = path.ending(keep);
   const uint32_t total_cells = blocks_for(stand.capacity, tokens);
 
@@ -55,7 +68,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
     Group& group = store_.group(g);
     if (group.recurrent()) {
-      if (n == 0) continue;
+      if (n == 0 || fills) continue;
       const CellIndex cell = anchor_cell(store_, path, n);
       const uint32_t slot = cell == kNoCell ? kNoPage : group.at(cell);
       will_pin(g, slot);
@@ -66,7 +79,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     const uint32_t shared_blocks = n / block_tokens;
     const uint32_t total = blocks_for(stand.capacity, block_tokens);
     need.blocks[g] = total - shared_blocks;
-    if (n % block_tokens != 0) {
+    if (n % block_tokens != 0 && !fills) {
       const CellIndex cell = path.holding(n - 1, tokens);
       CopySource source;
       source.group = g;
@@ -86,20 +99,26 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     if (group.numbers_cells()) continue;
     const uint32_t ratio = group.ratio();
     std::vector<uint32_t>& list = pages[g];
-    const uint32_t low = group.window() && n > group.options().window_tokens
-                             ? (n - group.options().window_tokens) / block_tokens
-                             : 0;
+    const uint32_t low = window_low(group, reach);
     const uint32_t sinks = blocks_for(group.options().sink_tokens, block_tokens);
     for (uint32_t j = 0; j < shared_blocks; ++j) {
       const uint32_t page = group.at(path.cells[(j + 1) * ratio - 1]);
       if (group.full()) {
         list.push_back(page);
-      } else if (j >= low || j < sinks) {
+      } else if (j < low && j >= sinks) {
+        list.push_back(kPageMask);
+      } else if (fills && page == kNoPage) {
+        list.push_back(kToDraft);
+        ++need.blocks[g];
+      } else {
         will_pin(g, page);
         list.push_back(page | kPinned);
-      } else {
-        list.push_back(kPageMask);
       }
+    }
+    for (uint32_t j = shared_blocks; j < total; ++j) {
+      const bool passed = fills && j < low && j >= sinks;
+      list.push_back(passed ? kPageMask : kToDraft);
+      if (passed) --need.blocks[g];
     }
   }
   if (!store_.numbered()) need.cells = total_cells - keep;
@@ -195,7 +214,8 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     const Group& group = store_.group(g);
     if (group.numbers_cells() || group.recurrent()) continue;
     std::vector<uint32_t>& spare_pages = pages[g];
-    for (uint32_t i = 0; i < need.blocks[g]; ++i) {
+    for (uint32_t& entry : lease.pages[g]) {
+      if (entry != kToDraft) continue;
       uint32_t page;
       if (spare_pages.empty()) {
         page = store_.draft(g, lease.tenant_index);
@@ -203,13 +223,10 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
         page = spare_pages.back();
         spare_pages.pop_back();
       }
-      lease.pages[g].push_back(page | kOwn);
+      entry = page | kOwn;
     }
     for (uint32_t page : spare_pages) store_.discard(g, page, lease.tenant_index);
-    const GroupOptions& options = group.options();
-    lease.window_low[g] = group.window() && n > options.window_tokens
-                              ? (n - options.window_tokens) / options.block_tokens
-                              : 0;
+    lease.window_low[g] = window_low(group, reach);
   }
 
   lease.sources.swap(sources);

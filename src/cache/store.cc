@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/vectors.h"
 #include "key/content_key.h"
+#include "retain/touch.h"
 
 namespace stemma::cache {
 
@@ -220,26 +221,9 @@ void Store::move_tip(LeaseRecord& record, CellIndex tip, uint32_t depth_cells) {
 
 void Store::make_touch(Touch& touch, const LeaseRecord& who, Priority priority, uint64_t ttl_ns,
                        uint64_t now) const {
-  const Retain& retain = who.retain;
-  const auto at = [now](uint64_t ttl) { return ttl >= kNever - now ? kNever : now + ttl; };
-  touch.now_ns = now;
+  touch = retain::touch_of(who.retain, priority, ttl_ns, now);
   touch.tenant = tenants_[who.tenant_index].id;
-  touch.priority = priority;
-  touch.session = retain.session;
-  touch.phase = retain.phase;
-  touch.will_return = retain.will_return;
-  touch.finish = retain.finish;
-  touch.expected_return_ns = retain.expected_return_ns;
   touch.reused_tokens = who.report.reused_tokens;
-  touch.deadline_ns = at(ttl_ns);
-  // Who comes back goes last until a time to live of its own is over, whatever its session does.
-  const Priority lasting = retain.will_return ? kMaxPriority + 1 : priority;
-  touch.expired_priority = ttl_ns == kNever ? lasting : kDefaultPriority;
-  touch.expired_phase = retain.phase;
-  if (retain.phase == SessionPhase::active && retain.session_ttl_ns != kNever) {
-    touch.deadline_ns = std::min(touch.deadline_ns, at(retain.session_ttl_ns));
-    touch.expired_phase = SessionPhase::ended;
-  }
 }
 
 void Store::touch(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who) {

@@ -29,6 +29,7 @@
 #include "cache/event_log.h"
 #include "cache/group.h"
 #include "cache/lease_record.h"
+#include "cache/reclaim.h"
 #include "cache/scope_table.h"
 #include "key/media_table.h"
 #include "pool/block_pool.h"
@@ -130,8 +131,26 @@ class Store {
   void discard_cell(CellIndex cell, uint32_t tenant_index);
   // Evicts the policy's choice and what follows it, at most `most` cells. Returns how many; 0: none
   // is left.
-  uint32_t evict_some(uint32_t most, bool only_tenant, TenantId tenant);
+  // With a list, what goes is held for it; throws std::bad_alloc then, with nothing gone.
+  uint32_t evict_some(uint32_t most, bool only_tenant, TenantId tenant,
+                      ReclaimList* list = nullptr);
   uint32_t evict_blocks(uint32_t blocks);
+  // Evicts until so many more positions could be drafted at once, at most `most` cells and loose blocks, and
+  // holds what went until end_reclaim(). Stops early without memory. Returns how many went.
+  uint32_t reclaim(uint32_t positions, uint32_t most, ReclaimList& out);
+  void end_reclaim(std::span<const Reclaimed::Block> blocks) noexcept;
+  // Holds the whole block that belongs to a cell about to go, which ends at position `end`; kNoPage:
+  // there is none.
+  uint32_t hold_for_reclaim(GroupIndex g, CellIndex cell, uint32_t end) noexcept;
+  // The largest block of all groups: where all of them can end.
+  uint32_t unit_tokens() const noexcept;
+  // Cells that evict_some() evicts from now on are added, while there is capacity; null: no more.
+  // Requires numbered().
+  void note_evicted(std::vector<BlockId>* into) noexcept { evicted_ = into; }
+  // Whether a cell of the first group can be found.
+  bool is_found(CellIndex cell) const noexcept {
+    return cell < ready_cells_ && tree_.is_live(cell) && !tree_.is_orphan(cell);
+  }
 
   // ---- Contents ----
   // Makes `cell` findable below `parent`. Requires no equal child.
@@ -306,6 +325,10 @@ class Store {
   Evictable count_exactly(const Need& need, uint32_t tenant_index);
   void refill_entry(Group& group, CellIndex cell);
   bool enough(const Need& need, const Evictable& evictable) const noexcept;
+  // How many cells must go, at least, before so many positions can be drafted in all full groups.
+  uint32_t cells_short_of(uint32_t positions) const noexcept;
+  // Of window groups a window's room, of recurrent ones a slot.
+  uint32_t reclaim_loose(uint32_t positions, uint32_t most, ReclaimList& out);
   void make_touch(Touch& touch, const LeaseRecord& who, Priority priority, uint64_t ttl_ns,
                   uint64_t now) const;
   bool pins_within_share(CellIndex cell, uint32_t depth_cells, std::span<const LooseBlock> blocks);
@@ -330,7 +353,8 @@ class Store {
   ScopeTable scopes_;
   key::MediaTable media_{key::kMediaNumberLimit - 1};  // The highest word is in no cell.
   std::unique_ptr<RetentionPolicy> policy_;
-  std::vector<Tenant> tenants_;  // [0]: everybody without a quota.
+  std::vector<BlockId>* evicted_ = nullptr;  // Who wants to know.
+  std::vector<Tenant> tenants_;              // [0]: everybody without a quota.
   Counters counters_;
   EventLog events_;
 
@@ -342,6 +366,7 @@ class Store {
 
   alignas(64) uint32_t forked_drafts_ = 0;        // Holds by pin_draft_cell().
   std::array<uint32_t, kMaxGroups> full_pins_{};  // Pins of blocks of full groups: copy sources.
+  std::array<uint32_t, kMaxGroups> reclaimed_{};  // Blocks that went and are held.
   std::vector<uint64_t> marks_;                   // One bit a cell, scratch of exact counts.
 
   std::list<LogitsEntry> logits_;  // Least recently used first.

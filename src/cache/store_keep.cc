@@ -357,7 +357,10 @@ void Store::fill_stats(Stats& stats) const {
 }
 
 bool Store::empty() const noexcept {
-  return cells_.used_blocks() == 0 && extra_.used_blocks() == 0 && live_.empty();
+  // What was reclaimed is in no cell, and still somebody's.
+  const auto held = [](const auto& group) { return group->pool().used_blocks() != 0; };
+  return cells_.used_blocks() == 0 && extra_.used_blocks() == 0 && live_.empty() &&
+         std::none_of(groups_.begin(), groups_.end(), held);
 }
 
 void Store::check_invariants() const {

@@ -363,7 +363,7 @@ void Store::discard_cell(CellIndex cell, uint32_t tenant_index) {
 
 // ---- Evicting ----------------------------------------------------------------------------------
 
-uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant) {
+uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant, ReclaimList* list) {
   Victim victim;
   for (;;) {
     victim = policy_->victim(now_, only_tenant, tenant);
@@ -377,6 +377,7 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant) {
     books(victim.next).prefetch(place(victim.next));
   }
   const uint32_t tenant_index = victim.tenant == kNoTenant ? 0 : tenant_index_of(victim.tenant);
+  if (list != nullptr) list->begin(*this, victim.cell);
   // Freeing a leaf makes its parent a leaf, which is mostly the next to go: run up the path.
   CellIndex cell = victim.cell;
   CellIndex parent;
@@ -388,6 +389,10 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant) {
     if (numbered_ && ahead != tree_.sentinel()) cells_.prefetch(ahead);
     counters_.count_eviction(tree_.birth(cell), now_);
     if (tracks_contents_) policy_->evicted(cell);
+    if (list != nullptr) list->take(*this, cell);
+    if (evicted_ != nullptr && evicted_->size() < evicted_->capacity()) {
+      evicted_->push_back(BlockId{cell});
+    }
     free_cell(cell, tenant_index);
     if (++done == most || tree_.is_root(parent) || tree_.has_child(parent) || holds(parent) != 0 ||
         !policy_->parent_follows(parent, numbered_ && ahead != tree_.sentinel() ? ahead : parent)) {

@@ -46,6 +46,7 @@ class BadCalls : public CapiFixture {
 };
 
 void no_event(void*, const stemma_event*) {}
+void no_block(void*, const stemma_reclaimed_block*, size_t) {}
 void no_bytes(void*, const uint8_t*, size_t) {}
 
 // Runs `call` for each kind of number that is no living lease.
@@ -85,11 +86,13 @@ TEST_F(BadCalls, EveryLeaseCallKnowsWrongNumbers) {
     EXPECT_REFUSED(wanted, why, stemma_lease_rewind, l, 0);
     EXPECT_REFUSED(wanted, why, stemma_lease_draft_checkpoint, l, 0, &word);
     EXPECT_REFUSED(wanted, why, stemma_lease_commit_checkpoint, l, 0, 0);
+    EXPECT_REFUSED(wanted, why, stemma_lease_hold_checkpoint, l, 0, 0, &word, &word);
     EXPECT_REFUSED(wanted, why, stemma_lease_attach_logits, l, 0, nullptr, 0);
     EXPECT_REFUSED(wanted, why, stemma_lease_release, l, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_lease_abandon, l, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_lease_block_count, l, 0, &word);
     EXPECT_REFUSED(wanted, why, stemma_lease_block_table, l, 0, &word, 1, 0, nullptr);
+    EXPECT_REFUSED(wanted, why, stemma_lease_draft_table, l, 0, &word, 1, 0, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_lease_slot_mapping, l, 0, 0, &slot, 1, -1);
     const stemma_lease both[2] = {lease, l};
     uint32_t lengths[2];
@@ -137,6 +140,7 @@ TEST_F(BadCalls, EveryCacheCallKnowsWrongPointers) {
     EXPECT_REFUSED(wanted, why, stemma_cache_drop_scope, c, &scope, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_cache_reset, c, 0);
     EXPECT_REFUSED(wanted, why, stemma_cache_evict, c, 1, nullptr);
+    EXPECT_REFUSED(wanted, why, stemma_cache_reclaim, c, 1, 1, no_block, nullptr, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_cache_stats, c, &s);
     EXPECT_REFUSED(wanted, why, stemma_cache_branch_points, c, &scope, &prompt, nullptr, 0, &size);
     EXPECT_REFUSED(wanted, why, stemma_cache_events, c, 0, 1, no_event, nullptr, &number);
@@ -170,6 +174,8 @@ TEST_F(BadCalls, NullOutputsAndInputsAreNamed) {
   uint32_t tenant = 0;
   EXPECT_REFUSED(kBad, "known is null", stemma_cache_tenant_of, cache, &scope, nullptr, &tenant);
   EXPECT_REFUSED(kBad, "tenant is null", stemma_cache_tenant_of, cache, &scope, &tenant, nullptr);
+  EXPECT_REFUSED(kBad, "save is null", stemma_cache_reclaim, cache, 1, 1, nullptr, nullptr,
+                 nullptr);
   EXPECT_REFUSED(kBad, "out is null", stemma_cache_stats, cache, nullptr);
   EXPECT_REFUSED(kBad, "count is null", stemma_cache_branch_points, cache, &scope, &prompt, nullptr,
                  0, nullptr);
@@ -193,6 +199,7 @@ TEST_F(BadCalls, NullOutputsAndInputsAreNamed) {
   EXPECT_REFUSED(kBad, "logits is null", stemma_lease_attach_logits, lease, 0, nullptr, 4);
   EXPECT_REFUSED(kBad, "count is null", stemma_lease_block_count, lease, 0, nullptr);
   EXPECT_REFUSED(kBad, "out is null", stemma_lease_block_table, lease, 0, nullptr, 3, 0, nullptr);
+  EXPECT_REFUSED(kBad, "out is null", stemma_lease_draft_table, lease, 0, nullptr, 3, 0, nullptr);
   EXPECT_REFUSED(kBad, "out is null", stemma_lease_slot_mapping, lease, 0, 0, nullptr, 3, -1);
   EXPECT_REFUSED(kBad, "leases is null", stemma_context_lengths, nullptr, 1, nullptr);
   EXPECT_REFUSED(kBad, "out is null", stemma_context_lengths, &lease, 1, nullptr);

@@ -1,7 +1,9 @@
 // stemma_cache_*, each a few lines around the call of the same name.
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "capi/decode.h"
 #include "capi/handles.h"
@@ -192,6 +194,34 @@ stemma_status stemma_cache_evict(stemma_cache* cache, uint32_t blocks, uint32_t*
   return with_cache(__func__, cache, [&](PagedCache& c) -> Result<void> {
     const uint32_t went = c.evict(blocks);
     if (evicted != nullptr) *evicted = went;
+    return {};
+  });
+}
+
+stemma_status stemma_cache_reclaim(stemma_cache* cache, uint32_t positions, uint32_t most,
+                                   void (*save)(void* user, const stemma_reclaimed_block* blocks,
+                                                size_t count),
+                                   void* user, uint32_t* went) {
+  return with_cache(__func__, cache, [&](PagedCache& c) -> Result<void> {
+    if (save == nullptr) return null("save is null");
+    if (went != nullptr) *went = 0;
+    STEMMA_TRY(const Reclaimed reclaimed, c.reclaim(positions, most));
+    if (went != nullptr) *went = reclaimed.evicted();
+    if (reclaimed.blocks().empty()) return {};
+    std::vector<stemma_reclaimed_block> blocks;
+    blocks.reserve(reclaimed.blocks().size());
+    for (const Reclaimed::Block& block : reclaimed.blocks()) {
+      const std::span<const Token> words = reclaimed.words(block);
+      stemma_reclaimed_block& raw = blocks.emplace_back();
+      raw = {.group = block.group,
+             .block = to_index(block.block),
+             .begin = block.begin,
+             .end = block.end,
+             .key = {},
+             .words = words.empty() ? nullptr : words.data()};
+      std::copy(block.key.bytes.begin(), block.key.bytes.end(), raw.key);
+    }
+    save(user, blocks.data(), blocks.size());
     return {};
   });
 }

@@ -10,8 +10,10 @@ Error invalid(const char* what, uint32_t value = Error::kNoValue) {
 stemma_range raw(Range range) noexcept { return {range.begin, range.end}; }
 uint32_t raw(Part part) noexcept { return static_cast<uint32_t>(part); }
 
-Result<EngineTraits> decode(const stemma_engine_traits* given) noexcept {
-  if (given == nullptr) return invalid("engine.traits is null");
+}  // namespace
+
+Result<EngineTraits> decode_traits(const stemma_engine_traits* given) noexcept {
+  if (given == nullptr) return invalid("traits is null");
   STEMMA_TRY(const stemma_engine_traits c, read_sized(given));
   if (c.unified > 1) return invalid("traits.unified is neither 0 nor 1", c.unified);
   if (c.rewind > STEMMA_REWIND_EXACT) return invalid("traits.rewind is no stemma_rewind", c.rewind);
@@ -33,8 +35,6 @@ Result<EngineTraits> decode(const stemma_engine_traits* given) noexcept {
                       .checkpoint_bytes = c.checkpoint_bytes};
 }
 
-}  // namespace
-
 Result<void> from_status(stemma_status status, const char* failed) noexcept {
   if (status == STEMMA_OK) return {};
   if (status < STEMMA_OK || status > STEMMA_CORRUPT) {
@@ -47,7 +47,8 @@ Result<CallbackEngine> CallbackEngine::create(const stemma_engine* given) noexce
   if (given == nullptr) return invalid("engine is null");
   STEMMA_TRY(const stemma_engine c, read_sized(given));
   if (c.reserved != 0) return invalid("engine.reserved is not 0", c.reserved);
-  STEMMA_TRY(const EngineTraits traits, decode(c.traits));
+  if (c.traits == nullptr) return invalid("engine.traits is null");
+  STEMMA_TRY(const EngineTraits traits, decode_traits(c.traits));
   if (c.held == nullptr) return invalid("engine.held is null");
   if (c.clear == nullptr) return invalid("engine.clear is null");
   if (c.trim == nullptr) return invalid("engine.trim is null");

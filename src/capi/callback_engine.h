@@ -17,6 +17,9 @@ namespace stemma::capi {
 STEMMA_SIZED(stemma_engine_traits, STEMMA_ENGINE_TRAITS_INIT);
 STEMMA_SIZED(stemma_engine, STEMMA_ENGINE_INIT);
 
+// Error: invalid_argument (null, a value that no trait has).
+Result<EngineTraits> decode_traits(const stemma_engine_traits* given) noexcept;
+
 class CallbackEngine final : public SequenceEngine {
  public:
   // Error: invalid_argument naming what is missing or impossible.

@@ -70,35 +70,6 @@ Result<void> decode_given(const stemma_retain& retain, Retain& out) {
   return {};
 }
 
-Result<std::vector<GroupOptions>> decode_groups(const stemma_group_options* groups, size_t count) {
-  if (groups == nullptr || count == 0) return invalid("options.groups: at least one is needed");
-  if (count > kMaxGroups) {
-    return invalid("options.group_count is more than STEMMA_MAX_GROUPS",
-                   static_cast<uint32_t>(std::min<size_t>(count, Error::kNoValue - 1)));
-  }
-  // The caller's elements may be larger or smaller than ours; their size is the distance.
-  const uint32_t stride = groups->struct_size;
-  std::vector<GroupOptions> out;
-  for (uint32_t g = 0; g < count; ++g) {
-    const auto* given = reinterpret_cast<const stemma_group_options*>(
-        reinterpret_cast<const uint8_t*>(groups) + size_t{g} * stride);
-    STEMMA_TRY(const stemma_group_options group, read_sized(given));
-    if (group.struct_size != stride) {
-      return invalid("struct_size of this group is not that of the first", g);
-    }
-    if (group.attention > STEMMA_ATTENTION_RECURRENT) {
-      return invalid("attention of this group is no stemma_attention", g);
-    }
-    out.push_back({.attention = static_cast<Attention>(group.attention),
-                   .block_tokens = group.block_tokens,
-                   .capacity_blocks = group.capacity_blocks,
-                   .window_tokens = group.window_tokens,
-                   .sink_tokens = group.sink_tokens,
-                   .block_bytes = group.block_bytes});
-  }
-  return out;
-}
-
 void encode(const Counts& counts, stemma_counts& out) noexcept {
   static_assert(std::size(decltype(out.outcomes){}) >= kOutcomeCount);
   static_assert(std::size(decltype(out.reasons){}) >= kMissReasonCount);
@@ -223,11 +194,11 @@ Result<void> decode(const stemma_retain* given, Retain& out) {
 Result<void> decode(const stemma_lease_options* given, LeaseOptions& out) {
   if (given == nullptr) return {};
   STEMMA_TRY(const stemma_lease_options c, read_sized(given));
-  if (c.reserved != 0) return invalid("lease options' reserved is not 0", c.reserved);
   STEMMA_TRY_VOID(decode(c.lookup, out.lookup));
   STEMMA_TRY_VOID(decode(c.retain, out.retain));
   out.tenant = TenantId{c.tenant};
   out.draft_tokens = c.draft_tokens;
+  out.fill_to = c.fill_to;
   return {};
 }
 
@@ -265,6 +236,35 @@ Result<Options> decode(const stemma_options* given) {
   options.stats_window_ns = c.stats_window_ns;
   if (c.policy != nullptr) options.policy = c.policy;
   return options;
+}
+
+Result<std::vector<GroupOptions>> decode_groups(const stemma_group_options* groups, size_t count) {
+  if (groups == nullptr || count == 0) return invalid("options.groups: at least one is needed");
+  if (count > kMaxGroups) {
+    return invalid("options.group_count is more than STEMMA_MAX_GROUPS",
+                   static_cast<uint32_t>(std::min<size_t>(count, Error::kNoValue - 1)));
+  }
+  // The caller's elements may be larger or smaller than ours; their size is the distance.
+  const uint32_t stride = groups->struct_size;
+  std::vector<GroupOptions> out;
+  for (uint32_t g = 0; g < count; ++g) {
+    const auto* given = reinterpret_cast<const stemma_group_options*>(
+        reinterpret_cast<const uint8_t*>(groups) + size_t{g} * stride);
+    STEMMA_TRY(const stemma_group_options group, read_sized(given));
+    if (group.struct_size != stride) {
+      return invalid("struct_size of this group is not that of the first", g);
+    }
+    if (group.attention > STEMMA_ATTENTION_RECURRENT) {
+      return invalid("attention of this group is no stemma_attention", g);
+    }
+    out.push_back({.attention = static_cast<Attention>(group.attention),
+                   .block_tokens = group.block_tokens,
+                   .capacity_blocks = group.capacity_blocks,
+                   .window_tokens = group.window_tokens,
+                   .sink_tokens = group.sink_tokens,
+                   .block_bytes = group.block_bytes});
+  }
+  return out;
 }
 
 Result<OnBusy> decode_on_busy(uint32_t on_busy) noexcept {

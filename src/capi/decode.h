@@ -56,6 +56,8 @@ Result<void> decode(const stemma_lookup_options* options, LookupOptions& out) no
 Result<void> decode(const stemma_retain* retain, Retain& out);
 Result<void> decode(const stemma_lease_options* options, LeaseOptions& out);
 Result<std::vector<TenantQuota>> decode_quotas(const stemma_tenant_quota* quotas, size_t count);
+// At least one. Elements may be larger or smaller than ours.
+Result<std::vector<GroupOptions>> decode_groups(const stemma_group_options* groups, size_t count);
 // Without clock and block_io, which are objects here; null is refused.
 Result<Options> decode(const stemma_options* options);
 Result<OnBusy> decode_on_busy(uint32_t on_busy) noexcept;

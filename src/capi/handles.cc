@@ -11,9 +11,6 @@ constinit Places<stemma_cache, Home> cache_places;
 constinit SlotTable<HeldLease> lease_table;
 constinit SlotTable<Transfer> transfer_table;
 
-// Four bytes, so there is always room for them where access is cheapest.
-[[gnu::tls_model("initial-exec")]] constinit thread_local uint32_t my_shard = 0;
-
 static_assert(sizeof(BlockId) == sizeof(uint32_t));
 const uint32_t* raw(std::span<const BlockId> blocks) {
   return reinterpret_cast<const uint32_t*>(blocks.data());
@@ -33,12 +30,6 @@ stemma_io begin_transfer(BlockIo::Done done, void* user) {
 }
 
 }  // namespace
-
-uint32_t favourite_shard() noexcept {
-  static constinit std::atomic<uint32_t> threads{0};
-  if (my_shard == 0) my_shard = 1 + threads.fetch_add(1, std::memory_order_relaxed);
-  return my_shard;
-}
 
 Places<stemma_cache, Home>& caches() noexcept { return cache_places; }
 SlotTable<HeldLease>& leases() noexcept { return lease_table; }
@@ -150,6 +141,14 @@ Error why_no_lease(Found found, uint64_t number) noexcept {
 using namespace stemma;
 using namespace stemma::capi;
 
+stemma_io stemma_io_begin(stemma_io_done_fn done, void* user) {
+  if (done == nullptr) return 0;
+  return transfers().put([&](Transfer& transfer) {
+    transfer.told = done;
+    transfer.user = user;
+  });
+}
+
 stemma_status stemma_io_done(stemma_io io, stemma_status outcome) {
   if (outcome < STEMMA_OK || outcome > STEMMA_CORRUPT) {
     return fail(__func__, {Errc::invalid_argument, "outcome is no stemma_status"});
@@ -168,6 +167,7 @@ stemma_status stemma_io_done(stemma_io io, stemma_status outcome) {
         return fail(__func__, {Errc::invalid_argument, io == 0 ? "io is 0" : "no such transfer"});
     }
   }
+  if (transfer.told != nullptr) return transfer.told(transfer.user, outcome), STEMMA_OK;
   transfer.done(transfer.user, outcome == STEMMA_OK ? Result<void>()
                                                     : Error(static_cast<Errc>(outcome),
                                                             "the caller's transfer failed"));

@@ -133,6 +133,7 @@ struct HeldLease {
 };
 struct Transfer {
   BlockIo::Done done = nullptr;
+  stemma_io_done_fn told = nullptr;  // Instead of `done`: another library's.
   void* user = nullptr;
 };
 

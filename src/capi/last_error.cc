@@ -10,6 +10,9 @@ struct LastError {
   const char* call = nullptr;
   Error error{Errc::invalid_argument, ""};
   bool in_words = false;
+  bool foreign = false;  // Told by stemma_fail(): call and message are the copies.
+  char foreign_call[64] = "";
+  char foreign_message[192] = "";
   char words[320] = "";
 };
 thread_local LastError last;
@@ -20,6 +23,7 @@ stemma_status fail(const char* call, const Error& error) noexcept {
   last.call = call;
   last.error = error;
   last.in_words = false;
+  last.foreign = false;
   return static_cast<stemma_status>(error.code());
 }
 
@@ -41,13 +45,27 @@ static_assert(STEMMA_CORRUPT == static_cast<int>(Errc::corrupt));
 using namespace stemma;
 using namespace stemma::capi;
 
+stemma_status stemma_fail(const char* call, stemma_status status, const char* message,
+                          uint32_t value) {
+  const bool known = status > STEMMA_OK && status <= STEMMA_CORRUPT;
+  const Errc code = known ? static_cast<Errc>(status) : Errc::invalid_argument;
+  fail("", Error(code, "", value));
+  // The library that said it may be gone when somebody asks.
+  last.foreign = true;
+  std::snprintf(last.foreign_call, sizeof last.foreign_call, "%s", call != nullptr ? call : "");
+  std::snprintf(last.foreign_message, sizeof last.foreign_message, "%s",
+                message != nullptr ? message : "");
+  return static_cast<stemma_status>(code);
+}
+
 const char* stemma_last_error_message(void) {
   if (last.call == nullptr) return "";
   if (!last.in_words) {
     const std::string_view code = to_string(last.error.code());
     const int written =
-        std::snprintf(last.words, sizeof last.words, "%s: %.*s: %s", last.call,
-                      static_cast<int>(code.size()), code.data(), last.error.message());
+        std::snprintf(last.words, sizeof last.words, "%s: %.*s: %s",
+                      last.foreign ? last.foreign_call : last.call, static_cast<int>(code.size()),
+                      code.data(), last.foreign ? last.foreign_message : last.error.message());
     if (last.error.value() != Error::kNoValue && written > 0 &&
         static_cast<size_t>(written) < sizeof last.words) {
       std::snprintf(last.words + written, sizeof last.words - written, " (%u)", last.error.value());

@@ -176,6 +176,18 @@ stemma_status stemma_lease_commit_checkpoint(stemma_lease lease, uint32_t group,
   return with_lease(__func__, lease, [&](Lease& l) { return l.commit_checkpoint(group, depth); });
 }
 
+stemma_status stemma_lease_hold_checkpoint(stemma_lease lease, uint32_t group, uint32_t at_most,
+                                           uint32_t* depth, uint32_t* block) {
+  return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
+    if (depth == nullptr) return null("depth is null");
+    if (block == nullptr) return null("block is null");
+    STEMMA_TRY(const Checkpoint held, l.hold_checkpoint(group, at_most));
+    *depth = held.depth;
+    *block = to_index(held.slot);
+    return {};
+  });
+}
+
 stemma_status stemma_lease_attach_logits(stemma_lease lease, uint32_t depth, const float* logits,
                                          size_t count) {
   return with_lease(__func__, lease, [&](Lease& l) -> Result<void> {
@@ -221,6 +233,17 @@ stemma_status stemma_lease_block_table(stemma_lease lease, uint32_t group, uint3
     static_assert(sizeof(BlockId) == sizeof(uint32_t) && alignof(BlockId) == alignof(uint32_t));
     STEMMA_TRY(const uint32_t blocks,
                l.block_table(group, {reinterpret_cast<BlockId*>(out), capacity}, BlockId{pad}));
+    if (count != nullptr) *count = blocks;
+    return {};
+  });
+}
+
+stemma_status stemma_lease_draft_table(stemma_lease lease, uint32_t group, uint32_t* out,
+                                       size_t capacity, uint32_t pad, uint32_t* count) {
+  return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
+    if (out == nullptr && capacity != 0) return null("out is null, and capacity is not 0");
+    STEMMA_TRY(const uint32_t blocks,
+               l.draft_table(group, {reinterpret_cast<BlockId*>(out), capacity}, BlockId{pad}));
     if (count != nullptr) *count = blocks;
     return {};
   });

@@ -65,6 +65,12 @@ stemma_status stemma_set_log_handler(stemma_log_fn handler, void* user) {
              }));
 }
 
+void stemma_log(uint32_t level, const char* line, size_t size) {
+  if (line == nullptr || size > kMaxBytes) return;
+  const auto known = level <= STEMMA_LOG_ERROR ? static_cast<LogLevel>(level) : LogLevel::error;
+  log(known, {line, size});
+}
+
 stemma_status stemma_set_fatal_handler(stemma_fatal_fn handler, void* user) {
   return end(__func__, caught([&]() -> Result<void> {
                if (handler == nullptr) return set_fatal_handler(nullptr, nullptr), Result<void>();

@@ -69,9 +69,9 @@ std::string stand(stemma_lease lease) {
   EXPECT_OK(stemma_lease_block_table(lease, 0, table.data(), blocks, STEMMA_NO_BLOCK, nullptr));
   for (const uint32_t block : table) out << ' ' << block;
   out << " |";
-  stemma_block_copy copies[8];
+  stemma_block_copy copies[64];
   size_t count = 0;
-  EXPECT_OK(stemma_lease_copies(lease, copies, 8, &count));
+  EXPECT_OK(stemma_lease_copies(lease, copies, 64, &count));
   for (size_t i = 0; i < count; ++i) {
     out << ' ' << copies[i].group << ' ' << copies[i].source << ' ' << copies[i].target << ' '
         << copies[i].tokens;
@@ -182,6 +182,7 @@ class SameAnswers : public ::testing::TestWithParam<uint32_t> {
     if (chance(10)) lookup.write = cpp.lookup.write = false;
     if (chance(20)) lookup.allow_copy = cpp.lookup.allow_copy = false;
     if (chance(20)) c.draft_tokens = cpp.draft_tokens = below(100);
+    if (chance(20)) c.fill_to = cpp.fill_to = below(20) * 4;
     if (chance(30)) retain.priority = cpp.retain.priority = static_cast<Priority>(below(102));
     if (chance(30)) retain.ttl_ns = cpp.retain.ttl_ns = below(1000);
     if (chance(30)) {
@@ -280,7 +281,36 @@ class SameAnswers : public ::testing::TestWithParam<uint32_t> {
     to_c(words, media);
     uint32_t c = 0;
     const uint32_t n = below(20);
-    switch (below(6)) {
+    switch (below(7)) {
+      case 6: {
+        const Reclaimed reclaimed = ok(cpp_->reclaim(n * 16, 5));
+        uint32_t went = 0;
+        struct Seen {
+          const Reclaimed& reclaimed;
+          uint32_t calls = 0;
+        } seen{reclaimed};
+        const auto same = [](void* user, const stemma_reclaimed_block* blocks, size_t count) {
+          Seen& in = *static_cast<Seen*>(user);
+          ++in.calls;
+          ASSERT_EQ(count, in.reclaimed.blocks().size());
+          for (size_t i = 0; i < count; ++i) {
+            const Reclaimed::Block& wanted = in.reclaimed.blocks()[i];
+            ASSERT_EQ(blocks[i].group, wanted.group);
+            ASSERT_EQ(blocks[i].block, to_index(wanted.block));
+            ASSERT_EQ(blocks[i].begin, wanted.begin);
+            ASSERT_EQ(blocks[i].end, wanted.end);
+            ASSERT_TRUE(
+                std::equal(wanted.key.bytes.begin(), wanted.key.bytes.end(), blocks[i].key));
+            const std::span<const Token> under = in.reclaimed.words(wanted);
+            ASSERT_EQ(blocks[i].words == nullptr, under.empty());
+            ASSERT_TRUE(std::equal(under.begin(), under.end(), blocks[i].words));
+          }
+        };
+        ASSERT_OK(stemma_cache_reclaim(c_, n * 16, 5, same, &seen, &went));
+        ASSERT_EQ(went, reclaimed.evicted());
+        ASSERT_EQ(seen.calls, reclaimed.blocks().empty() ? 0U : 1U);
+        break;
+      }
       case 0:
         ASSERT_OK(stemma_cache_evict(c_, n, &c));
         ASSERT_EQ(c, cpp_->evict(n));

@@ -309,9 +309,28 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
     }
   }
 
+  void truncate() {
+    const Text words = text();
+    Asked asked;
+    to_c(words, asked);
+    const uint32_t keep = below(words.size() + 2);
+    const Result<Truncated> cpp = cpp_->truncate(scope_, words, keep);
+    stemma_truncated c{};
+    ASSERT_EQ(answer(stemma_sequences_truncate(c_, &c_scope_, &asked.prompt, keep, &c)),
+              answer(cpp));
+    if (!cpp) return;
+    ASSERT_EQ(c.live_tokens, cpp->live_tokens);
+    ASSERT_EQ(c.sequences, cpp->sequences);
+    ASSERT_EQ(c.segments, cpp->segments);
+    ASSERT_EQ(c.states, cpp->states);
+    ASSERT_EQ(c.checkpoints, cpp->checkpoints);
+    ASSERT_EQ(c.logits, cpp->logits);
+    ASSERT_EQ(c.in_use, cpp->in_use);
+  }
+
   void manage() {
     const std::string session(1, static_cast<char>('a' + below(4)));
-    switch (below(8)) {
+    switch (below(9)) {
       case 0:
       case 1:
       case 2: {
@@ -340,6 +359,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
         ASSERT_OK(stemma_sequences_drop_saved(c_));
         cpp_->drop_saved();
         break;
+      case 7: truncate(); break;
       default:
         if (chance(70)) break;
         // A new context: engines that do not fail now.

@@ -144,6 +144,7 @@ TEST_F(SequenceBadCalls, EveryCacheCallKnowsWrongPointers) {
                    nullptr, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_sequences_forget_context, c);
     EXPECT_REFUSED(wanted, why, stemma_sequences_drop_scope, c, &scope);
+    EXPECT_REFUSED(wanted, why, stemma_sequences_truncate, c, &scope, &prompt, 0, nullptr);
     EXPECT_REFUSED(wanted, why, stemma_sequences_drop_saved, c);
     EXPECT_REFUSED(wanted, why, stemma_sequences_end_session, c, "a", 1);
     EXPECT_REFUSED(wanted, why, stemma_sequences_stats, c, &s);
@@ -182,6 +183,12 @@ TEST_F(SequenceBadCalls, NullInputsAndOutputsAreNamed) {
   EXPECT_REFUSED(kBad, "prompt is null", stemma_sequences_warm, cache, &scope, nullptr, nullptr,
                  no_compute, nullptr, nullptr);
   EXPECT_REFUSED(kBad, "scope is null", stemma_sequences_drop_scope, cache, nullptr);
+  EXPECT_REFUSED(kBad, "scope is null", stemma_sequences_truncate, cache, nullptr, &prompt, 0,
+                 nullptr);
+  EXPECT_REFUSED(kBad, "prompt is null", stemma_sequences_truncate, cache, &scope, nullptr, 0,
+                 nullptr);
+  EXPECT_REFUSED(STEMMA_OUT_OF_RANGE, "more than the prompt", stemma_sequences_truncate, cache,
+                 &scope, &prompt, static_cast<uint32_t>(prompt.token_count) + 1, nullptr);
   EXPECT_REFUSED(kBad, "session", stemma_sequences_end_session, cache, nullptr, 3);
   EXPECT_REFUSED(kBad, "session", stemma_sequences_end_session, cache, "a", ~size_t{0});
   EXPECT_REFUSED(kBad, "out is null", stemma_sequences_stats, cache, nullptr);

@@ -138,6 +138,7 @@ struct Meddler {
     EXPECT_EQ(stemma_sequences_drain(self.cache, 1, 1, 0, nullptr), STEMMA_BUSY);
     EXPECT_EQ(stemma_sequences_forget_context(self.cache), STEMMA_BUSY);
     EXPECT_EQ(stemma_sequences_drop_scope(self.cache, &scope), STEMMA_BUSY);
+    EXPECT_EQ(stemma_sequences_truncate(self.cache, &scope, &prompt, 0, nullptr), STEMMA_BUSY);
     EXPECT_EQ(stemma_sequences_drop_saved(self.cache), STEMMA_BUSY);
     EXPECT_EQ(stemma_sequences_end_session(self.cache, "a", 1), STEMMA_BUSY);
     EXPECT_EQ(stemma_sequences_check_invariants(self.cache), STEMMA_BUSY);

@@ -37,7 +37,33 @@ const char* name_of(const char* const (&names)[N], uint32_t number) noexcept {
 
 }  // namespace
 
+Result<std::vector<SavedPart>> decode_parts(const stemma_saved_part* parts, size_t count) {
+  if (parts == nullptr && count != 0) return invalid("parts is null, and part_count is not 0");
+  if (count > kMaxMessageEnds) return invalid("part_count is more than 2^31 - 1");
+  std::vector<SavedPart> out;
+  for (size_t i = 0; i < count; ++i) {
+    const stemma_saved_part& part = parts[i];
+    const auto number = static_cast<uint32_t>(i);
+    if (part.kind < STEMMA_SAVED_SEGMENT || part.kind > STEMMA_SAVED_LOGITS) {
+      return invalid("kind of this part is no stemma_saved_kind", number);
+    }
+    if (part.reserved != 0) return invalid("reserved of this part is not 0", number);
+    if (part.bytes == nullptr || part.size == 0) return invalid("this part has no bytes", number);
+    if (part.range.begin >= part.range.end) return invalid("range of this part is empty", number);
+    out.push_back({static_cast<EntryKind>(part.kind),
+                   {part.range.begin, part.range.end},
+                   {part.bytes, part.size}});
+  }
+  return out;
+}
+
 Result<SequenceOptions> decode(const stemma_sequence_options& c) {
+  if (c.listener.keep_words > 1) {
+    return invalid("options.listener.keep_words is neither 0 nor 1", c.listener.keep_words);
+  }
+  if (c.listener.reserved != 0) {
+    return invalid("options.listener.reserved is not 0", c.listener.reserved);
+  }
   if (c.reuse > STEMMA_REUSE_EVERYTHING)
     return invalid("options.reuse is no stemma_reuse", c.reuse);
   SequenceOptions options;
@@ -198,6 +224,10 @@ stemma_sequence_content encode(const SequenceContent& content) noexcept {
 
 // Numbers that mean the same on both sides.
 #define SAME(c, cpp) static_assert((c) == static_cast<uint32_t>(cpp))
+SAME(STEMMA_SAVED_SEGMENT, EntryKind::segment);
+SAME(STEMMA_SAVED_STATE, EntryKind::state);
+SAME(STEMMA_SAVED_CHECKPOINT, EntryKind::checkpoint);
+SAME(STEMMA_SAVED_LOGITS, EntryKind::logits);
 SAME(STEMMA_REUSE_DISABLED, Reuse::disabled);
 SAME(STEMMA_REUSE_LIVE, Reuse::live);
 SAME(STEMMA_REUSE_SAVED, Reuse::saved);

@@ -35,6 +35,21 @@ struct stemma_sequences {
 
 namespace stemma::capi {
 
+// A listener that was given as a C function.
+class CallbackListener final : public SavedListener {
+ public:
+  explicit CallbackListener(const stemma_saved_listener& listener) noexcept : listener_(listener) {}
+  // Without memory for the prompt's media nobody hears of it.
+  void saved(const Scope& scope, const Prompt& prompt, const SavedPart& part,
+             const ContentKey& chain, const Retain& retain) noexcept override;
+  uint32_t wants(EntryKind kind, const ContentKey& chain, SeenAgain seen) noexcept override;
+  void take(const KeptPart& part, uint32_t wanted) noexcept override;
+  bool keeps_words() const noexcept override { return listener_.keep_words != 0; }
+
+ private:
+  stemma_saved_listener listener_;
+};
+
 class SequenceHome {
  public:
   static Result<SequenceHome*> create(const stemma_engine* engine,
@@ -61,6 +76,7 @@ class SequenceHome {
   void close() noexcept;
 
   std::optional<CallbackClock> clock_;
+  std::optional<CallbackListener> listener_;
   CallbackEngine engine_;
   std::optional<SequenceCache> cache_;  // Goes first.
   void (*closed_)(void* user) = nullptr;

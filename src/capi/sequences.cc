@@ -169,6 +169,57 @@ stemma_status stemma_sequences_warm(stemma_sequences* cache, const stemma_scope*
   });
 }
 
+stemma_status stemma_sequences_admit(stemma_sequences* cache, const stemma_scope* scope,
+                                     const stemma_prompt* prompt, const stemma_saved_part* parts,
+                                     size_t part_count, const stemma_turn_options* options,
+                                     stemma_admitted* out) {
+  return change(__func__, cache, [&](SequenceHome& home) -> Result<void> {
+    Request request;
+    STEMMA_TRY_VOID(request.read(scope, prompt, options));
+    STEMMA_TRY(const std::vector<SavedPart> given, decode_parts(parts, part_count));
+    STEMMA_TRY(const Admitted admitted,
+               home.cache().admit(request.scope, request.prompt, given, request.options));
+    if (out != nullptr) {
+      *out = {admitted.taken, admitted.present, admitted.refused, 0, admitted.bytes};
+    }
+    return {};
+  });
+}
+
+stemma_status stemma_sequences_hand_on(stemma_sequences* cache, uint64_t from, uint64_t bytes,
+                                       stemma_handed_on* out) {
+  return change(__func__, cache, [&](SequenceHome& home) -> Result<void> {
+    if (out == nullptr) return null("out is null");
+    const HandedOn done = home.cache().hand_on(from, bytes);
+    *out = {done.parts, done.over ? 1U : 0U, done.bytes, done.next};
+    return {};
+  });
+}
+
+stemma_status stemma_sequences_saved_tokens(stemma_sequences* cache, const stemma_scope* scope,
+                                            const stemma_prompt* prompt, uint32_t* out) {
+  return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
+    if (out == nullptr) return null("out is null");
+    Request request;
+    STEMMA_TRY_VOID(request.read(scope, prompt, nullptr));
+    *out = home.cache().saved_tokens(request.scope, request.prompt);
+    return {};
+  });
+}
+
+stemma_status stemma_sequences_saved_checkpoints(stemma_sequences* cache, const stemma_scope* scope,
+                                                 const stemma_prompt* prompt, uint32_t* depths,
+                                                 uint32_t capacity, uint32_t* count) {
+  return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
+    if (count == nullptr) return null("count is null");
+    if (depths == nullptr && capacity != 0) return null("depths is null");
+    Request request;
+    STEMMA_TRY_VOID(request.read(scope, prompt, nullptr));
+    *count = home.cache().saved_checkpoints(request.scope, request.prompt, {depths, capacity});
+    return {};
+  });
+}
+
 stemma_status stemma_sequences_forget_context(stemma_sequences* cache) {
   return change(__func__, cache, [](SequenceHome& home) -> Result<void> {
     home.cache().forget_context();
@@ -180,6 +231,21 @@ stemma_status stemma_sequences_drop_scope(stemma_sequences* cache, const stemma_
   return change(__func__, cache, [&](SequenceHome& home) -> Result<void> {
     STEMMA_TRY(const Scope in, decode(scope));
     home.cache().drop_scope(in);
+    return {};
+  });
+}
+
+stemma_status stemma_sequences_truncate(stemma_sequences* cache, const stemma_scope* scope,
+                                        const stemma_prompt* prompt, uint32_t keep,
+                                        stemma_truncated* out) {
+  return change(__func__, cache, [&](SequenceHome& home) -> Result<void> {
+    Request request;
+    STEMMA_TRY_VOID(request.read(scope, prompt, nullptr));
+    STEMMA_TRY(const Truncated cut, home.cache().truncate(request.scope, request.prompt, keep));
+    if (out != nullptr) {
+      *out = {cut.live_tokens, cut.sequences, cut.segments, cut.states,
+              cut.checkpoints, cut.logits,    cut.in_use};
+    }
     return {};
   });
 }

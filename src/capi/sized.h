@@ -24,10 +24,16 @@ template <class T>
 struct Sized;
 
 // For a struct that has had one size so far; the arguments after it are its defaults.
-#define STEMMA_SIZED(type, ...)                                                             \
+#define STEMMA_SIZED(type, ...) STEMMA_SIZED_OF(type, STEMMA_SIZES(sizeof(type)), __VA_ARGS__)
+// For one that has grown once, by `field` and what follows it.
+#define STEMMA_SIZED_GROWN(type, field, ...) \
+  STEMMA_SIZED_OF(type, STEMMA_SIZES(offsetof(type, field), sizeof(type)), __VA_ARGS__)
+
+#define STEMMA_SIZES(...) {__VA_ARGS__}
+#define STEMMA_SIZED_OF(type, sizes, ...)                                                   \
   template <>                                                                               \
   struct Sized<type> {                                                                      \
-    static constexpr uint32_t kSizes[] = {sizeof(type)};                                    \
+    static constexpr uint32_t kSizes[] = sizes;                                             \
     static constexpr const char* kWrong =                                                   \
         "struct_size of " #type " is of no known version, or what lies beyond it is not 0"; \
     static type initial() noexcept { return __VA_ARGS__; }                                  \

@@ -1,10 +1,20 @@
 // The program `stemma`: finds the subcommand and hands the rest of the line to it.
 #include <cstdio>
+#include <new>
 #include <string_view>
 #include <vector>
 
 #include "bench/harness.h"
 #include "cli/demo.h"
+#ifdef STEMMA_HAS_TIER_DISK
+#include "cli/inspect.h"
+#endif
+#ifdef STEMMA_HAS_GGUF
+#include "cli/make_model.h"
+#endif
+#include "cli/replay.h"
+#include "cli/serve.h"
+#include "cli/trace.h"
 #include "stemma/version.h"
 
 namespace {
@@ -16,10 +26,24 @@ constexpr const char* kHelp =
 Stemma remembers which prefixes of which prompts an LLM engine has computed, and in which KV blocks.
 
 commands:
-  demo     a small model over prompts that share prefixes, with the cache and without it
-  bench    measure the cache on this machine and say which limits hold
-
+  serve       a GGUF model over HTTP, with everything computed once reused
+  demo        a small model over prompts that share prefixes, with the cache and without it
+  replay      a recorded hour of requests through the cache: which policy, how much memory
+  trace       records a server's traffic to replay, makes traces, and converts them
+  bench       measure the cache on this machine and say which limits hold
+)"
+#ifdef STEMMA_HAS_TIER_DISK
+    R"(  inspect     what lies in the directory of a disk tier, or of a shared one
+)"
+#endif
+#ifdef STEMMA_HAS_GGUF
+    R"(  make-model  a small model with random weights, as a GGUF file for llama.cpp
+)"
+#endif
+    R"(
+  stemma serve --model FILE           an OpenAI-compatible server on port 8080
   stemma demo                         what is reused, what it saves, and that it is exact
+  stemma replay trace.jsonl.zst       hit ratios by policy and size, and the best there could be
   stemma bench --list                 what there is to measure
   stemma bench --quick                all of it, in under 20 seconds
   stemma bench --only full_hit        a part of it
@@ -35,8 +59,15 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"demo", stemma::cli::run_demo},
+    {"serve", stemma::cli::run_serve},           {"demo", stemma::cli::run_demo},
+    {"replay", stemma::cli::run_replay},         {"trace", stemma::cli::run_trace},
     {"bench", stemma::bench::run_bench},
+#ifdef STEMMA_HAS_TIER_DISK
+    {"inspect", stemma::cli::run_inspect},
+#endif
+#ifdef STEMMA_HAS_GGUF
+    {"make-model", stemma::cli::run_make_model},
+#endif
 };
 
 int run(std::span<const std::string_view> words) {
@@ -65,7 +96,12 @@ int run(std::span<const std::string_view> words) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string_view> words(argv + (argc > 0 ? 1 : 0), argv + argc);
-  const int code = run(words);
+  int code = 1;
+  try {
+    code = run(words);
+  } catch (const std::bad_alloc&) {
+    std::fputs("stemma: the system gives no more memory\n", stderr);
+  }
   // A full disk or a closed pipe must not look like success.
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     std::fputs("stemma: standard output could not be written\n", stderr);

@@ -159,5 +159,22 @@ void chain_keys(const ContentKey& parent, std::span<const uint32_t> words, uint3
   }
 }
 
+void chain_keys(const ContentKey& parent, std::span<const uint32_t> words,
+                std::span<const MediaSpan> media, uint32_t begin, uint32_t block_words,
+                std::span<ContentKey> keys) {
+  if (media.empty()) {
+    chain_keys(parent, words.subspan(begin, keys.size() * block_words), block_words, keys);
+    return;
+  }
+  std::vector<MediaRun> room(block_words);
+  const ContentKey* above = &parent;
+  for (ContentKey& key : keys) {
+    const auto runs = media_runs(media, begin, block_words, room);
+    key = block_key(*above, words.subspan(begin, block_words), runs);
+    above = &key;
+    begin += block_words;
+  }
+}
+
 }  // namespace key
 }  // namespace stemma

@@ -48,4 +48,10 @@ ContentKey block_key(const ContentKey& parent, std::span<const uint32_t> words,
 void chain_keys(const ContentKey& parent, std::span<const uint32_t> words, uint32_t block_words,
                 std::span<ContentKey> keys) noexcept;
 
+// The same with media or none, for the blocks from position `begin` of a prompt on: keys[0] is that of
+// words[begin, begin + block_words). Throws std::bad_alloc where there are media.
+void chain_keys(const ContentKey& parent, std::span<const uint32_t> words,
+                std::span<const MediaSpan> media, uint32_t begin, uint32_t block_words,
+                std::span<ContentKey> keys);
+
 }  // namespace stemma::key

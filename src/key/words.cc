@@ -106,6 +106,24 @@ uint32_t floor_to_unit(std::span<const MediaSpan> spans, uint32_t n) noexcept {
   return floor_in(spans, n);
 }
 
+uint32_t leave_units(std::span<const MediaSpan> spans, uint32_t length, uint32_t units) noexcept {
+  uint32_t at = length;
+  size_t next = spans.size();
+  while (units != 0 && at != 0) {
+    if (next != 0 && spans[next - 1].end == at) {
+      at = spans[--next].begin;
+      --units;
+      continue;
+    }
+    // Plain tokens down to the end of the item before, or as many as are asked for.
+    const uint32_t stop = next == 0 ? 0 : spans[next - 1].end;
+    const uint32_t step = std::min(units, at - stop);
+    at -= step;
+    units -= step;
+  }
+  return at;
+}
+
 bool all_tokens_valid(std::span<const Token> tokens) noexcept {
   // No early exit: a plain OR is what the compiler turns into vector code.
   Token any = 0;

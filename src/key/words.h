@@ -70,6 +70,9 @@ Result<void> find_media_spans(const Prompt& prompt, std::vector<MediaSpan>& out)
 uint32_t floor_to_unit(std::span<const UnitSpan> spans, uint32_t n) noexcept;
 uint32_t floor_to_unit(std::span<const MediaSpan> spans, uint32_t n) noexcept;
 
+// The largest unit border that leaves `units` units of a prompt of `length` positions.
+uint32_t leave_units(std::span<const MediaSpan> spans, uint32_t length, uint32_t units) noexcept;
+
 // Whether every value is below kTokenLimit, placeholders under media items included. The quick
 // question; first_bad_token() is the exact one, for prompts that fail it.
 bool all_tokens_valid(std::span<const Token> tokens) noexcept;

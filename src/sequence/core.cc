@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "stemma/log.h"
@@ -41,6 +42,10 @@ Result<void> check_traits(const EngineTraits& traits) {
   }
   if (traits.fork == Fork::none && (traits.segments || traits.checkpoints)) {
     return bad("an engine that saves nothing (Fork::none) has no segments and no checkpoints");
+  }
+  if (traits.rewind == Rewind::any && traits.segments && traits.bytes_per_token == 0 &&
+      traits.fixed_bytes == 0) {
+    return bad("the engine has segments, and bytes_per_token is 0");
   }
   return {};
 }
@@ -87,8 +92,10 @@ Result<void> Core::set_up() {
   uint64_t budget = options_.saved_bytes;
   // Without attention to the whole past a state is a checkpoint, and the other way round.
   if (saves && traits_.checkpoints && !any() && traits_.bytes_per_token != 0) {
-    const auto share =
-        static_cast<uint64_t>(static_cast<double>(budget) * options_.checkpoint_share);
+    // A product that was rounded may be more than all of it.
+    const double part = static_cast<double>(budget) * options_.checkpoint_share;
+    const uint64_t share =
+        part >= static_cast<double>(budget) ? budget : static_cast<uint64_t>(part);
     STEMMA_TRY(checkpoints_, make_store(share, traits_.checkpoint_bytes));
     use_checkpoints_ = true;
     budget -= share;
@@ -99,6 +106,11 @@ Result<void> Core::set_up() {
     settings.segment_tokens = options_.segment_tokens;
     settings.segment_bytes =
         traits_.fixed_bytes + uint64_t{options_.segment_tokens} * traits_.bytes_per_token;
+    if (heard()) {
+      const bool words = options_.listener->keeps_words();
+      settings.label_bytes =
+          sizeof(PartLabel) + (words ? uint64_t{options_.segment_tokens} * sizeof(uint32_t) : 0);
+    }
     settings.quotas = options_.quotas;
     settings.policy = options_.policy;
     settings.clock = clock_;
@@ -239,88 +251,6 @@ void Core::index_up_to(TurnRecord& turn, uint32_t n) noexcept {
   }
   // What is not indexed is not found; that is all.
   if (!added) turn.approximate = true;
-}
-
-// ---- Forgetting --------------------------------------------------------------------------------
-
-void Core::forget_context() {
-  const base::MutexLock lock(mutex_);
-  if (gone_) return;
-  for (uint32_t s = 0; s < records_.size(); ++s) {
-    SequenceRecord& record = at(s);
-    if (record.turn != nullptr) {
-      record.turn->sequence = kNoSequence;
-      if (record.turn->session != SessionTable::kNone) {
-        --sessions_[record.turn->session].in_flight;
-        record.turn->session = SessionTable::kNone;
-      }
-      record.turn->segments = {};
-      record.turn->state = {};
-      record.turn = nullptr;
-      record.dirty = true;  // Its turn may have written anything: a new generation.
-    }
-    forget(s);
-    record.dirty = false;
-    room_.set_length(SequenceId{s}, 0);
-    set_state(s, SequenceState::free);
-  }
-}
-
-void Core::drop_scope(const Scope& scope) {
-  const base::MutexLock lock(mutex_);
-  if (gone_) return;
-  if (segments_ != nullptr) segments_->drop_scope(scope);
-  for (StateStore* store : {states_.get(), checkpoints_.get(), logits_.get()}) {
-    if (store != nullptr) store->drop_scope(scope);
-  }
-  for (uint32_t s = 0; s < records_.size(); ++s) {
-    SequenceRecord& record = at(s);
-    if (record.turn != nullptr && record.turn->scope == scope) record.turn->forgotten = true;
-    if (in_turn(record)) {
-      if (!record.turn->forgotten) continue;
-      live_.clear(SequenceId{s});
-      if (record.capture != 0) unqueue(s, CaptureFate::stale);
-      continue;
-    }
-    if (!record.scope || *record.scope != scope) continue;
-    // Nobody finds it any more; the engine lets go of it when there is a moment.
-    if (record.capture != 0) unqueue(s, CaptureFate::stale);
-    live_.clear(SequenceId{s});
-    if (record.state == SequenceState::idle) {
-      set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
-    }
-  }
-  changed();
-}
-
-void Core::drop_saved() {
-  const base::MutexLock lock(mutex_);
-  if (gone_) return;
-  if (segments_ != nullptr) segments_->drop_all();
-  for (StateStore* store : {states_.get(), checkpoints_.get(), logits_.get()}) {
-    if (store != nullptr) store->clear();
-  }
-  for (SequenceRecord& record : records_) record.saved = 0;
-  changed();
-}
-
-void Core::end_session(std::string_view name) {
-  const base::MutexLock lock(mutex_);
-  const uint32_t session = sessions_.find(name);
-  if (gone_ || session == SessionTable::kNone) return;
-  if (segments_ != nullptr) segments_->end_session(sessions_[session].id);
-  for (uint32_t s = 0; s < records_.size(); ++s) {
-    if (at(s).session != sessions_[session].id) continue;
-    at(s).session = kNoSession;
-    if (at(s).state != SequenceState::idle || lists_.front(0) == s) continue;
-    lists_.unlink(s);
-    lists_.insert_before(lists_.front(0), s);
-  }
-  for (const SequenceRecord& record : records_) {
-    if (record.turn != nullptr && record.turn->session == session) return;
-  }
-  sessions_.forget(session);
-  changed();
 }
 
 // ---- Looking -----------------------------------------------------------------------------------

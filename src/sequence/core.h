@@ -8,7 +8,10 @@
 //   core_begin.cc    admission and planning
 //   core_execute.cc  carrying plans out, and what to do when it fails
 //   core_capture.cc  what is saved, when
+//   core_tell.cc     what whoever listens is told
+//   core_admit.cc    what was saved elsewhere
 //   core_turn.cc     the rest of a turn's life
+//   core_forget.cc   scopes, what was saved, what follows a prefix, sessions
 #pragma once
 
 #include <atomic>
@@ -21,6 +24,7 @@
 
 #include "base/index_lists.h"
 #include "base/mutex.h"
+#include "key/key_chain.h"
 #include "sequence/lexicon.h"
 #include "sequence/live_index.h"
 #include "sequence/planner.h"
@@ -158,6 +162,9 @@ class Core {
                               SequenceCache::Compute compute, void* user,
                               const TurnOptions& options);
 
+  // core_tell.cc
+  HandedOn hand_on(uint64_t from, uint64_t bytes);
+
   // core_turn.cc
   Result<void> computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns);
   Result<void> extend(TurnRecord& turn, std::span<const Token> tokens);
@@ -170,11 +177,18 @@ class Core {
   Result<void> abandon(TurnRecord& turn);
   void destroy(TurnRecord* turn) noexcept;
 
-  // core.cc
+  // core_forget.cc
   void forget_context();
   void drop_scope(const Scope& scope);
   void drop_saved();
+  Result<Truncated> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep);
+  Result<Admitted> admit(const Scope& scope, const Prompt& prompt, std::span<const SavedPart> parts,
+                         const TurnOptions& options);
+  uint32_t saved_tokens(const Scope& scope, const Prompt& prompt) const;
+  uint32_t saved_checkpoints(const Scope& scope, const Prompt& prompt, std::span<uint32_t> out);
   void end_session(std::string_view session);
+
+  // core.cc
   SequenceStats stats();
   SessionInfo session(std::string_view name);
   SequenceInfo sequence(SequenceId id);
@@ -184,6 +198,7 @@ class Core {
 
  private:
   friend class EngineSaver;
+  friend class PartsSaver;
 
   Core(SequenceEngine& engine, const SequenceOptions& options);
   Result<void> set_up();
@@ -200,6 +215,9 @@ class Core {
    private:
     Core& core_;
   };
+
+  // Says what failed and is made good, without the lock.
+  void warn(const char* what);
 
   // ---- Modes ----
   bool any() const noexcept { return traits_.rewind == Rewind::any; }
@@ -242,6 +260,7 @@ class Core {
   void index_up_to(TurnRecord& turn, uint32_t n) noexcept;
 
   // ---- Planning ----
+  bool has_vacancy() const noexcept;  // A sequence that is not leased.
   Result<void> read_turn(const Scope& scope, const Prompt& prompt, const TurnOptions& options,
                          bool whole, TurnRecord& turn);
   // Finds what could serve, and leases what is saved if `hold`; `fixed` is the only sequence that may
@@ -258,10 +277,18 @@ class Core {
   // False when no plan fits into the context.
   bool plan(TurnRecord& turn, Found& found);
   bool fits(const TurnRecord& turn, const Plan& plan);
+  // Whether a sequence that holds [0, kept) could have so many positions more, if all others went that
+  // may, but for `spared`.
+  bool could_have(uint32_t sequence, uint32_t kept, uint64_t tokens, uint32_t spared);
   // Positions that must be free to carry a plan out.
   uint64_t needs_room(const TurnRecord& turn, const Plan& plan) const noexcept;
   // Positions of a plan that are in the context already.
   uint32_t has_without_room(const Plan& plan) const noexcept;
+  // The same of another turn's plan, if this sequence is changed before that is carried out.
+  uint32_t will_have_without_room(const Plan& plan, uint32_t sequence) const noexcept;
+  // Whether the plan of a turn on another sequence than this one shares what `s` has. That turn was
+  // promised no room for it, so it stays.
+  bool is_source(uint32_t s, uint32_t sequence) const noexcept;
   // Room that turns on other sequences were promised and have not taken.
   uint64_t promised_to_others(uint32_t sequence) const;
   void hold_anchor(TurnRecord& turn, const Found& found);
@@ -274,7 +301,8 @@ class Core {
   bool anchors(const TurnRecord& turn) const noexcept;
   PlanInput plan_input(const TurnRecord& turn) const;
   bool is_own(const TurnRecord& turn, uint32_t sequence) const noexcept;
-  Touch touch_of(const TurnRecord& turn) const noexcept;
+  // A use, now, of the state, checkpoint or logits at this depth (1 at least).
+  Touch touch_of(const OwnRetain& retain, uint32_t depth) const noexcept;
 
   // ---- Executing ----
   Result<void> try_plan(TurnRecord& turn, Excluded& excluded);
@@ -291,8 +319,11 @@ class Core {
   bool mend();
   // Whether the sequence holds [0, n) and can go on there.
   bool verify(uint32_t sequence, uint32_t n);
-  // Empties idle sequences, but not `spared`, until so many positions are free. False: not enough.
+  // Empties idle sequences, but not `spared`, until so many positions are free for this one, beyond what
+  // others were promised. False: not enough.
   bool make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report);
+  // The same, whatever others were promised.
+  bool free_up(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report);
 
   // ---- Capturing ----
   // [0, depth) of the sequence is to be saved when there is time.
@@ -307,8 +338,44 @@ class Core {
   // Whether what waits in a sequence can be saved without letting go of anything saved.
   bool has_room_for(uint32_t sequence) const;
   uint32_t unsaved(uint32_t sequence) const noexcept;
+  void admit_segments(const Scope& scope, const Text& text, std::span<const SavedPart> parts,
+                      const TurnOptions& options, key::KeyChain* chain, Admitted& admitted);
+  void admit_state(const Scope& scope, const Text& text, const SavedPart& part,
+                   const TurnOptions& options, key::KeyChain* chain, Admitted& admitted);
   void learn_moved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept;
   void learn_computed(uint32_t tokens, uint64_t spent_ns) noexcept;
+
+  // ---- Telling whoever listens ----
+  bool heard() const noexcept { return options_.listener != nullptr; }
+  const OwnRetain& retain_of(uint32_t sequence) const noexcept {
+    return in_turn(records_[sequence]) ? records_[sequence].turn->retain
+                                       : records_[sequence].retain;
+  }
+  // Without words where there is no memory for them.
+  PartLabel label_of(key::KeyChain& chain, const Text& text, Range range,
+                     Priority priority) const noexcept;
+  // What was saved of a sequence. Without the lock.
+  void tell(uint32_t sequence, const SavedPart& part, const ContentKey& chain);
+  void tell_of_state(uint32_t sequence, StateStore& store, Part part, uint32_t depth);
+  // Elsewhere a checkpoint is found by the words that it ends. So must be what lies under it: here that is the
+  // first part of a segment that goes on, with words that nobody else may have. It is kept nowhere here, so
+  // it leaves as soon as it is made.
+  void tell_of_tail(uint32_t sequence, uint32_t depth);
+  // Something saved earlier. Bytes that were taken. With the lock, which is let go meanwhile.
+  uint64_t hand_on(uint32_t slot, SeenAgain seen);
+  uint64_t hand_on(EntryKind kind, const StateLease& lease, const PartLabel& label, SeenAgain seen);
+  // Segments that were evicted, before their slots are needed.
+  void tell_of_evicted();
+  // Evicts as reserve() would, telling of what goes.
+  void make_way(StateStore& store, EntryKind kind, const Scope& scope, uint32_t depth,
+                uint64_t bytes);
+
+  // ---- Forgetting ----
+  // May throw std::bad_alloc; nothing has changed then.
+  Result<Truncated> truncate(const Scope& scope, const Text& text, uint32_t keep);
+  // An idle sequence holds no more than [0, n) from now on: n, or nothing where it cannot go back
+  // there. Returns which.
+  uint32_t cut_back(uint32_t sequence, uint32_t n);
 
   // ---- Turns ----
   // Nothing of the sequence counts any more; the turn can only end.
@@ -321,6 +388,10 @@ class Core {
   // What a turn found in its sequence is what is left there. False: it is not.
   bool step_back(TurnRecord& turn);
   void end_turn(TurnRecord& turn) noexcept;
+  // The turn is no longer one of its session, which may be over with it.
+  void leave_session(TurnRecord& turn) noexcept;
+  // Requires that no turn of it is under way.
+  void close_session(uint32_t session) noexcept;
 
   SequenceEngine* engine_;
   const SequenceOptions options_;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "cache/shared.h"
+#include "retain/touch.h"
 #include "sequence/core.h"
 
 namespace stemma::sequence {
@@ -208,29 +209,56 @@ void Core::find(TurnRecord& turn, Found& found, bool hold, uint32_t fixed,
   find_vacant(turn, found, fixed);
 }
 
-bool Core::fits(const TurnRecord& turn, const Plan& plan) {
+bool Core::could_have(uint32_t sequence, uint32_t kept, uint64_t tokens, uint32_t spared) {
   for (uint32_t s = 0; s < records_.size(); ++s) {
     const SequenceState state = records_[s].state;
     const bool may_go = state == SequenceState::idle || state == SequenceState::broken;
-    flags_[s] = may_go && s != plan.source ? 1 : 0;
+    flags_[s] = may_go && s != spared && !is_source(s, sequence) ? 1 : 0;
   }
+  return room_.free_if(SequenceId{sequence}, kept, flags_) >= promised_to_others(sequence) + tokens;
+}
+
+bool Core::fits(const TurnRecord& turn, const Plan& plan) {
   const uint32_t kept = plan.base == Base::stay ? plan.base_tokens : 0;
-  const SequenceId id{plan.sequence};
-  const uint64_t others = promised_to_others(plan.sequence);
-  return room_.free_if(id, kept, flags_) >= others + needs_room(turn, plan);
+  return could_have(plan.sequence, kept, needs_room(turn, plan), plan.source);
 }
 
 uint64_t Core::needs_room(const TurnRecord& turn, const Plan& plan) const noexcept {
-  // What is loaded comes whole, and is cut afterwards.
+  // What is loaded comes whole, and is cut afterwards; no segment ends behind the context.
   const uint64_t tokens = options_.segment_tokens;
-  const uint64_t segments = (plan.segments_to + tokens - 1) / tokens * tokens;
-  const uint64_t most = std::max<uint64_t>({turn.promised_end, plan.state_depth, segments});
+  const auto end_of_segment = [&](uint64_t depth) {
+    return std::min<uint64_t>((depth + tokens - 1) / tokens * tokens, traits_.context_tokens);
+  };
+  uint64_t most =
+      std::max<uint64_t>({turn.promised_end, plan.state_depth, end_of_segment(plan.segments_to)});
+  // Of a segment that begins inside the base, that part is there twice until it is cut.
+  if (traits_.unified && plan.segments_to != 0) {
+    most = std::max(most, end_of_segment(plan.base_tokens) + plan.base_tokens % tokens);
+  }
   return most - has_without_room(plan);
 }
 
 uint32_t Core::has_without_room(const Plan& plan) const noexcept {
   const bool shared = plan.base == Base::fork && traits_.fork == Fork::shared;
   return plan.base == Base::stay || shared ? plan.base_tokens : 0;
+}
+
+uint32_t Core::will_have_without_room(const Plan& plan, uint32_t sequence) const noexcept {
+  const uint32_t has_now = has_without_room(plan);
+  if (plan.base != Base::fork) return has_now;
+  // What another plan leaves of its source, nobody knows.
+  const SequenceRecord& source = records_[plan.source];
+  const bool stays = source.turn != nullptr ? in_turn(source) : plan.source != sequence;
+  return stays ? std::min(has_now, room_.length(SequenceId{plan.source})) : 0;
+}
+
+bool Core::is_source(uint32_t s, uint32_t sequence) const noexcept {
+  return traits_.fork == Fork::shared &&
+         std::any_of(records_.begin(), records_.end(), [&](const SequenceRecord& record) {
+           const TurnRecord* turn = record.turn;
+           return turn != nullptr && turn->sequence != sequence &&
+                  turn->phase == TurnPhase::planned && turn->plan.source == s;
+         });
 }
 
 uint64_t Core::promised_to_others(uint32_t sequence) const {
@@ -244,8 +272,8 @@ uint64_t Core::promised_to_others(uint32_t sequence) const {
       // What its plan needs no room for, and what it will let go before it takes any.
       const SequenceId id{s};
       const uint32_t kept = turn->plan.base == Base::stay ? turn->plan.base_tokens : 0;
-      has_now =
-          has_without_room(turn->plan) + room_.free_if(id, kept, nobody_) - room_.free_for(id);
+      has_now = will_have_without_room(turn->plan, sequence) + room_.free_if(id, kept, nobody_) -
+                room_.free_for(id);
     }
     total += turn->promised_end - std::min<uint64_t>(turn->promised_end, has_now);
   }
@@ -258,21 +286,14 @@ bool Core::plan(TurnRecord& turn, Found& found) {
   input.vacant = found.vacant;
   input.saved = found.saved;
   turn.plan = make_plan(input);
-  if (turn.plan.sequence == kNoSequence || fits(turn, turn.plan)) {
-    return turn.plan.sequence != kNoSequence;
+  // A fork keeps its source where it is, and what is loaded may need more room than the prompt: if the
+  // best plan does not fit, the best of those that do.
+  if (turn.plan.sequence != kNoSequence && !fits(turn, turn.plan)) {
+    turn.plan = make_plan(input, [&](const Plan& plan) { return fits(turn, plan); });
+    // That more could not be copied is no matter of what it costs.
+    std::erase_if(found.live, [](const LiveCandidate& live) { return !live.can_stay; });
   }
-  // A fork keeps its source where it is; in place, the source's end makes room.
-  std::erase_if(found.live, [](const LiveCandidate& live) { return !live.can_stay; });
-  input.live = found.live;
-  input.traits.fork = Fork::none;
-  turn.plan = make_plan(input);
-  if (fits(turn, turn.plan)) return true;
-  // Nor is anything loaded that needs more room than the prompt.
-  input.saved = {};
-  turn.plan = make_plan(input);
-  if (fits(turn, turn.plan)) return true;
-  turn.plan = {};
-  return false;
+  return turn.plan.sequence != kNoSequence;
 }
 
 void Core::explain(TurnRecord& turn, const Found& found) {
@@ -397,10 +418,10 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
     }
     return error;
   };
-  if (const Result<void> read = read_turn(scope, prompt, options, whole, turn); !read) {
-    return fail(read.error());
-  }
   try {
+    if (const Result<void> read = read_turn(scope, prompt, options, whole, turn); !read) {
+      return fail(read.error());
+    }
     if (!options.session.empty()) {
       const uint32_t known_session = sessions_.find(options.session);
       if (options.exclusive && known_session != SessionTable::kNone &&
@@ -409,16 +430,12 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
       }
       turn.session = known_session;
     }
-    if (options.want_logits && logits_ != nullptr && !turn.bypass) {
+    if (!has_vacancy()) return fail(Error(Errc::busy, "every sequence is leased"));
+    if (options.want_logits && logits_ != nullptr && turn.reuse != Reuse::disabled) {
       find_logits(turn, options.at_most);
     }
     Found found;
     find(turn, found, true, kNoSequence, {});
-    if (found.vacant.empty() &&
-        std::none_of(found.live.begin(), found.live.end(),
-                     [](const LiveCandidate& live) { return live.can_stay; })) {
-      return fail(Error(Errc::busy, "every sequence is leased"));
-    }
     if (!plan(turn, found)) {
       return fail(Error(Errc::out_of_blocks, "leased sequences leave too little of the context"));
     }
@@ -447,6 +464,7 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
   if (turn.session != SessionTable::kNone) {
     Session& session = sessions_[turn.session];
     ++session.in_flight;
+    session.over = false;
     ++session.turns;
     session.last_used_ns = started;
     session.sequence = SequenceId{s};
@@ -481,7 +499,7 @@ void Core::find_logits(TurnRecord& turn, uint32_t at_most) {
     ++stats_.quarantined;
     return;
   }
-  logits_->used(*lease, touch_of(turn));
+  logits_->used(*lease, touch_of(turn.retain, turn.prompt_tokens));
   // They were saved as bytes; the store keeps them aligned.
   turn.logits_span = {reinterpret_cast<const float*>(read->state.data()),
                       read->state.size() / sizeof(float)};
@@ -507,31 +525,26 @@ void Core::hold_anchor(TurnRecord& turn, const Found& found) {
   turn.state = *std::move(lease);
 }
 
-Touch Core::touch_of(const TurnRecord& turn) const noexcept {
-  Touch touch;
-  const Retain& retain = turn.retain.retain;
-  touch.now_ns = clock_->now_ns();
-  touch.tenant = turn.tenant;
-  touch.priority = retain.priority;
-  if (retain.ttl_ns != kNever) touch.deadline_ns = touch.now_ns + retain.ttl_ns;
-  touch.session = retain.session;
-  touch.phase = retain.phase;
-  touch.will_return = retain.will_return;
-  touch.finish = retain.finish;
-  return touch;
+Touch Core::touch_of(const OwnRetain& retain, uint32_t depth) const noexcept {
+  // Quotas are of segments: nothing else is any tenant's.
+  return retain::touch_of(retain.get(), depth - 1, clock_->now_ns());
 }
 
 Result<SequenceReport> Core::lookup(const Scope& scope, const Prompt& prompt,
-                                    const TurnOptions& options) try {
+                                    const TurnOptions& options) {
   const base::MutexLock lock(mutex_);
   if (gone_) return Error(Errc::stale, "the cache is gone");
   TurnRecord turn;
-  STEMMA_TRY_VOID(read_turn(scope, prompt, options, false, turn));
-  if (!options.session.empty()) turn.session = sessions_.find(options.session);
   Found found;
   Result<SequenceReport> out = Error(Errc::out_of_memory, "no memory to plan");
   try {
-    if (options.want_logits && logits_ != nullptr && !turn.bypass && kept_logits(turn)) {
+    if (const Result<void> read = read_turn(scope, prompt, options, false, turn); !read) {
+      lexicon_.release(turn.text);
+      return read.error();
+    }
+    if (!options.session.empty()) turn.session = sessions_.find(options.session);
+    if (options.want_logits && logits_ != nullptr && turn.reuse != Reuse::disabled &&
+        kept_logits(turn)) {
       allow_all(turn, options.at_most);
     }
     find(turn, found, false, kNoSequence, {});
@@ -546,8 +559,6 @@ Result<SequenceReport> Core::lookup(const Scope& scope, const Prompt& prompt,
   }
   lexicon_.release(turn.text);
   return out;
-} catch (const std::bad_alloc&) {
-  return Error(Errc::out_of_memory, "no memory to plan");
 }
 
 bool Core::can_admit(std::string_view name) {
@@ -557,6 +568,10 @@ bool Core::can_admit(std::string_view name) {
     const uint32_t session = sessions_.find(name);
     if (session != SessionTable::kNone && sessions_[session].in_flight != 0) return false;
   }
+  return has_vacancy();
+}
+
+bool Core::has_vacancy() const noexcept {
   return std::any_of(records_.begin(), records_.end(), [](const SequenceRecord& record) {
     return record.state != SequenceState::leased;
   });

@@ -1,8 +1,11 @@
 // What is saved, and when.
 #include <algorithm>
 #include <new>
+#include <optional>
+#include <vector>
 
 #include "base/check.h"
+#include "key/key_chain.h"
 #include "sequence/core.h"
 
 namespace stemma::sequence {
@@ -10,7 +13,12 @@ namespace stemma::sequence {
 // Saves segments of one sequence, with the engine, without the lock.
 class EngineSaver final : public Saver {
  public:
-  EngineSaver(Core& core, uint32_t sequence) : core_(core), id_(SequenceId{sequence}) {}
+  EngineSaver(Core& core, uint32_t sequence) : core_(core), id_(SequenceId{sequence}) {
+    const Text& text = core.text_of(sequence);
+    if (core.options_.listener != nullptr) {
+      chain_.emplace(core.scope_of(sequence), text.all(), text.spans, core.options_.segment_tokens);
+    }
+  }
   Result<uint64_t> size(Range range) override {
     const Core::Unlocked unlocked(core_);
     return core_.engine_->size(id_, Part::segment, range);
@@ -18,14 +26,38 @@ class EngineSaver final : public Saver {
   Result<uint64_t> save(Range range, std::span<uint8_t> out) override {
     const Core::Unlocked unlocked(core_);
     ++calls;
-    return core_.engine_->save(id_, Part::segment, range, out);
+    Result<uint64_t> written = core_.engine_->save(id_, Part::segment, range, out);
+    if (chain_ && written && *written != 0 && *written <= out.size()) {
+      label_ = core_.label_of(*chain_, core_.text_of(to_index(id_)), range,
+                              core_.retain_of(to_index(id_)).retain.priority);
+      core_.tell(to_index(id_), {EntryKind::segment, range, out.first(*written)}, label_.chain);
+    }
+    return written;
   }
+  void prepared(std::span<const BlockId> there) override {
+    core_.tell_of_evicted();
+    if (!chain_) return;
+    for (const BlockId block : there) core_.hand_on(to_index(block), SeenAgain::used);
+  }
+  PartLabel label(Range /*range*/) override { return std::move(label_); }
   uint64_t calls = 0;
 
  private:
   Core& core_;
   SequenceId id_;
+  std::optional<key::KeyChain> chain_;  // If somebody listens.
+  PartLabel label_;                     // Of what was saved last.
 };
+
+namespace {
+
+// What became of segments and what belongs at their end: saved if anything was, and nothing failed.
+CaptureFate fate_of_both(CaptureFate segments, CaptureFate anchor) noexcept {
+  if (segments != CaptureFate::saved && segments != CaptureFate::present) return segments;
+  return anchor == CaptureFate::present || anchor == CaptureFate::stale ? segments : anchor;
+}
+
+}  // namespace
 
 // ---- The queue ---------------------------------------------------------------------------------
 
@@ -67,12 +99,19 @@ bool Core::worth_saving(uint32_t sequence) const noexcept {
 }
 
 bool Core::has_room_for(uint32_t sequence) const {
+  const auto fits = [](const StateStore& store, uint64_t bytes) {
+    const StateStore::Stats stats = store.stats();
+    return bytes <= stats.budget_bytes - stats.bytes;
+  };
+  // What is larger than all of it pushes nothing out.
+  if (checkpoints_ != nullptr && traits_.checkpoint_bytes <= checkpoints_->stats().budget_bytes &&
+      !fits(*checkpoints_, traits_.checkpoint_bytes)) {
+    return false;
+  }
   if (segments_ != nullptr) return segments_->free_tokens() >= unsaved(sequence);
-  if (states_ == nullptr) return true;
-  const StateStore::Stats stats = states_->stats();
-  const uint64_t bytes = traits_.fixed_bytes + traits_.checkpoint_bytes +
-                         records_[sequence].capture * traits_.bytes_per_token;
-  return stats.bytes + bytes <= stats.budget_bytes;
+  return states_ == nullptr ||
+         fits(*states_, traits_.fixed_bytes + traits_.checkpoint_bytes +
+                            records_[sequence].capture * traits_.bytes_per_token);
 }
 
 Drained Core::drain(const DrainLimits& limits) {
@@ -81,6 +120,7 @@ Drained Core::drain(const DrainLimits& limits) {
   if (gone_) return drained;
   while (mend()) {
   }
+  tell_of_evicted();
   uint32_t next = waiting_.front(0);
   while (next != base::IndexLists::kNone && drained.items < limits.items &&
          drained.bytes < limits.bytes) {
@@ -114,12 +154,7 @@ Captured Core::capture(uint32_t sequence) {
   if (held.whole && held.end == room_.length(SequenceId{sequence}) && held.end >= depth &&
       known(sequence) >= depth) {
     const Text& text = text_of(sequence);
-    Touch touch;
-    touch.now_ns = clock_->now_ns();
-    touch.priority = record.retain.retain.priority;
-    touch.session = record.retain.retain.session;
-    touch.phase = record.retain.retain.phase;
-    const uint64_t started = touch.now_ns;
+    const uint64_t started = clock_->now_ns();
     if (segments_ != nullptr) {
       EngineSaver saver(*this, sequence);
       // Of what is longer than the whole store, the beginning.
@@ -138,10 +173,11 @@ Captured Core::capture(uint32_t sequence) {
           use_checkpoints_ && traits_.rewind == Rewind::window
               ? can_resume(traits_, held, depth)
               : depth == held.end && can_resume(traits_, resumable_part(sequence), depth);
-      const Captured anchor =
-          reachable ? capture_anchor(sequence, depth, touch) : Captured{CaptureFate::stale, 0};
-      if (segments_ == nullptr) captured = anchor;
-      if (segments_ != nullptr) captured.bytes += anchor.bytes;
+      const Captured anchor = reachable
+                                  ? capture_anchor(sequence, depth, touch_of(record.retain, depth))
+                                  : Captured{CaptureFate::stale, 0};
+      captured.fate = segments_ == nullptr ? anchor.fate : fate_of_both(captured.fate, anchor.fate);
+      captured.bytes += anchor.bytes;
     }
     if (captured.fate == CaptureFate::saved || captured.fate == CaptureFate::present) {
       record.saved = std::max(record.saved, depth);
@@ -164,8 +200,12 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
     if (store == nullptr) continue;
     if (part == Part::state && at(sequence).held.end != depth) continue;
     const StateCandidate there = store->find(scope, text, depth).exact;
+    const EntryKind kind = part == Part::state ? EntryKind::state : EntryKind::checkpoint;
     if (there && there.depth == depth) {
-      if (Result<StateLease> lease = store->lease(there)) store->used(*lease, touch);
+      if (Result<StateLease> lease = store->lease(there)) {
+        store->used(*lease, touch);
+        hand_on(kind, *lease, store->label(*lease), SeenAgain::used);
+      }
       continue;
     }
     const Range range{0, depth};
@@ -178,6 +218,7 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
       total.fate = CaptureFate::failed;
       continue;
     }
+    make_way(*store, kind, scope, depth, *size);
     Result<StateDraft> draft = store->reserve(scope, text, depth, *size);
     if (!draft) {
       total.fate = draft.error().code() == Errc::out_of_range ? CaptureFate::too_large
@@ -187,16 +228,25 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
     const uint64_t started = clock_->now_ns();
     Result<uint64_t> written = Error(Errc::busy, "");
     bool sealed = false;
+    PartLabel label;
     {
       const Unlocked unlocked(*this);
       written = engine_->save(id, part, range, draft->state());
       sealed = written && *written != 0 && *written <= *size && draft->seal(*written).has_value();
+      if (sealed && heard()) {
+        key::KeyChain chain(scope, text.all(), text.spans, options_.segment_tokens);
+        label = label_of(chain, text, range, retain_of(sequence).retain.priority);
+      }
     }
-    if (!sealed || !draft->commit(*written, touch)) {
+    if (!sealed || !draft->commit(*written, touch, std::move(label))) {
       total.fate = CaptureFate::failed;
       continue;
     }
     learn_moved(1, *written, clock_->now_ns() - started);
+    if (heard()) {
+      tell_of_state(sequence, *store, part, depth);
+      if (part == Part::checkpoint && segments_ != nullptr) tell_of_tail(sequence, depth);
+    }
     total.fate = CaptureFate::saved;
     total.bytes += *written;
   }
@@ -218,8 +268,10 @@ void Core::learn_moved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexce
 }
 
 void Core::learn_computed(uint32_t tokens, uint64_t spent_ns) noexcept {
-  // A batch of one or two says more about the overhead of a batch than about tokens.
-  if (spent_ns == 0 || tokens < 8) return;
+  // A batch of one or two says more about the overhead of a batch than about tokens, and a minute for a
+  // token about the caller's clock.
+  constexpr uint64_t kMinute = 60'000'000'000;
+  if (spent_ns == 0 || tokens < 8 || spent_ns / tokens > kMinute) return;
   const uint64_t measured = spent_ns / tokens;
   costs_.compute_token_ns = (costs_.compute_token_ns * 7 + measured + 7) / 8;
 }

@@ -21,6 +21,11 @@ bool is_bad(const Error& error) noexcept {
 
 }  // namespace
 
+void Core::warn(const char* what) {
+  const Unlocked unlocked(*this);
+  log(LogLevel::warning, what);
+}
+
 bool Core::verify(uint32_t sequence, uint32_t n) {
   const Held held = ask(sequence);
   return held.whole && held.end == n && can_resume(traits_, held, n);
@@ -28,10 +33,15 @@ bool Core::verify(uint32_t sequence, uint32_t n) {
 
 bool Core::make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared,
                          SequenceReport* report) {
-  tokens += promised_to_others(sequence);
+  return free_up(sequence, tokens + promised_to_others(sequence), spared, report);
+}
+
+bool Core::free_up(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report) {
   while (room_.free_for(SequenceId{sequence}) < tokens) {
     uint32_t victim = lists_.front(0);
-    if (victim == spared && victim != base::IndexLists::kNone) victim = lists_.after(victim);
+    while (victim != base::IndexLists::kNone && (victim == spared || is_source(victim, sequence))) {
+      victim = lists_.after(victim);
+    }
     // A context of its own has nothing to gain from others.
     if (!traits_.unified) return false;
     if (victim != base::IndexLists::kNone) {
@@ -88,6 +98,7 @@ Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& exclud
     return Error(Errc::corrupt, "segments were loaded, and are not there");
   }
   turn.report.restored_bytes += bytes;
+  stats_.restored_bytes += bytes;
   learn_moved(pieces_.size(), bytes, clock_->now_ns() - started);
   return {};
 }
@@ -96,7 +107,7 @@ void Core::quarantine_segment(TurnRecord& turn, uint32_t from) {
   ++stats_.quarantined;
   turn.segments = {};
   segments_->forget(turn.scope, turn.text.prompt(), from);
-  log(LogLevel::warning, "stemma: a saved segment could not be restored and is given up");
+  warn("stemma: a saved segment could not be restored and is given up");
 }
 
 Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excluded& excluded) {
@@ -124,15 +135,18 @@ Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excl
     if (is_bad(loaded.error())) {
       ++stats_.quarantined;
       store.remove(turn.state);
-      log(LogLevel::warning, "stemma: a saved state could not be restored and is given up");
+      warn("stemma: a saved state could not be restored and is given up");
     } else {
       (part == Part::state ? excluded.states : excluded.checkpoints) = true;
     }
     return loaded;
   }
-  store.used(turn.state, touch_of(turn));
+  store.used(turn.state, touch_of(turn.retain, depth));
   turn.report.restored_bytes += bytes;
+  stats_.restored_bytes += bytes;
   learn_moved(1, bytes, clock_->now_ns() - started);
+  hand_on(part == Part::state ? EntryKind::state : EntryKind::checkpoint, turn.state,
+          store.label(turn.state), SeenAgain::used);
   return {};
 }
 
@@ -256,15 +270,26 @@ void Core::save_source(TurnRecord& turn) {
   live_.match(turn.scope, turn.text.all(), matches);
   LiveIndex::Match best;
   for (const LiveIndex::Match& match : matches) {
-    if (to_index(match.sequence) != turn.sequence && match.positions > best.positions) best = match;
+    const SequenceRecord& record = at(to_index(match.sequence));
+    // A turn that will leave nothing does not leave it by this way.
+    const bool leaves =
+        !in_turn(record) || (record.turn->keep && has(record.turn->reuse, Reuse::saved));
+    if (record.turn != &turn && leaves && match.positions > best.positions) best = match;
   }
   const uint32_t gain = std::min(best.positions, turn.limit);
   if (gain <= turn.plan.available + options_.least_tokens) return;
   const uint32_t s = to_index(best.sequence);
   const uint64_t bytes = uint64_t{known(s)} * traits_.bytes_per_token;
   if (costs_.compute(gain - turn.plan.available) <= 2 * costs_.move(2, bytes)) return;
-  if (at(s).capture < known(s) && at(s).saved < known(s)) queue(s, known(s));
-  if (at(s).capture != 0) (void)capture(s);
+  SequenceRecord& record = at(s);
+  if (record.capture < known(s) && record.saved < known(s)) {
+    if (in_turn(record)) {
+      record.tenant = record.turn->tenant;
+      record.retain.assign(record.turn->retain.get());
+    }
+    queue(s, known(s));
+  }
+  if (record.capture != 0) (void)capture(s);
 }
 
 Result<uint32_t> Core::execute(TurnRecord& turn) {
@@ -369,7 +394,6 @@ void Core::count(TurnRecord& turn) {
   stats_.prompt_tokens += report.prompt_tokens;
   stats_.reused_tokens += report.reused_tokens;
   stats_.evaluated_tokens += report.evaluated_tokens;
-  stats_.restored_bytes += report.restored_bytes;
   ++stats_.outcomes[static_cast<size_t>(report.outcome)];
   ++stats_.reasons[static_cast<size_t>(report.reason)];
   for (size_t step = 0; step < kStepCount; ++step) {

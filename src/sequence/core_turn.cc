@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "base/vectors.h"
 #include "cache/shared.h"
 #include "sequence/core.h"
 
@@ -52,7 +53,7 @@ Result<void> Core::computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns) try
     turn.stops.erase(turn.stops.begin());
     const bool window = use_checkpoints_ && traits_.rewind == Rewind::window;
     const bool reachable = true_end && (depth == n || (window && can_resume(traits_, held, depth)));
-    count_capture(reachable ? capture_anchor(turn.sequence, depth, touch_of(turn))
+    count_capture(reachable ? capture_anchor(turn.sequence, depth, touch_of(turn.retain, depth))
                             : Captured{CaptureFate::stale, 0});
   }
   return {};
@@ -64,27 +65,35 @@ Result<void> Core::extend(TurnRecord& turn, std::span<const Token> tokens) try {
   const base::MutexLock lock(mutex_);
   STEMMA_TRY_VOID(check(turn));
   const uint32_t before = turn.text.length();
+  const uint64_t interval = anchors(turn) ? options_.interval_tokens : 0;
+  if (interval != 0) {
+    base::make_room(turn.stops, (before + tokens.size()) / interval - before / interval);
+  }
   STEMMA_TRY_VOID(Lexicon::append(tokens, turn.text));
-  if (options_.interval_tokens != 0 && anchors(turn)) {
-    uint64_t depth = before / options_.interval_tokens * uint64_t{options_.interval_tokens};
-    while ((depth += options_.interval_tokens) <= turn.text.length()) {
-      turn.stops.push_back(static_cast<uint32_t>(depth));
-    }
+  if (interval == 0) return {};
+  // Nothing fails from here on.
+  for (uint64_t depth = (before / interval + 1) * interval; depth <= turn.text.length();
+       depth += interval) {
+    turn.stops.push_back(static_cast<uint32_t>(depth));
   }
   return {};
 } catch (const std::bad_alloc&) {
   return Error(Errc::out_of_memory, "no memory for more tokens");
 }
 
-Result<void> Core::reserve(TurnRecord& turn, uint32_t tokens) {
+Result<void> Core::reserve(TurnRecord& turn, uint32_t tokens) try {
   const base::MutexLock lock(mutex_);
   STEMMA_TRY_VOID(check_ready(turn));
   const uint64_t needed = uint64_t{turn.text.length()} + tokens - turn.computed;
-  if (make_room_for(turn.sequence, needed, kNoSequence, nullptr)) {
+  // Nobody is emptied for what cannot be had.
+  if (could_have(turn.sequence, turn.computed, needed, kNoSequence) &&
+      make_room_for(turn.sequence, needed, kNoSequence, nullptr)) {
     turn.promised_end = std::max(turn.promised_end, turn.text.length() + tokens);
     return {};
   }
   return Error(Errc::out_of_blocks, "leased sequences leave too little of the context");
+} catch (const std::bad_alloc&) {
+  return Error(Errc::out_of_memory, "no memory to make room");
 }
 
 Result<void> Core::rewind(TurnRecord& turn, uint32_t n) try {
@@ -150,11 +159,17 @@ Result<void> Core::attach_logits(TurnRecord& turn, uint32_t depth, std::span<con
   if (turn.approximate && depth > known(turn.sequence)) {
     return Error(Errc::unsupported, "the sequence was shifted: its logits are approximate");
   }
-  if (!turn.keep || turn.forgotten) return {};
+  if (!turn.keep || turn.forgotten || turn.reuse == Reuse::disabled) return {};
   const auto* bytes = reinterpret_cast<const uint8_t*>(logits.data());
   STEMMA_TRY(StateDraft draft, logits_->reserve(turn.scope, turn.text, depth, logits.size_bytes()));
   std::copy_n(bytes, logits.size_bytes(), draft.state().data());
-  return draft.commit(logits.size_bytes(), touch_of(turn));
+  STEMMA_TRY_VOID(draft.commit(logits.size_bytes(), touch_of(turn.retain, depth)));
+  if (options_.listener == nullptr) return {};
+  const Unlocked unlocked(*this);
+  key::KeyChain chain(turn.scope, turn.text.all(), turn.text.spans, options_.segment_tokens);
+  tell(turn.sequence, {EntryKind::logits, {0, depth}, {bytes, logits.size_bytes()}},
+       chain.at(depth));
+  return {};
 }
 
 Result<Turn> Core::fork(TurnRecord& turn, const TurnOptions& options) {
@@ -235,14 +250,26 @@ void Core::end_turn(TurnRecord& turn) noexcept {
   turn.segments = {};
   turn.state = {};
   turn.logits = {};
-  if (turn.session != SessionTable::kNone) --sessions_[turn.session].in_flight;
-  turn.session = SessionTable::kNone;
+  leave_session(turn);
 }
 
 void Core::give_back(TurnRecord& turn) noexcept {
   SequenceRecord& record = at(turn.sequence);
   record.turn = nullptr;
   set_state(turn.sequence, turn.was);
+  if (!traits_.unified) return;
+  // Those who were carried out meanwhile found no room where this turn was to let go of some. Who is yet to
+  // be carried out makes it then.
+  uint64_t owed = 0;
+  for (const SequenceRecord& other : records_) {
+    if (!in_turn(other)) continue;
+    owed += other.turn->promised_end - std::min(other.turn->promised_end, other.turn->computed);
+  }
+  try {
+    (void)free_up(turn.sequence, owed, kNoSequence, nullptr);
+  } catch (const std::bad_alloc&) {
+    // As if the engine had not let go of it.
+  }
 }
 
 void Core::leave(TurnRecord& turn) {

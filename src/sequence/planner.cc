@@ -15,7 +15,8 @@ uint64_t cost_of_segments(const PlanInput& in, uint32_t begin, uint32_t end) {
 
 class Planner {
  public:
-  explicit Planner(const PlanInput& input) : in_(input) {}
+  Planner(const PlanInput& input, const std::function<bool(const Plan&)>& fits)
+      : in_(input), fits_(fits) {}
 
   Plan best() {
     find_places();
@@ -69,7 +70,7 @@ class Planner {
       // Of two that cost the same, the one that has more; then the first.
       if (plan.cost_ns == best_.cost_ns && plan.available <= best_.available) return;
     }
-    best_ = plan;
+    if (!fits_ || fits_(plan)) best_ = plan;
   }
 
   uint64_t cost_of_copy(uint32_t tokens) const {
@@ -163,6 +164,7 @@ class Planner {
   }
 
   const PlanInput& in_;
+  const std::function<bool(const Plan&)>& fits_;
   std::array<Vacancy, 2> places_;
   Plan best_;
 };
@@ -191,6 +193,8 @@ uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own
   return own ? cost / 10 : cost;
 }
 
-Plan make_plan(const PlanInput& input) { return Planner(input).best(); }
+Plan make_plan(const PlanInput& input, const std::function<bool(const Plan&)>& fits) {
+  return Planner(input, fits).best();
+}
 
 }  // namespace stemma::sequence

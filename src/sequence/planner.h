@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -87,7 +88,9 @@ struct Plan {
   uint64_t cost_ns = 0;
 };
 
-Plan make_plan(const PlanInput& input);
+// The cheapest of the plans that fit; of all of them without a `fits`. It is asked only about those that
+// are cheaper than what was found before.
+Plan make_plan(const PlanInput& input, const std::function<bool(const Plan&)>& fits = {});
 
 // The largest depth of at most n at which a sequence that holds `held` can be resumed where it is, or
 // after a copy of [0, depth) into another one; 0 = none.

@@ -127,6 +127,22 @@ TEST(Planner, ALongConversationIsNotDestroyedForAToken) {
   EXPECT_EQ(best(scene.idle(kOther, 1, 900)), "stay 1 1");
 }
 
+TEST(Planner, TheCheapestOfThosePlansThatFit) {
+  Scene scene;
+  scene.free(kFree).leased(kOther, 300, 400).segments(500);
+  const auto within = [&](uint32_t segments_to, bool forks) {
+    return show(make_plan(scene.input(), [=](const Plan& plan) {
+      return plan.segments_to <= segments_to && (forks || plan.base != Base::fork);
+    }));
+  };
+  EXPECT_EQ(best(scene), within(500, true));
+  EXPECT_EQ(within(500, true), "fork 1>0 300, segments 500");
+  EXPECT_EQ(within(500, false), "empty 0, segments 500");
+  EXPECT_EQ(within(0, true), "fork 1>0 300");
+  EXPECT_EQ(within(0, false), "empty 0");
+  EXPECT_EQ(show(make_plan(scene.input(), [](const Plan&) { return false; })), "none");
+}
+
 TEST(Planner, OfSeveralPlacesTheCheapestIsEmptied) {
   Scene scene;
   scene.free(2, 900).free(3, 100).free(4, 100).leased(5, 300, 300);

@@ -27,7 +27,7 @@ Result<std::unique_ptr<SegmentStore>> SegmentStore::create(const Settings& setti
   const uint64_t block_bytes = std::max<uint64_t>(settings.segment_bytes, 1);
   // Words, links, books, who used it last: what PagedCache's index has for a block at most, and the
   // books of a slot.
-  const uint64_t index_bytes = 4 * uint64_t{settings.segment_tokens} + 200;
+  const uint64_t index_bytes = 4 * uint64_t{settings.segment_tokens} + 200 + settings.label_bytes;
   // An index over nothing takes up to 256 KiB. A small budget counts only a part of that: there should
   // be something to save.
   const uint64_t fixed_bytes = std::min<uint64_t>(256U << 10U, settings.budget_bytes / 64);
@@ -42,7 +42,7 @@ Result<std::unique_ptr<SegmentStore>> SegmentStore::create(const Settings& setti
   options.quotas = settings.quotas;
   options.policy = settings.policy;
   options.clock = settings.clock;
-  STEMMA_TRY(PagedCache cache, PagedCache::create(options));
+  STEMMA_TRY(PagedCache cache, PagedCache::create_part(options));
   const uint32_t slots = cache.stats().groups[0].capacity_blocks;
   auto bytes = make_memory_store(slots, block_bytes);
   if (bytes == nullptr) return Error(Errc::out_of_memory, "no memory for saved segments");
@@ -59,7 +59,19 @@ SegmentStore::SegmentStore(PagedCache cache, std::unique_ptr<ByteStore> bytes,
       saved_tokens_(slots),
       tokens_(settings.segment_tokens),
       slots_(slots),
-      slot_bytes_(std::max<uint64_t>(settings.segment_bytes, 1)) {}
+      slot_bytes_(std::max<uint64_t>(settings.segment_bytes, 1)) {
+  if (settings.label_bytes == 0) return;
+  labels_.resize(slots);
+  evicted_.reserve(slots);
+  cache_.note_evicted(&evicted_);
+}
+
+SegmentStore::~SegmentStore() { cache_.note_evicted(nullptr); }
+
+void SegmentStore::forget_evicted() noexcept {
+  for (const BlockId block : evicted_) labels_[to_index(block)] = {};
+  evicted_.clear();
+}
 
 SegmentStore::Reach SegmentStore::reach(const Scope& scope, const Prompt& prompt,
                                         uint32_t at_most) const {
@@ -129,7 +141,9 @@ CaptureFate SegmentStore::save_blocks(Lease& lease, uint32_t first, uint32_t end
     const Range range{begin, std::min(end, begin + tokens_)};
     const uint32_t slot = to_index(table_[begin / tokens_]);
     const Result<uint64_t> size = saver.size(range);
-    if (!size || *size == 0 || *size > slot_bytes_) return CaptureFate::failed;
+    if (!size || *size == 0) return CaptureFate::failed;
+    if (*size > slot_bytes_) return CaptureFate::too_large;
+    if (!labels_.empty()) labels_[slot] = {};
     const Result<std::span<uint8_t>> room = bytes_->open(slot, *size);
     if (!room) return CaptureFate::no_room;
     const Result<uint64_t> written = saver.save(range, *room);
@@ -138,6 +152,7 @@ CaptureFate SegmentStore::save_blocks(Lease& lease, uint32_t first, uint32_t end
       return CaptureFate::failed;
     }
     saved_tokens_[slot] = range.end - range.begin;
+    if (!labels_.empty()) labels_[slot] = saver.label(range);
     captured.bytes += *written;
     // From here on others find it.
     if (!lease.commit(range.end)) return CaptureFate::failed;
@@ -158,7 +173,13 @@ Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantI
   options.retain = retain;
   const Result<Report> found = cache_.lookup(scope, prompt, options.lookup);
   if (found && found->matched_tokens >= end) {
-    (void)hold(scope, prompt, end, tenant, retain);  // It is in use again, to its last word.
+    const Hold used = hold(scope, prompt, end, tenant, retain);  // To its last word.
+    if (used.lease.active()) {
+      table_.resize(used.lease.block_count(0));
+      const bool known = used.lease.block_table(0, table_).has_value();
+      // The last one may be a copy that nobody will make: of less than a segment.
+      saver.prepared(std::span(table_).first(known ? used.usable / tokens_ : 0));
+    }
     return {CaptureFate::present, 0};
   }
   Result<Lease> lease = cache_.lease(scope, prompt, options);
@@ -168,6 +189,7 @@ Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantI
   }
   table_.resize(lease->block_count(0));
   if (!lease->block_table(0, table_)) return {CaptureFate::failed, 0};
+  saver.prepared(std::span(table_).first(lease->reused() / tokens_));
   captured.fate = save_blocks(*lease, lease->reused(), end, saver, captured);
   // What was saved before something failed is whole segments, and as good as any.
   (void)lease->release();
@@ -177,6 +199,7 @@ Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantI
 }
 
 void SegmentStore::forget(const Scope& scope, const Prompt& prompt, uint32_t from) {
+  forget_evicted();
   // Of the last segment only a part may be the prompt's. It is found by that part, so what goes on
   // differently must not be asked for.
   const uint32_t end = reach(scope, prompt, static_cast<uint32_t>(prompt.tokens.size())).usable;

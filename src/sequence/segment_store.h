@@ -4,7 +4,11 @@
 // quotas are PagedCache's, the slot of a block holds the engine's bytes. All segments but the last of a
 // path have segment_tokens positions. See docs/decisions/0012.
 //
-// Invariant:  a segment that is found was saved whole, under the words it is found by.
+// Where somebody listens, each slot has the label of what it holds; and what was evicted (not what was forgotten)
+// stays whole in its slot until room is needed: before the next capture writes, its Saver hears of it.
+//
+// Invariant:  a segment that is found was saved whole, under the words it is found by. A slot that evicted()
+//             names has the bytes it was evicted with.
 // Threading:  one thread at a time; reach() on any thread.
 // Cost:       reach() and hold() are one lookup; capture() writes only what is not there yet.
 #pragma once
@@ -16,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "sequence/part_label.h"
 #include "stemma/byte_store.h"
 #include "stemma/cache.h"
 #include "stemma/sequence_engine.h"
@@ -35,6 +40,11 @@ class Saver {
   virtual ~Saver() = default;
   virtual Result<uint64_t> size(Range range) = 0;
   virtual Result<uint64_t> save(Range range, std::span<uint8_t> out) = 0;
+  // There is room now, and nothing has been overwritten for it: evicted() is still whole. `there` are the
+  // slots of what was saved before.
+  virtual void prepared(std::span<const BlockId> /*there*/) {}
+  // Of what was just saved.
+  virtual PartLabel label(Range /*range*/) { return {}; }
 };
 
 struct Captured {
@@ -48,12 +58,16 @@ class SegmentStore {
     uint64_t budget_bytes = 0;  // Slots and their index; 16 MiB and more are never exceeded.
     uint32_t segment_tokens = 64;
     uint64_t segment_bytes = 0;  // At most, of segment_tokens positions.
+    uint64_t label_bytes = 0;    // Of the label of a segment; 0: there are none, and no evicted().
     std::vector<TenantQuota> quotas = {};
     std::string policy = "lru";
     const Clock* clock = nullptr;
   };
   // Null when the budget has no room for a single segment.
   static Result<std::unique_ptr<SegmentStore>> create(const Settings& settings);
+  ~SegmentStore();
+  SegmentStore(const SegmentStore&) = delete;
+  SegmentStore& operator=(const SegmentStore&) = delete;
 
   struct Reach {
     uint32_t usable = 0;
@@ -86,8 +100,29 @@ class SegmentStore {
   // Throws std::bad_alloc.
   void forget(const Scope& scope, const Prompt& prompt, uint32_t from);
 
-  void drop_scope(const Scope& scope) { cache_.drop_scope(scope); }
-  void drop_all() { (void)cache_.reset(OnBusy::defer); }
+  // As PagedCache::truncate: how many segments are no longer found.
+  Result<uint32_t> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep) {
+    forget_evicted();
+    return cache_.truncate(scope, prompt, keep);
+  }
+  void drop_scope(const Scope& scope) {
+    forget_evicted();
+    cache_.drop_scope(scope);
+  }
+  void drop_all() {
+    forget_evicted();
+    (void)cache_.reset(OnBusy::defer);
+  }
+
+  // ---- For whoever listens ----
+  // Slots of what was evicted and is not overwritten yet. Whatever is forgotten by name takes these with it:
+  // nobody knows whose they were.
+  std::span<const BlockId> evicted() const noexcept { return evicted_; }
+  void forget_evicted() noexcept;
+  // Empty: it was saved without one, or nothing was.
+  const PartLabel& label(uint32_t slot) const noexcept { return labels_[slot]; }
+  uint32_t labels() const noexcept { return static_cast<uint32_t>(labels_.size()); }
+  bool holds(uint32_t slot) const { return cache_.holds(BlockId{slot}); }
   void end_session(SessionId session) { cache_.end_session(session); }
   // The largest prompt it can have, in positions.
   uint64_t capacity_tokens() const noexcept { return uint64_t{slots_} * tokens_; }
@@ -107,6 +142,8 @@ class SegmentStore {
   PagedCache cache_;
   std::unique_ptr<ByteStore> bytes_;
   std::vector<uint32_t> saved_tokens_;  // By slot: how many positions its bytes have.
+  std::vector<PartLabel> labels_;       // By slot, if anybody wants them.
+  std::vector<BlockId> evicted_;        // Filled by cache_; never grows.
   std::vector<BlockId> table_;          // Scratch.
   uint32_t tokens_;
   uint32_t slots_;

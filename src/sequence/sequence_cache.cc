@@ -50,6 +50,9 @@ Result<SequenceReport> SequenceCache::lookup(const Scope& scope, const Prompt& p
 bool SequenceCache::can_admit(std::string_view session) const {
   return core_ != nullptr && core_->can_admit(session);
 }
+HandedOn SequenceCache::hand_on(uint64_t from, uint64_t bytes) {
+  return core_ == nullptr ? HandedOn() : core_->hand_on(from, bytes);
+}
 Drained SequenceCache::drain(const DrainLimits& limits) {
   return core_ == nullptr ? Drained() : core_->drain(limits);
 }
@@ -60,6 +63,19 @@ Result<SequenceReport> SequenceCache::warm(const Scope& scope, const Prompt& pre
   if (core_ == nullptr) return kMovedFrom;
   return core_->warm(scope, prefix, compute, user, options);
 }
+Result<Admitted> SequenceCache::admit(const Scope& scope, const Prompt& prompt,
+                                      std::span<const SavedPart> parts,
+                                      const TurnOptions& options) {
+  if (core_ == nullptr) return kMovedFrom;
+  return core_->admit(scope, prompt, parts, options);
+}
+uint32_t SequenceCache::saved_checkpoints(const Scope& scope, const Prompt& prompt,
+                                          std::span<uint32_t> out) const {
+  return core_ == nullptr ? 0 : core_->saved_checkpoints(scope, prompt, out);
+}
+uint32_t SequenceCache::saved_tokens(const Scope& scope, const Prompt& prompt) const {
+  return core_ == nullptr ? 0 : core_->saved_tokens(scope, prompt);
+}
 void SequenceCache::forget_context() {
   if (core_ != nullptr) core_->forget_context();
 }
@@ -68,6 +84,10 @@ void SequenceCache::drop_scope(const Scope& scope) {
 }
 void SequenceCache::drop_saved() {
   if (core_ != nullptr) core_->drop_saved();
+}
+Result<Truncated> SequenceCache::truncate(const Scope& scope, const Prompt& prompt, uint32_t keep) {
+  if (core_ == nullptr) return kMovedFrom;
+  return core_->truncate(scope, prompt, keep);
 }
 void SequenceCache::end_session(std::string_view session) {
   if (core_ != nullptr) core_->end_session(session);

@@ -22,6 +22,7 @@ struct Session {
   std::string name;
   SessionId id = kNoSession;  // One for each life of a name.
   uint32_t in_flight = 0;     // Turns under way.
+  bool over = false;          // It ends with its turns.
   // Where its last turn is, or was: it is still there if the generation says so.
   SequenceId sequence{};
   uint64_t generation = ~uint64_t{0};

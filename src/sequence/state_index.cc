@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/vectors.h"
+#include "tree/words.h"
 
 namespace stemma::sequence {
 
@@ -94,6 +95,33 @@ uint32_t StateIndex::at(const Scope& scope, std::span<const uint32_t> words) con
   if (rest.empty()) return entry_of(walked.tip);
   const CellIndex tail = tree_.find_child(walked.tip, rest);
   return tail == kNoCell ? kNone : entry_of(tail);
+}
+
+void StateIndex::beginning_with(const Scope& scope, std::span<const uint32_t> words,
+                                std::vector<uint32_t>& out) const {
+  const auto home = roots_.find(scope);
+  if (home == roots_.end()) return;
+  const Walked walked = walk(home->second.cell, words);
+  if (walked.cells != words.size() / kCellTokens) return;
+  const std::span<const uint32_t> rest = cell_words(words, walked.cells);
+  const auto add = [&](CellIndex cell) {
+    if (entry_of(cell) != kNone) out.push_back(entry_of(cell));
+  };
+  if (rest.empty()) add(walked.tip);
+  std::vector<CellIndex> children;
+  tree_.children(walked.tip, children);
+  for (CellIndex child : children) {
+    const auto wanted = static_cast<uint32_t>(rest.size());
+    if (tree_.word_count(child) < wanted ||
+        tree::common_words(tree_.words(child), rest.data(), wanted) != wanted) {
+      continue;
+    }
+    add(child);
+    for (CellIndex cell = tree_.next_below(child, child); cell != kNoCell;
+         cell = tree_.next_below(child, cell)) {
+      add(cell);
+    }
+  }
 }
 
 void StateIndex::read(Place at, std::vector<uint32_t>& out) const {

@@ -62,6 +62,11 @@ class StateIndex {
   // The entry of exactly these words, or kNone.
   uint32_t at(const Scope& scope, std::span<const uint32_t> words) const noexcept;
 
+  // The entries of all words that begin with these, added to `out`. May throw std::bad_alloc. O(words +
+  // cells below them).
+  void beginning_with(const Scope& scope, std::span<const uint32_t> words,
+                      std::vector<uint32_t>& out) const;
+
   // Cells that a promise of this depth takes.
   uint64_t cells_needed(const Scope& scope, uint32_t depth) const noexcept;
   bool could_hold(uint32_t depth) const noexcept { return cells_for(depth) < cells_.capacity(); }

@@ -60,10 +60,10 @@ Result<void> StateDraft::seal(uint64_t written) {
   return {};
 }
 
-Result<void> StateDraft::commit(uint64_t written, const Touch& touch) {
+Result<void> StateDraft::commit(uint64_t written, const Touch& touch, PartLabel&& label) {
   if (store_ == nullptr) return Error(Errc::wrong_state, "the draft has ended");
   if (!sealed_) STEMMA_TRY_VOID(seal(written));
-  STEMMA_TRY_VOID(store_->commit(entry_, touch));
+  STEMMA_TRY_VOID(store_->commit(entry_, touch, std::move(label)));
   store_ = nullptr;
   state_ = {};
   logits_ = {};

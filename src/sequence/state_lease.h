@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "sequence/part_label.h"
 #include "sequence/state_index.h"
 #include "stemma/result.h"
 #include "stemma/retention.h"
@@ -86,9 +87,10 @@ class StateDraft {
   // there are), wrong_state (sealed already, or ended); nothing changed.
   Result<void> seal(uint64_t written);
   // Findable from now on, in place of what had the same scope and words; the draft has ended. It counts
-  // what was reserved, because that is the memory it has. After seal(), `written` is not looked at.
+  // what was reserved, because that is the memory it has. After seal(), `written` is not looked at. A state
+  // with a label can be handed on.
   // Error: as seal(); stale (its scope was dropped meanwhile: only to be abandoned).
-  Result<void> commit(uint64_t written, const Touch& touch = {});
+  Result<void> commit(uint64_t written, const Touch& touch = {}, PartLabel&& label = {});
   void abandon() noexcept;
 
  private:

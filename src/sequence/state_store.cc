@@ -77,17 +77,26 @@ void StateStore::end_lease(uint32_t entry) noexcept {
     free_bytes(entry);
   } else if (!policy_->holds(entry)) {
     // It came up for eviction while it was leased: that counts as a use that ends now.
-    entries_[entry].touch.now_ns = now_ns();
-    policy_->touch(entry, entries_[entry].touch);
+    note_use(entry, entries_[entry].touch);
   }
+}
+
+void StateStore::note_use(uint32_t entry, const Touch& touch) noexcept {
+  // Time to live is a class: it stays as long as was said, whenever that was.
+  const uint64_t now = now_ns();
+  const uint64_t ttl = touch.deadline_ns - std::min(touch.now_ns, touch.deadline_ns);
+  Touch& last = entries_[entry].touch;
+  last = touch;
+  last.now_ns = now;
+  last.deadline_ns = ttl >= kNever - now ? kNever : now + ttl;
+  policy_->touch(entry, last);
 }
 
 void StateStore::used(const StateLease& lease, const Touch& touch) noexcept {
   if (lease.store_ != this || !slots_.is_cached(lease.found_.entry)) return;
   Entry& it = entries_[lease.found_.entry];
-  it.touch = touch;
-  it.touch.now_ns = now_ns();
-  policy_->touch(lease.found_.entry, it.touch);
+  if (it.owner != touch.session) it.owner = kNoSession;
+  note_use(lease.found_.entry, touch);
 }
 
 // ---- Letting go ------------------------------------------------------------------------------------
@@ -106,6 +115,7 @@ void StateStore::put_away(uint32_t entry, bool replaced) noexcept {
   lexicon_.drop(it.media);
   stats_.positions -= it.depth;
   it.home = nullptr;
+  it.label = {};
   ++it.generation;
   const bool leased = slots_.pins(entry) != 0;
   slots_.release(entry);
@@ -132,11 +142,46 @@ uint32_t StateStore::evict(uint32_t n) noexcept {
   return went;
 }
 
+StateStore::Leaving StateStore::evict_for(const Scope& scope, uint32_t depth, uint64_t bytes) {
+  const Need need{scope, depth, 0, bytes};
+  if (has_room(need) || !check_fits(need)) return {};
+  const uint32_t victim = next_victim();
+  if (victim == StateIndex::kNone) return {};
+  Leaving leaving{lease_entry(victim), std::move(entries_[victim].label)};
+  put_away(victim, false);
+  ++stats_.evictions;
+  return leaving;
+}
+
+const PartLabel& StateStore::label(const StateLease& lease) const noexcept {
+  return entries_[lease.found_.entry].label;
+}
+
+StateLease StateStore::lease_entry(uint32_t entry) noexcept {
+  if (entry >= entries_.size() || !slots_.is_cached(entry)) return {};
+  Result<StateLease> held = lease(candidate(entry, entries_[entry].depth));
+  return held ? *std::move(held) : StateLease();
+}
+
 bool StateStore::remove(const StateLease& lease) noexcept {
   if (lease.store_ != this || !slots_.is_cached(lease.found_.entry)) return false;
   put_away(lease.found_.entry, false);
   ++stats_.removed;
   return true;
+}
+
+void StateStore::end_session(SessionId session) noexcept {
+  if (session == kNoSession) return;
+  Touch over;
+  over.now_ns = now_ns();
+  over.phase = over.expired_phase = SessionPhase::ended;
+  for (uint32_t entry = 0; entry < entries_.size(); ++entry) {
+    Entry& it = entries_[entry];
+    if (it.owner != session || !slots_.is_cached(entry)) continue;
+    it.owner = kNoSession;
+    it.touch = over;
+    if (policy_->holds(entry)) policy_->touch(entry, over);  // Else end_lease() says it.
+  }
 }
 
 template <class Match>
@@ -158,6 +203,16 @@ uint32_t StateStore::forget(const Match& match) noexcept {
 
 uint32_t StateStore::drop_scope(const Scope& scope) noexcept {
   return forget([&](const Scope& one) { return one == scope; });
+}
+
+void StateStore::beyond(const Scope& scope, std::span<const uint32_t> words, uint32_t keep,
+                        std::vector<uint32_t>& out) const {
+  index_.beginning_with(scope, words, out);
+  std::erase_if(out, [&](uint32_t entry) { return entries_[entry].depth <= keep; });
+}
+
+void StateStore::drop(std::span<const uint32_t> entries) noexcept {
+  for (const uint32_t entry : entries) put_away(entry, false);
 }
 
 uint32_t StateStore::clear() noexcept {
@@ -279,13 +334,13 @@ Result<StateDraft> StateStore::reserve(const Scope& scope, const Text& text, uin
   return Error(Errc::out_of_memory, "no memory for the books of a state");
 }
 
-Result<void> StateStore::commit(uint32_t entry, const Touch& touch) noexcept {
+Result<void> StateStore::commit(uint32_t entry, const Touch& touch, PartLabel&& label) noexcept {
   Entry& it = entries_[entry];
   if (it.home == nullptr) return Error(Errc::stale, "the scope was dropped");
   const StateIndex::Put put = index_.put(it.home, it.words, entry);
   it.cell = put.cell;
-  it.touch = touch;
-  it.touch.now_ns = now_ns();
+  it.owner = touch.session;
+  it.label = std::move(label);
   std::vector<uint32_t>().swap(it.words);
   slots_.publish(entry);
   --held_entries_;
@@ -295,7 +350,7 @@ Result<void> StateStore::commit(uint32_t entry, const Touch& touch) noexcept {
   ++stats_.stores;
   if (put.before != StateIndex::kNone) put_away(put.before, true);
   if (put.before != StateIndex::kNone || it.replaces) ++stats_.replaced;
-  policy_->touch(entry, it.touch);
+  note_use(entry, touch);
   return {};
 }
 

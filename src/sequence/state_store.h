@@ -15,7 +15,7 @@
 //             and writing a draft, may run beside it.
 // Ownership:  of the bytes. The Lexicon outlives the store; drafts and leases end before it.
 // Cost:       find(): as StateIndex::find(), whatever the number of entries. reserve(): O(words +
-//             evicted). commit(): O(words), and a checksum over the bytes. About 250 bytes an entry
+//             evicted). commit(): O(words), and a checksum over the bytes. About 320 bytes an entry
 //             besides the index.
 #pragma once
 
@@ -28,6 +28,7 @@
 
 #include "pool/block_pool.h"
 #include "sequence/lexicon.h"
+#include "sequence/part_label.h"
 #include "sequence/state_index.h"
 #include "sequence/state_lease.h"
 #include "stemma/byte_store.h"
@@ -74,12 +75,34 @@ class StateStore {
   Result<StateDraft> reserve(const Scope& scope, const Text& text, uint32_t depth, uint64_t bytes,
                              uint32_t logits = 0);
 
+  // Makes room like reserve(), one state at a time, for those who want what goes: it is out of sight, and its
+  // bytes count and stay until the lease ends. No lease: there is room, or reserve() will say why not.
+  struct Leaving {
+    StateLease lease;
+    PartLabel label;
+  };
+  Leaving evict_for(const Scope& scope, uint32_t depth, uint64_t bytes);
+  // What commit() was told of a kept state.
+  const PartLabel& label(const StateLease& lease) const noexcept;
+  // All kept ones lie among the entries [0, entries()). No lease: nothing is kept there.
+  uint32_t entries() const noexcept { return static_cast<uint32_t>(entries_.size()); }
+  StateLease lease_entry(uint32_t entry) noexcept;
+
   // Puts a bad state out of sight, for good. False when it is so already.
   bool remove(const StateLease& lease) noexcept;
   // Evicts up to n states, next to go first, none that is leased. How many went.
   uint32_t evict(uint32_t n) noexcept;
+  // The session is over: what only it used goes before all else of the default
+  // priority. O(entries).
+  void end_session(SessionId session) noexcept;
   // Forgets what has this scope; its drafts cannot be committed any more. How many states went.
   uint32_t drop_scope(const Scope& scope) noexcept;
+  // States deeper than `keep` whose words begin with these, added to `out`; valid until the next change.
+  // May throw std::bad_alloc.
+  void beyond(const Scope& scope, std::span<const uint32_t> words, uint32_t keep,
+              std::vector<uint32_t>& out) const;
+  // Forgets what beyond() found.
+  void drop(std::span<const uint32_t> entries) noexcept;
   // Forgets everything, drafts as in drop_scope(). How many states went.
   uint32_t clear() noexcept;
 
@@ -124,10 +147,12 @@ class StateStore {
     uint32_t logits = 0;
     uint64_t bytes = 0;
     uint64_t generation = 0;
-    bool replaces = false;        // A draft for which its predecessor had to go early.
-    Touch touch;                  // The last one.
-    std::vector<uint32_t> words;  // Of a draft.
-    std::vector<uint32_t> media;  // One reference each.
+    bool replaces = false;         // A draft for which its predecessor had to go early.
+    Touch touch;                   // The last one.
+    SessionId owner = kNoSession;  // The only session that used it.
+    std::vector<uint32_t> words;   // Of a draft.
+    std::vector<uint32_t> media;   // One reference each.
+    PartLabel label;               // Of a kept one.
   };
   struct Need {
     const Scope& scope;
@@ -156,9 +181,10 @@ class StateStore {
   template <class Match>
   uint32_t forget(const Match& match) noexcept;
 
-  Result<void> commit(uint32_t entry, const Touch& touch) noexcept;
+  Result<void> commit(uint32_t entry, const Touch& touch, PartLabel&& label) noexcept;
   void abandon(uint32_t entry) noexcept;
   void end_lease(uint32_t entry) noexcept;
+  void note_use(uint32_t entry, const Touch& touch) noexcept;
 
   const Clock& clock_;
   Lexicon& lexicon_;

@@ -138,6 +138,20 @@ TEST_F(States, LeastRecentlyUsedGoesFirst) {
   EXPECT_EQ(store->stats().bytes, 751U);
 }
 
+TEST_F(States, TheDefaultPolicyWhichLearnsFromBlocksGoesAsLruWhereThereAreNone) {
+  make({.budget_bytes = 1000, .policy = "default"});
+  for (uint32_t i = 1; i <= 200; ++i) {
+    ASSERT_TRUE(save(tokens(20, i), 250));
+    if (i > 1) store->used(lease(tokens(20, i - 1)));
+    const uint32_t used_last = std::max(i, 2U) - 1;
+    EXPECT_EQ(exact(tokens(20, used_last)), 20U);
+    if (i > 4) {
+      EXPECT_EQ(exact(tokens(20, i - 4)), 0U);
+    }
+  }
+  store->check_invariants();
+}
+
 TEST_F(States, PrioritiesAreObeyed) {
   for (uint32_t i = 1; i <= 2; ++i) {
     auto draft = reserve(tokens(20, i), 500);
@@ -146,6 +160,51 @@ TEST_F(States, PrioritiesAreObeyed) {
   ASSERT_TRUE(save(tokens(20, 3), 500));
   EXPECT_EQ(exact(tokens(20, 1)), 20U);
   EXPECT_EQ(exact(tokens(20, 2)), 0U);
+}
+
+TEST_F(States, TimeToLiveBeginsAnewWithTheEndOfALease) {
+  const Touch precious{
+      .now_ns = clock.now_ns(), .priority = kMaxPriority, .deadline_ns = clock.now_ns() + 1000};
+  auto draft = reserve(tokens(20, 1), 400);
+  ASSERT_TRUE(draft);
+  ASSERT_TRUE(draft->commit(400, precious));
+  {
+    const StateLease held = lease(tokens(20, 1));
+    EXPECT_EQ(store->evict(1), 0U) << "it came up, and is leased";
+    clock.advance_ns(900);
+  }
+  ASSERT_TRUE(save(tokens(20, 2), 400));
+  clock.advance_ns(900);
+  EXPECT_EQ(store->evict(1), 1U);
+  EXPECT_EQ(exact(tokens(20, 1)), 20U);
+  ASSERT_TRUE(save(tokens(20, 3), 400));
+  clock.advance_ns(100);
+  EXPECT_EQ(store->evict(1), 1U);
+  EXPECT_EQ(exact(tokens(20, 1)), 0U) << "its time is over";
+}
+
+TEST_F(States, WhatOnlyAnEndedSessionUsedGoesFirst) {
+  const auto by = [](uint64_t session) { return Touch{.session = SessionId{session}}; };
+  make({.budget_bytes = 500});
+  for (uint32_t i = 1; i <= 5; ++i) {
+    auto draft = reserve(tokens(10, i), 100);
+    ASSERT_TRUE(draft);
+    ASSERT_TRUE(draft->commit(100, by(i == 1 ? 1 : 2)));
+  }
+  store->used(lease(tokens(10, 3)), by(3));
+  store->used(lease(tokens(10, 3)), by(2));
+  {
+    const StateLease held = lease(tokens(10, 4));
+    store->end_session(SessionId{2});
+    store->end_session(SessionId{9});
+    store->end_session(kNoSession);
+    EXPECT_EQ(store->evict(2), 2U);
+    EXPECT_EQ(exact(tokens(10, 2)) + exact(tokens(10, 5)), 0U);
+  }
+  EXPECT_EQ(store->evict(1), 1U);
+  EXPECT_EQ(exact(tokens(10, 4)), 0U) << "as soon as nobody leased it";
+  EXPECT_EQ(exact(tokens(10, 1)), 10U) << "another session";
+  EXPECT_EQ(exact(tokens(10, 3)), 10U) << "another session used it too";
 }
 
 TEST_F(States, LeasedStatesNeverGo) {

@@ -92,17 +92,20 @@ Result<WholePromptCache> WholePromptCache::create(const Config& config) noexcept
 }
 
 WholePromptCache::Config WholePromptCache::config() const noexcept {
+  if (inner_ == nullptr) return {0, false, 0, 0};
   const MutexLock lock(inner_->mutex);
   return {inner_->budget_mib, inner_->enabled, inner_->min_tokens, inner_->max_entries};
 }
 
 void WholePromptCache::enable(bool on) noexcept {
+  if (inner_ == nullptr) return;
   const MutexLock lock(inner_->mutex);
   inner_->enabled = on;
 }
 
 std::optional<WholePromptCache::Lease> WholePromptCache::find(
     const Scope& scope, std::span<const Token> prompt) noexcept {
+  if (inner_ == nullptr) return std::nullopt;
   Inner& in = *inner_;
   // What is no prompt was never stored.
   const bool possible = prompt.size() <= key::kMaxPromptPositions && key::all_tokens_valid(prompt);
@@ -159,6 +162,7 @@ std::optional<WholePromptCache::Lease> WholePromptCache::find(
 Result<void> WholePromptCache::store(const Scope& scope, std::span<const Token> prompt,
                                      std::span<const uint8_t> bytes,
                                      std::span<const float> logits) noexcept {
+  if (inner_ == nullptr) return Error(Errc::wrong_state, "this WholePromptCache was moved from");
   Inner& in = *inner_;
   if (prompt.size() < in.min_tokens || prompt.empty()) return {};
   if (bytes.empty()) return Error(Errc::invalid_argument, "an entry has bytes");
@@ -184,6 +188,7 @@ Result<void> WholePromptCache::store(const Scope& scope, std::span<const Token> 
 }
 
 bool WholePromptCache::touch(const Scope& scope, std::span<const Token> prompt) noexcept {
+  if (inner_ == nullptr) return false;
   if (prompt.size() > key::kMaxPromptPositions || !key::all_tokens_valid(prompt)) return false;
   const MutexLock lock(inner_->mutex);
   StateStore& store = *inner_->store;
@@ -194,11 +199,13 @@ bool WholePromptCache::touch(const Scope& scope, std::span<const Token> prompt) 
 }
 
 uint32_t WholePromptCache::evict(uint32_t n) noexcept {
+  if (inner_ == nullptr) return 0;
   const MutexLock lock(inner_->mutex);
   return inner_->store->evict(n);
 }
 
 void WholePromptCache::clear() noexcept {
+  if (inner_ == nullptr) return;
   const MutexLock lock(inner_->mutex);
   inner_->store->clear();
   inner_->counted = {};
@@ -206,6 +213,7 @@ void WholePromptCache::clear() noexcept {
 }
 
 WholePromptCache::Statistics WholePromptCache::statistics() const noexcept {
+  if (inner_ == nullptr) return {};
   const MutexLock lock(inner_->mutex);
   Statistics all = inner_->counted;
   const StateStore::Stats stats = inner_->store->stats();

@@ -247,6 +247,26 @@ std::vector<Call> calls() {
         w.mark(w.lease);
       },
       [](World& w) { return code(w.lease.rewind(64)); });
+  // Over a prompt whose first blocks are cached, and over a new one.
+  for (const bool cached : {true, false}) {
+    const auto filling = [cached](World& w) {
+      LeaseOptions options = w.how(50);
+      options.fill_to = 64;
+      return w.cache->lease(w.scope, cached ? w.first : w.fresh, options);
+    };
+    add("a lease that fills", nothing, [filling](World& w) { return w.keep(filling(w)); });
+    add(
+        "commit of what was filled", [filling](World& w) { w.lease = ok(filling(w)); },
+        [](World& w) { return code(w.lease.commit(64)); });
+  }
+  add(
+      "hold_checkpoint",
+      [](World& w) {
+        w.begin_new();
+        (void)w.lease.draft_checkpoint(1);
+        (void)w.lease.commit_checkpoint(1, 69);
+      },
+      [](World& w) { return code(w.lease.hold_checkpoint(1, 70)); });
   add("draft_checkpoint", begin_new, [](World& w) { return code(w.lease.draft_checkpoint(1)); });
   for (const uint32_t depth : {64U, 69U}) {
     add(
@@ -467,6 +487,31 @@ TEST_F(MemoryOfReservations, WhatCanNeverFitIsRefusedBeforeMemoryIsTaken) {
   Lease lease = take(cache, tokens(40));
   const NoMemory none(4096);
   EXPECT_EQ(code(lease.reserve((1U << 31U) - 1)), Errc::out_of_blocks);
+}
+
+using MemoryOfReclaims = PagedFixture;
+
+TEST_F(MemoryOfReclaims, WithoutMemoryLessIsHeldAndNothingIsLost) {
+  for (uint32_t calls = 1;; ++calls) {
+    PagedCache& cache = cache_with(grouped({full(20), window(48, 25), recurrent(4)}));
+    fill(cache, tokens(160, 1).with(image(1, 5, 40)));
+    fill(cache, tokens(160, 2));
+    uint32_t held = 0;
+    bool refused;
+    {
+      const FailingNew failing(calls);
+      const auto reclaimed = cache.reclaim(320, 20);
+      refused = failing.fired();
+      if (reclaimed) held = static_cast<uint32_t>(reclaimed->blocks().size());
+      EXPECT_TRUE(refused || reclaimed.has_value());
+    }
+    cache.check_invariants();
+    if (!refused) {
+      EXPECT_GT(held, 20U);
+      break;
+    }
+    ok(cache.lease(scope, tokens(320, 3)));
+  }
 }
 
 using MemoryOfEvents = PagedFixture;

@@ -850,7 +850,7 @@ uint32_t Model::truncate(uint32_t scope, const Story& story, uint32_t keep) {
   const uint32_t index = keep / size;
   const uint32_t begin = index * size;
   const Found found = find(root_of(scope), story);
-  if (index > found.path.size() || begin >= story.size()) return 0;
+  if (index > found.path.size() || begin > story.size()) return 0;
   const Id end = index == 0 ? kNone : found.path[index - 1];
   std::vector<Id> gone;
   for (const Id child : children(root_of(scope), end)) {

@@ -752,8 +752,16 @@ class ModelRun {
 
   void evict() {
     const uint32_t blocks = random_.between(1, 8);
-    log_.note("evict " + std::to_string(blocks));
-    expect_equal(cache_.evict(blocks), model_.evict(blocks), "evicted");
+    const bool reclaims = random_.between(0, 1) == 1;
+    log_.note((reclaims ? "reclaim " : "evict ") + std::to_string(blocks));
+    if (!reclaims) {
+      expect_equal(cache_.evict(blocks), model_.evict(blocks), "evicted");
+      return;
+    }
+    const uint64_t before = cache_.stats().evicted_blocks;
+    expect(cache_.reclaim(0xFFFF'FFFFU, blocks).has_value(), "reclaiming failed");
+    expect_equal(static_cast<uint32_t>(cache_.stats().evicted_blocks - before),
+                 model_.evict(blocks), "reclaimed");
   }
 
   // ---- The end ----------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ namespace {
 Tally run_schedules(double share, bool threads) {
   WorldConfig config;
   Tally tally;
-  for (RunLength run(share); run.next();) {
+  // How often walks of threads meet a writer is up to the machine.
+  for (RunLength run(share); run.next(!threads || tally.stale_walks > 0);) {
     config.seed = run.seed();
     if (threads) {
       config.threads = 2 + static_cast<uint32_t>(run.seed() % 3);

@@ -29,13 +29,14 @@ class RunLength {
                              from_environment("STEMMA_ORACLE_SECONDS", kSanitized ? 14 : 60))))),
         seed_(from_environment("STEMMA_ORACLE_FIRST_SEED", 1) - 1) {}
 
-  bool next() {
+  // `enough`: all that time decides has happened; where it has not, the set goes on, for a while.
+  bool next(bool enough = true) {
     if (only_one()) {
       seed_ = from_environment("STEMMA_ORACLE_SEED", 0);
       return runs_++ == 0;
     }
     ++seed_;
-    return runs_++ < kAtLeast || Clock::now() < end_;
+    return runs_++ < (enough ? kAtLeast : kAtMost) || Clock::now() < end_;
   }
   uint64_t seed() const { return seed_; }
   static bool only_one() { return from_environment("STEMMA_ORACLE_SEED", 0) != 0; }
@@ -48,6 +49,7 @@ class RunLength {
  private:
   // Fewer would leave to chance whether everything happened that should.
   static constexpr uint32_t kAtLeast = 12;
+  static constexpr uint32_t kAtMost = 50 * kAtLeast;
   using Clock = std::chrono::steady_clock;
   Clock::time_point end_;
   uint64_t seed_;

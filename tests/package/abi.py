@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-# Usage: tests/package/abi.py --library LIBSTEMMA.SO [--update]
+# Usage: tests/package/abi.py --library LIBSTEMMA.SO [--tiers] [--update]
 #
 # Writes down the C ABI as text: every prototype, type, constant and initialiser of stemma.h and
 # what it includes, the size of every struct with the place of each field (asked of the C compiler),
 # and what the library exports. Compares it with tests/package/abi.txt, or with --update replaces that
-# file.
+# file. --tiers: the same of stemma_tiers.h, libstemma_tiers.so and abi_tiers.txt.
 import argparse
 import difflib
 import pathlib
@@ -15,9 +15,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-HEADERS = [ROOT / "include" / "stemma" / name
-           for name in ("stemma.h", "stemma_sequence.h", "stemma_whole_prompt.h")]
-RECORD = ROOT / "tests" / "package" / "abi.txt"
+PARTS = {False: (("stemma.h", "stemma_sequence.h", "stemma_whole_prompt.h"), "abi.txt"),
+         True: (("stemma_tiers.h",), "abi_tiers.txt")}
 
 
 def one_line(text):
@@ -36,8 +35,8 @@ def fields(body):
         yield name.group(1), declaration
 
 
-def describe(library):
-    text = "\n".join(header.read_text() for header in HEADERS)
+def describe(library, headers):
+    text = "\n".join((ROOT / "include" / "stemma" / name).read_text() for name in headers)
     text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
     structs = re.findall(r"typedef struct (\w+) \{(.*?)\} \w+;", text, re.S)
     enums = re.findall(r"enum (\w+) \{(.*?)\};", text, re.S)
@@ -47,7 +46,7 @@ def describe(library):
     constants = [n for n, v in defines if not n.endswith("_INIT") and not v.startswith("__")]
     initial = sorted(f"{n} {one_line(v)}" for n, v in defines if n.endswith("_INIT"))
 
-    program = ["#include <stdio.h>", "#include <stemma/stemma.h>", "int main(void) {"]
+    program = ["#include <stdio.h>", f"#include <stemma/{headers[0]}>", "int main(void) {"]
     show = lambda form, *args: program.append(
         f'  printf("{form}\\n", {", ".join(f"(unsigned long long)({a})" for a in args)});')
     for name, body in structs:
@@ -61,7 +60,7 @@ def describe(library):
             show(f"  {item} = %llu", item)
     program.append('  puts("constants");')
     for name in constants:
-        if name not in ("STEMMA_API", "STEMMA_STEMMA_H"):
+        if name != "STEMMA_API" and not name.endswith("_H"):
             show(f"  {name} = %llu", name)
     program += ["  return 0;", "}", ""]
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +76,7 @@ def describe(library):
     soname = re.search(r"SONAME.*\[(.*)\]", dynamic.stdout).group(1)
 
     declared = {re.search(r"(stemma_\w+)\(", f).group(1) for f in functions}
-    found = {e.split("@")[0] for e in exported} - {"STEMMA_0"}
+    found = {e.split("@")[0] for e in exported} - {"STEMMA_0", "STEMMA_TIERS_0"}
     problems = [f"{n} is declared and not exported" for n in sorted(declared - found)]
     problems += [f"{n} is exported and not declared" for n in sorted(found - declared)]
     sections = [("functions", functions), ("types", scalars), ("initialisers", initial),
@@ -89,19 +88,22 @@ def describe(library):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True)
+    parser.add_argument("--tiers", action="store_true")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
     if platform.machine() != "x86_64":
         print("abi: the record is of x86-64; nothing to compare here")
         return 0
-    now, problems = describe(options.library)
+    headers, name = PARTS[options.tiers]
+    record = ROOT / "tests" / "package" / name
+    now, problems = describe(options.library, headers)
     for problem in problems:
         print(f"abi: {problem}")
     if options.update:
-        RECORD.write_text(now)
-        print(f"abi: {RECORD.relative_to(ROOT)} has {len(now.splitlines())} lines")
+        record.write_text(now)
+        print(f"abi: {record.relative_to(ROOT)} has {len(now.splitlines())} lines")
         return 1 if problems else 0
-    recorded = RECORD.read_text() if RECORD.is_file() else ""
+    recorded = record.read_text() if record.is_file() else ""
     if now == recorded:
         print(f"abi: {len(now.splitlines())} lines, as recorded")
         return 1 if problems else 0

@@ -362,6 +362,7 @@ int main(void) {
   stemma_scope_spec spec = STEMMA_SCOPE_SPEC_INIT;
   stemma_sequence_stats stats;
   stemma_sequences* cache = make_cache();
+  stemma_truncated cut;
   stemma_prompt prompt;
   stemma_turn turn = 0;
   uint32_t i;
@@ -381,6 +382,8 @@ int main(void) {
   OK(stemma_sequences_contents(cache, show, &lines_shown));
   CHECK(lines_shown >= 4);
   OK(stemma_sequences_end_session(cache, "a talk", 6));
+  OK(stemma_sequences_truncate(cache, &scope, &prompt, 16, &cut));
+  CHECK(cut.sequences == 1 && cut.live_tokens == 48 && cut.segments > 0 && cut.in_use == 0);
   OK(stemma_sequences_drop_scope(cache, &scope));
   OK(stemma_sequences_drop_saved(cache));
   stats.struct_size = sizeof stats;

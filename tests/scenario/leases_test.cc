@@ -187,6 +187,22 @@ TEST_F(Leases, ForkThatDoesNotFitChangesNothing) {
   EXPECT_EQ(books(cache) + position(trunk), before);
 }
 
+TEST_F(Leases, WhatAForkStillCopiesFromIsNotRewoundOver) {
+  // The first group numbers the cells, the second has blocks of its own.
+  for (const Options& options : {grouped({full(10)}), grouped({window(64, 10), window(64, 10)})}) {
+    PagedCache& cache = cache_with(options);
+    Lease trunk = take(cache, tokens(40));
+    compute(trunk);
+    Lease fork = ok(trunk.fork());
+    ASSERT_FALSE(fork.copies().empty());
+    EXPECT_EQ(code(trunk.rewind(36)), Errc::busy);
+    EXPECT_EQ(trunk.length(), 40U) << "a refusal changes nothing";
+    ok(fork.copies_done());
+    ok(trunk.rewind(36));
+    EXPECT_EQ(trunk.length(), 36U);
+  }
+}
+
 // ---- Ends --------------------------------------------------------------------------------------
 
 TEST_F(Leases, BlocksWaitForTheFenceOfTheirLease) {
@@ -272,6 +288,23 @@ TEST_F(Leases, TruncateForgetsTheContinuationOnly) {
   EXPECT_EQ(ok(cache.truncate(scope, branch, 20)), 4U);
   EXPECT_EQ(kept(cache, branch), 16U);
   EXPECT_EQ(free_blocks(cache), 9U);
+}
+
+TEST_F(Leases, TruncateAtThePromptsEndForgetsEveryContinuation) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 10});
+  const Text text = tokens(48);
+  const Text other = text.first(16) + tokens(32, 2);
+  fill(cache, text);
+  fill(cache, other);
+  EXPECT_EQ(ok(cache.truncate(scope, text.first(32), 32)), 1U) << "other parts from it before";
+  EXPECT_EQ(kept(cache, text), 32U);
+  EXPECT_EQ(kept(cache, other), 48U);
+  EXPECT_EQ(ok(cache.truncate(scope, text.first(16), 16)), 3U);
+  EXPECT_EQ(kept(cache, text), 16U);
+  EXPECT_EQ(kept(cache, other), 16U);
+  EXPECT_EQ(ok(cache.truncate(scope, text.first(0), 0)), 1U) << "all of the scope";
+  EXPECT_EQ(kept(cache, text), 0U);
+  EXPECT_EQ(free_blocks(cache), 10U);
 }
 
 TEST_F(Leases, TruncatedBlocksInUseGoAtRelease) {

@@ -331,5 +331,168 @@ TEST(SequenceAdmission, EqualOperationsGiveEqualDecisions) {
   }
 }
 
+TEST(SequenceAdmission, NobodyIsEmptiedForRoomThatCannotBeHad) {
+  SequenceRig rig;
+  rig.chat(tokens(100, 1));
+  rig.chat(tokens(100, 2));
+  Request request = rig.begin(tokens(100, 3));
+  rig.run(request);
+  for (const uint32_t more : {0xFFFF'FFFFU, 2000U, 925U}) {
+    EXPECT_EQ(code(request.turn.reserve(more)), Errc::out_of_blocks) << more;
+    EXPECT_EQ(rig.cache.stats().idle_sequences, 2U) << more;
+  }
+  ok(request.turn.reserve(924));
+  EXPECT_EQ(rig.cache.stats().idle_sequences, 0U);
+  rig.finish(request);
+}
+
+// What a plan is to share is counted once: as long as it is there, and in full when it is not.
+TEST(SequenceAdmission, RoomOfAPlanThatSharesIsNotGivenAway) {
+  const Text third = tokens(200, 3);
+  for (const Text& text : {third, tokens(10, 1) + third.first(190)}) {
+    EngineOptions engine = full_engine();
+    engine.context_tokens = 300;
+    SequenceRig rig(engine);
+    rig.chat(tokens(140, 1), {.session = "a"});
+    Request shares = rig.begin(tokens(100, 1) + tokens(10, 2), {.reserve_tokens = 40});
+    EXPECT_EQ(shares.turn.report().steps[static_cast<uint32_t>(Step::fork)], 100U);
+    // In the place of what is shared, or in that of the conversation itself.
+    EXPECT_EQ(code(rig.try_begin(text, {.session = "a"})), Errc::out_of_blocks);
+    EXPECT_EQ(rig.execute(shares), 100U);
+    rig.compute(shares);
+    rig.answer(shares, tokens(40, 4));
+    rig.finish(shares);
+    rig.chat(text, {.session = "a"});
+  }
+}
+
+// What a turn was to let go of, and gives back instead, is not in the way of those who were promised it.
+TEST(SequenceAdmission, PromisedRoomIsThereWhenAnotherTurnIsGivenBack) {
+  for (const bool finished : {false, true}) {
+    for (const uint32_t length : {100U, 150U}) {
+      EngineOptions engine = full_engine();
+      engine.sequences = 2;
+      engine.context_tokens = 300;
+      SequenceRig rig(engine);
+      rig.chat(tokens(200, 1));
+      Request first = rig.begin(tokens(length, 2));
+      Request second = rig.begin(tokens(80, 3));
+      EXPECT_EQ(second.turn.sequence(), SequenceId{0}) << "in the place of what is idle";
+      rig.execute(first);
+      if (finished) {
+        rig.finish(second);
+      } else {
+        rig.abandon(second);
+      }
+      EXPECT_EQ(rig.cache.stats().idle_sequences, length == 100 ? 1U : 0U) << "if need be";
+      rig.compute(first);
+      rig.finish(first);
+      EXPECT_EQ(rig.kept(tokens(200, 1)), 200U) << "or it was saved";
+    }
+  }
+}
+
+TEST(SequenceAdmission, PlansThatShareALeasedSequenceAreAdmittedTogether) {
+  EngineOptions engine = full_engine();
+  engine.context_tokens = 300;
+  SequenceRig rig(engine);
+  Request first = rig.begin(tokens(200, 1));
+  rig.run(first);
+  std::vector<Request> others;
+  for (uint32_t i = 0; i < 3; ++i) others.push_back(rig.begin(tokens(200, 1) + tokens(30, 10 + i)));
+  for (Request& other : others) EXPECT_EQ(rig.run(other).reused_tokens, 200U);
+  for (Request& other : others) rig.finish(other);
+  rig.finish(first);
+}
+
+// Of a segment that begins inside what is kept, that part is there twice for a moment.
+TEST(SequenceAdmission, NoPlanLoadsWhatFindsNoRoom) {
+  for (const Fork fork : {Fork::shared, Fork::copy, Fork::restore}) {
+    for (const bool crowded : {false, true}) {
+      SCOPED_TRACE(std::string(crowded ? "crowded, " : "") +
+                   std::to_string(static_cast<int>(fork)));
+      EngineOptions engine = full_engine();
+      engine.fork = fork;
+      engine.context_tokens = 200;
+      SequenceRig rig(engine);
+      rig.chat(tokens(120, 1), {.session = "a"});
+      rig.drain();
+      // 90 of the words stay where they were, inside the second segment.
+      rig.chat(tokens(90, 1) + tokens(5, 2), {.session = "a", .keep = false});
+      Request other = rig.begin(tokens(crowded ? 70 : 10, 3));
+      rig.run(other);
+      Request request = rig.begin(tokens(120, 1) + tokens(1, 4), {.session = "a"});
+      EXPECT_EQ(request.turn.report().steps[static_cast<uint32_t>(Step::stay)], crowded ? 0U : 90U);
+      const SequenceReport report = rig.run(request);
+      EXPECT_EQ(report.failures, 0U);
+      EXPECT_EQ(report.reused_tokens, 120U) << "from its beginning, if need be";
+      rig.finish(request);
+      rig.finish(other);
+    }
+  }
+}
+
+TEST(SequenceAdmission, WhatFindsNoRoomHidesNothingThatDoes) {
+  for (const Fork fork : {Fork::shared, Fork::copy}) {
+    EngineOptions engine = full_engine();
+    engine.fork = fork;
+    engine.context_tokens = fork == Fork::shared ? 150 : 200;
+    SequenceRig rig(engine);
+    const Text text = tokens(64, 1) + tokens(25, 2);
+    rig.chat(text);
+    rig.take_all_sequences();
+    Request other = rig.begin(tokens(100, 1));
+    rig.run(other);
+    // Its segments need more room to be loaded than is left; the words of the first are in a sequence.
+    EXPECT_EQ(rig.hit(text), 64U);
+    Request request = rig.begin(text);
+    EXPECT_EQ(rig.run(request).steps[static_cast<uint32_t>(Step::fork)], 64U);
+    EXPECT_EQ(request.turn.report().failures, 0U);
+    rig.finish(request);
+    rig.finish(other);
+  }
+}
+
+// Who tries again and again must not wear out what is saved.
+TEST(SequenceAdmission, NothingSavedGoesForARequestThatFindsNoSequence) {
+  EngineOptions engine = full_engine();
+  engine.sequences = 1;
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 40'000;
+  SequenceRig rig(engine, options);
+  for (uint32_t i = 1; i <= 12; ++i) {
+    rig.chat(tokens(256, i));
+    rig.drain();
+  }
+  Request running = rig.begin(tokens(20, 50));
+  rig.run(running);
+  const std::string before = rig.books();
+  const uint64_t evictions = rig.cache.stats().segment_evictions;
+  EXPECT_GT(evictions, 0U);
+  EXPECT_EQ(code(rig.try_begin(tokens(250, 12) + tokens(9, 60))), Errc::busy)
+      << "though a part of a segment would serve it";
+  EXPECT_EQ(rig.cache.stats().segment_evictions, evictions);
+  EXPECT_EQ(rig.books(), before);
+  rig.finish(running);
+}
+
+TEST(SequenceAdmission, ThereMayBeAnyNumberOfTenants) {
+  SequenceOptions options = small_cache();
+  options.logits_bytes = 100'000;
+  options.quotas = {{TenantId{7}, 1U << 20U}};
+  for (const EngineOptions& engine : {full_engine(), hybrid_engine(), full_state_engine()}) {
+    SequenceRig rig(engine, options);
+    for (uint32_t i = 1; i <= 300; ++i) {
+      const Scope own = scope_of({.model = "a model " + std::to_string(i)});
+      Request request = ok(rig.try_begin(own, tokens(50, 1), {.tenant = TenantId{i}}));
+      rig.run(request);
+      ok(request.turn.attach_logits(50, std::vector<float>(50)));
+      rig.finish(request);
+      rig.drain();
+    }
+    EXPECT_GE(rig.fate(CaptureFate::saved), 300U);
+  }
+}
+
 }  // namespace
 }  // namespace stemma::test

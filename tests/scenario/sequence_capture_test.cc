@@ -272,6 +272,56 @@ TEST(SequenceCapture, TenantsStayWithinTheirQuotas) {
   EXPECT_EQ(rig.kept(tokens(128, 10)), 0U) << "went for it";
 }
 
+// Quotas are of segments; what has none knows no tenants, however many there are.
+TEST(SequenceCapture, ThereMayBeMoreTenantsThanClasses) {
+  for (const EngineKind& kind : every_engine()) {
+    SCOPED_TRACE(kind.name);
+    SequenceOptions options = small_cache();
+    options.logits_bytes = 4U << 20U;
+    SequenceRig rig(kind.options, options);
+    for (uint32_t i = 1; i <= 300; ++i) {
+      Request request = rig.begin(tokens(8, i), {.tenant = TenantId{i}});
+      rig.run(request);
+      ok(request.turn.attach_logits(8, std::vector<float>(4)));
+      rig.finish(request);
+      rig.drain();
+    }
+    EXPECT_EQ(rig.depths(SequenceContent::Kind::logits).size(), 300U);
+  }
+}
+
+// What a request says about what it leaves holds for states and checkpoints as it does for segments.
+TEST(SequenceCapture, TimeToLiveAndRangesHoldForStatesToo) {
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 60'000;
+  SequenceRig rig(full_state_engine(), options);
+  TurnOptions brief;
+  brief.retain = {.priority = 90, .ttl_ns = 1000};
+  rig.chat(tokens(128, 1), brief);
+  TurnOptions endless;
+  endless.retain = {.priority = 90, .ttl_ns = kNever - 1};
+  rig.chat(tokens(128, 2), endless);
+  const PriorityRange precious[] = {{.begin = 0, .end = 128, .priority = 90}};
+  TurnOptions ranged;
+  ranged.retain.ranges = precious;
+  rig.chat(tokens(128, 3), ranged);
+  TurnOptions back;
+  back.retain.will_return = true;
+  rig.chat(tokens(128, 4), back);
+  rig.drain();
+  rig.clock.advance_ns(2000);
+  for (uint32_t i = 10; i < 1000 && evictions(rig) < 10; ++i) {
+    rig.chat(tokens(128, i));
+    rig.drain();
+  }
+  ASSERT_GE(evictions(rig), 10U);
+  rig.renew_context();
+  EXPECT_EQ(rig.kept(tokens(128, 1)), 0U) << "its time is over";
+  EXPECT_EQ(rig.kept(tokens(128, 2)), 128U) << "its time is not";
+  EXPECT_EQ(rig.kept(tokens(128, 3)), 128U) << "the range has its end";
+  EXPECT_EQ(rig.kept(tokens(128, 4)), 128U) << "comes back";
+}
+
 TEST(SequenceCapture, WithoutBytesNothingIsSavedAndNothingWaits) {
   SequenceOptions options = small_cache();
   options.saved_bytes = 0;
@@ -283,6 +333,73 @@ TEST(SequenceCapture, WithoutBytesNothingIsSavedAndNothingWaits) {
     EXPECT_EQ(rig.drain().items, 0U);
     EXPECT_EQ(rig.calls(Call::save) + rig.calls(Call::size), 0U);
     EXPECT_EQ(rig.kept(tokens(130, 1)), 130U) << "what is live is found";
+  }
+}
+
+// Engines that cannot copy have what others want saved, while its turn is under way.
+EngineOptions restoring_engine(bool segments) {
+  EngineOptions options = full_state_engine();
+  options.segments = segments;
+  return options;
+}
+
+TEST(SequenceCapture, WhatIsNotToBeKeptIsNotSavedForOthersEither) {
+  for (const bool segments : {true, false}) {
+    SequenceRig rig(restoring_engine(segments));
+    Request forgets = rig.begin(tokens(300, 1), {.keep = false});
+    rig.run(forgets);
+    Request unsaved = rig.begin(tokens(300, 2), {.reuse = Reuse::live});
+    rig.run(unsaved);
+    for (const uint32_t seed : {1U, 2U}) {
+      Request other = rig.begin(tokens(200, seed) + tokens(50, 3));
+      EXPECT_EQ(rig.run(other).reused_tokens, 0U);
+      rig.abandon(other);
+    }
+    rig.abandon(unsaved);
+    rig.finish(forgets);
+    EXPECT_EQ(rig.hit(tokens(300, 1)), 0U);
+    EXPECT_EQ(rig.cache.stats().saved_bytes, 0U);
+  }
+}
+
+TEST(SequenceCapture, WhatIsSavedForOthersIsRetainedAsItsOwnTurnSaid) {
+  EngineOptions engine = restoring_engine(true);
+  engine.sequences = 2;
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 40'000;
+  SequenceRig rig(engine, options);
+  for (const uint32_t seed : {10U, 11U}) {
+    rig.chat(tokens(40, seed), {.retain = {.priority = kMaxPriority}});
+  }
+  rig.cache.drop_scope(rig.scope);
+  Request first = rig.begin(tokens(300, 1));
+  rig.run(first);
+  Request second = rig.begin(tokens(200, 1) + tokens(50, 2));
+  EXPECT_EQ(rig.run(second).reused_tokens, 200U);
+  rig.abandon(first);
+  rig.abandon(second);
+  for (uint32_t seed = 20; seed < 40; ++seed) {
+    rig.chat(tokens(300, seed));
+    rig.drain();
+  }
+  EXPECT_EQ(rig.hit(tokens(300, 1)), 0U) << "not as those said who had the sequence before";
+}
+
+TEST(SequenceCapture, StatesAreRetainedForAsLongAsWasSaid) {
+  constexpr uint64_t kSecond = 1'000'000'000;
+  for (const uint64_t ttl_ns : {kSecond, kNever - 1, kNever}) {
+    SequenceOptions options = small_cache();
+    options.saved_bytes = 100'000;
+    SequenceRig rig(hybrid_state_engine(), options);
+    rig.chat(tokens(200, 1), {.retain = {.priority = 90, .ttl_ns = ttl_ns}});
+    rig.take_all_sequences();
+    rig.clock.advance_ns(2 * kSecond);
+    for (uint32_t seed = 2; seed < 40; ++seed) {
+      rig.chat(tokens(200, seed));
+      rig.take_all_sequences();
+    }
+    EXPECT_GT(rig.cache.stats().state_evictions, 0U);
+    EXPECT_EQ(rig.kept(tokens(200, 1)) != 0, ttl_ns != kSecond) << ttl_ns;
   }
 }
 

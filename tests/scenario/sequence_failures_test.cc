@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "stemma/log.h"
 #include "support/sequence_rig.h"
 
 namespace stemma::test {
@@ -71,6 +72,27 @@ TEST(SequenceFailures, WhatWasBadIsNotTriedAgain) {
     rig.take_all_sequences();
     EXPECT_EQ(rig.chat(kText + tokens(9, 2) + tokens(9, 3)).reused_tokens, 89U)
         << "computed and saved anew, it is as good as any";
+  }
+}
+
+TEST(SequenceFailures, LogHandlerMayLookAtTheCache) {
+  for (const EngineKind& kind : every_engine()) {
+    if (!kind.saves()) continue;
+    SCOPED_TRACE(kind.name);
+    SequenceRig rig(kind.options);
+    rig.chat(kText);
+    rig.take_all_sequences();
+    rig.engine.faults.next(Call::load, Fault::before);
+    static uint64_t seen;
+    seen = 0;
+    set_log_handler(
+        [](LogLevel, std::string_view, void* user) {
+          seen += static_cast<const SequenceCache*>(user)->stats().quarantined;
+        },
+        &rig.cache);
+    rig.chat(kText + tokens(9, 2));
+    set_log_handler(nullptr, nullptr);
+    EXPECT_EQ(seen, 1U);
   }
 }
 
@@ -322,6 +344,24 @@ TEST(SequenceFailures, FailedForkLeavesItsSourceAndIsHonest) {
       rig.finish(trunk);
     }
   }
+}
+
+// What a fork is to be loaded from is saved: of that, whole segments serve whatever becomes of the rest.
+TEST(SequenceFailures, SegmentsSavedBeforeASaveFailsServe) {
+  EngineOptions engine = full_engine();
+  engine.fork = Fork::restore;
+  const Text text = tokens(200, 1);
+  SequenceRig rig(engine);
+  Request trunk = rig.begin(text);
+  rig.run(trunk);
+  rig.engine.faults = FaultSchedule({{Call::save, 1, Fault::before}});
+  Request branch = ok(rig.try_fork(trunk));
+  EXPECT_EQ(branch.turn.available(), 64U);
+  EXPECT_EQ(rig.fate(CaptureFate::failed), 1U);
+  EXPECT_EQ(rig.fate(CaptureFate::saved), 0U);
+  rig.abandon(branch);
+  rig.abandon(trunk);
+  EXPECT_EQ(rig.hit(text), 64U) << "also those who come when both were given up";
 }
 
 }  // namespace

@@ -150,5 +150,21 @@ TEST(SequenceLogits, SamplingAloneNeedsNoExecution) {
   EXPECT_EQ(rig.kept(kText), 100U) << "what was there is there";
 }
 
+TEST(SequenceLogits, WithoutReuseNoneAreKeptOrGiven) {
+  SequenceRig rig(full_engine(), with_logits());
+  const TurnOptions off{.reuse = Reuse::disabled, .want_logits = true};
+  Request first = rig.begin(kText, off);
+  rig.run(first);
+  ok(first.turn.attach_logits(100, logits_of(7)));
+  rig.finish(first);
+  EXPECT_EQ(rig.cache.stats().logits_bytes, 0U);
+  ask(rig, kText, 7);
+  EXPECT_FALSE(rig.look(kText, off).logits);
+  Request again = rig.begin(kText, off);
+  EXPECT_TRUE(again.turn.logits().empty());
+  EXPECT_EQ(rig.run(again).outcome, Outcome::bypassed);
+  rig.finish(again);
+}
+
 }  // namespace
 }  // namespace stemma::test

@@ -112,6 +112,7 @@ TEST(SequenceMisuse, TraitsThatContradictThemselvesAreRefused) {
       [](EngineTraits& t) { t.rewind = Rewind::bounded; },  // Bounded by nothing.
       [](EngineTraits& t) { t.checkpoints = true; },        // Not with Rewind::any.
       [](EngineTraits& t) { t.fork = Fork::none; },         // And yet segments can be saved.
+      [](EngineTraits& t) { t.bytes_per_token = t.fixed_bytes = 0; },  // Segments of no bytes.
   };
   OddEngine fine(possible);
   EXPECT_TRUE(SequenceCache::create(fine, small_cache()));
@@ -322,6 +323,45 @@ TEST(SequenceMisuse, ModesNobodyHasAreRefused) {
   EXPECT_EQ(code(rig.try_begin(kText, {.reuse = static_cast<Reuse>(4)})), Errc::invalid_argument);
   EXPECT_EQ(code(rig.cache.warm(rig.scope, kText, nullptr, nullptr)), Errc::invalid_argument);
   EXPECT_EQ(rig.cache.stats().leased_sequences, 0U);
+}
+
+TEST(SequenceMisuse, RefusedPromptsLeaveNoMediaItems) {
+  SequenceRig rig;
+  const auto ask = [&](uint32_t i) {
+    MediaItem item = image(static_cast<uint8_t>(i), 10, 100);
+    item.digest[0] = static_cast<uint8_t>(i >> 8U);
+    const Text text = tokens(2000, 1).with(item);
+    EXPECT_EQ(code(rig.cache.lookup(rig.scope, text)), Errc::out_of_range);
+    EXPECT_EQ(code(rig.cache.begin(rig.scope, text)), Errc::out_of_range);
+  };
+  ask(0);
+  const uint64_t bytes = rig.cache.stats().index_bytes;
+  for (uint32_t i = 1; i < 2000; ++i) ask(i);
+  EXPECT_EQ(rig.cache.stats().index_bytes, bytes);
+}
+
+TEST(SequenceMisuse, CheckpointsMayHaveAllOfAnyBudget) {
+  for (const uint64_t bytes : {(uint64_t{1} << 60U) - 1, ~uint64_t{0}}) {
+    SequenceOptions options = small_cache();
+    options.saved_bytes = bytes;
+    options.checkpoint_share = 1;
+    SequenceRig rig(hybrid_engine(), options);
+    rig.chat(tokens(100, 1));
+    rig.drain();
+    EXPECT_EQ(rig.cache.stats().segment_bytes, 0U);
+    EXPECT_GT(rig.cache.stats().checkpoint_bytes, 0U);
+  }
+}
+
+TEST(SequenceMisuse, TimesThatCannotBeCostNoReuse) {
+  SequenceRig rig;
+  Request request = rig.begin(tokens(8, 9));
+  rig.execute(request);
+  ok(rig.engine.compute(request.turn.sequence(), request.text.tokens));
+  ok(request.turn.computed(8, ~uint64_t{0}));
+  rig.finish(request);
+  rig.chat(tokens(69, 1));
+  EXPECT_EQ(rig.hit(tokens(74, 1)), 69U);
 }
 
 }  // namespace

@@ -253,6 +253,18 @@ TEST(SequenceModes, CostsAreMeasured) {
   EXPECT_GT(stats.restored_bytes, 0U);
 }
 
+// The difference of two clocks, or of one the wrong way round.
+TEST(SequenceModes, TimesThatCannotBeAreNotLearned) {
+  SequenceRig rig;
+  const uint64_t before = rig.cache.stats().compute_token_ns;
+  Request request = rig.begin(tokens(100));
+  rig.execute(request);
+  ok(rig.engine.compute(request.turn.sequence(), tokens(100).tokens));
+  ok(request.turn.computed(100, ~uint64_t{0}));
+  EXPECT_EQ(rig.cache.stats().compute_token_ns, before);
+  rig.finish(request);
+}
+
 TEST(SequenceModes, CopyIsPreferredToLoading) {
   SequenceRig rig;
   rig.chat(kText, {.session = "a"});

@@ -243,5 +243,19 @@ TEST(SequenceQueue, VictimIsSavedBeforeItGoes) {
   }
 }
 
+TEST(SequenceQueue, CheckpointsThatFindNoRoomWaitToo) {
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 1U << 18U;
+  options.checkpoint_share = 0.004;  // Two of the window's.
+  options.marks = 0;
+  SequenceRig rig(window_engine(), options);
+  for (uint32_t i = 1; i <= 4; ++i) rig.chat(tokens(50, i));
+  EXPECT_EQ(rig.drain({.evict = false}).saved, 2U);
+  EXPECT_EQ(rig.cache.stats().state_evictions, 0U);
+  EXPECT_EQ(rig.cache.pending(), 2U);
+  EXPECT_EQ(rig.drain({.evict = true}).saved, 2U);
+  EXPECT_EQ(rig.cache.stats().state_evictions, 2U);
+}
+
 }  // namespace
 }  // namespace stemma::test

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "stemma/log.h"
 #include "support/sequence_rig.h"
 
 namespace stemma::test {
@@ -266,6 +268,16 @@ TEST(SequenceReports, WarmingGoesOnWhereWhatIsKnownEnds) {
   EXPECT_EQ(ok(Result<SequenceReport>(warmed.report)).reused_tokens, 60U);
 }
 
+// Its user knows of no groups and no blocks.
+TEST(SequenceReports, WhatACacheIsMadeOfIsNotLogged) {
+  static uint32_t lines;
+  lines = 0;
+  set_log_handler([](LogLevel, std::string_view, void*) { ++lines; }, nullptr);
+  for (const EngineKind& kind : every_engine()) SequenceRig rig(kind.options);
+  set_log_handler(nullptr, nullptr);
+  EXPECT_EQ(lines, 0U);
+}
+
 TEST(SequenceReports, WarmingThatFailsLeavesNothing) {
   SequenceRig rig;
   rig.engine.faults.next(Call::compute, Fault::halfway);
@@ -274,6 +286,39 @@ TEST(SequenceReports, WarmingThatFailsLeavesNothing) {
   EXPECT_EQ(rig.engine.used_tokens(), 0U);
   EXPECT_EQ(rig.kept(kText), 0U);
   EXPECT_EQ(code(rig.warm(tokens(5000, 2)).report), Errc::out_of_range) << "as begin()";
+}
+
+TEST(SequenceReports, WhatARewindLoadsIsCounted) {
+  SequenceRig rig(hybrid_engine());
+  const uint32_t ends[] = {60};
+  Request request = rig.begin(tokens(100, 1), {.message_ends = ends});
+  rig.run(request);
+  ok(rig.try_rewind(request, 60));
+  EXPECT_GT(request.turn.report().restored_bytes, 0U);
+  EXPECT_EQ(rig.cache.stats().restored_bytes, request.turn.report().restored_bytes);
+  rig.finish(request);
+}
+
+TEST(SequenceReports, CaptureIsSavedWhenItsCheckpointIs) {
+  SequenceOptions options = small_cache();
+  options.marks = 0;
+  {
+    SequenceRig rig(hybrid_engine(), options);
+    rig.chat(tokens(200, 1));
+    rig.take_all_sequences();
+    rig.chat(tokens(128, 1));  // All of it is saved, but for the state there.
+    const uint64_t present = rig.fate(CaptureFate::present);
+    const Drained drained = rig.drain();
+    EXPECT_EQ(drained.items, 1U);
+    EXPECT_EQ(drained.saved, 1U);
+    EXPECT_GT(drained.bytes, 0U);
+    EXPECT_EQ(rig.fate(CaptureFate::present), present);
+  }
+  options.checkpoint_share = 0;
+  SequenceRig rig(hybrid_engine(), options);
+  rig.chat(tokens(200, 1));
+  EXPECT_EQ(rig.drain().saved, 0U) << "segments alone bring nothing back";
+  EXPECT_EQ(rig.fate(CaptureFate::too_large), 1U);
 }
 
 }  // namespace

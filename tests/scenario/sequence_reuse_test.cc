@@ -325,5 +325,18 @@ TEST(SequenceReuseOf, OwnHeadStaysAndTheSavedTailIsLoadedBehindIt) {
   rig.finish(back);
 }
 
+TEST(SequenceReuse, SegmentsServeToTheEndOfTheContext) {
+  for (const uint32_t segment_tokens : {16U, 64U, 1024U}) {
+    EngineOptions engine = full_split_engine();
+    engine.context_tokens = 1000;
+    SequenceOptions options = small_cache();
+    options.segment_tokens = segment_tokens;
+    SequenceRig rig(engine, options);
+    rig.chat(tokens(990, 1));
+    rig.take_all_sequences();
+    EXPECT_EQ(rig.chat(tokens(1000, 1)).reused_tokens, 990U) << segment_tokens;
+  }
+}
+
 }  // namespace
 }  // namespace stemma::test

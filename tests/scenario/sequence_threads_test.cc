@@ -1,9 +1,12 @@
 // Looking from other threads while the engine's thread works.
 #include <atomic>
+#include <chrono>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "stemma/log.h"
 #include "support/sequence_rig.h"
 
 namespace stemma::test {
@@ -47,6 +50,43 @@ TEST(SequenceThreads, OthersMayLookWhileTheEngineWorks) {
     over = true;
     for (std::thread& looker : lookers) looker.join();
     EXPECT_GT(things_seen.load(), 0U);
+  }
+}
+
+// Somebody who looks at the cache from another thread while a line is being logged.
+struct LoggedLook {
+  const SequenceCache& cache;
+  std::thread thread = {};
+  std::atomic<bool> looked = false;
+  bool in_time = false;
+
+  static void on_line(LogLevel, std::string_view, void* user) {
+    auto& it = *static_cast<LoggedLook*>(user);
+    if (it.thread.joinable()) return;
+    it.thread = std::thread([&it] {
+      (void)it.cache.stats();
+      it.looked = true;
+    });
+    for (uint32_t i = 0; i < 6000 && !it.looked; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    it.in_time = it.looked;
+  }
+};
+
+TEST(SequenceThreads, LinesAreLoggedWithoutTheLock) {
+  for (const EngineOptions& engine : {full_engine(), hybrid_engine(), full_state_engine()}) {
+    SequenceRig rig(engine);
+    rig.chat(tokens(100, 1));
+    rig.take_all_sequences();
+    LoggedLook look{rig.cache};
+    set_log_handler(&LoggedLook::on_line, &look);
+    rig.engine.faults.next(Call::load, Fault::halfway);
+    rig.chat(tokens(100, 1));
+    set_log_handler(nullptr, nullptr);
+    ASSERT_TRUE(look.thread.joinable()) << "what could not be restored is told";
+    look.thread.join();
+    EXPECT_TRUE(look.in_time);
   }
 }
 

@@ -312,6 +312,26 @@ TEST(SequenceTurns, MoreRoomIsMadeAtTheExpenseOfIdleOnes) {
   rig.finish(request);
 }
 
+TEST(SequenceTurns, RoomThatCannotBeHadCostsNobodyAnything) {
+  for (const EngineKind& kind : every_engine()) {
+    SCOPED_TRACE(kind.name);
+    SequenceRig rig(small_context(kind.options));
+    rig.chat(tokens(50, 1), {.session = "a"});
+    Request running = rig.begin(tokens(50, 2));
+    rig.run(running);
+    Request request = rig.begin(tokens(50, 3));
+    rig.run(request);
+    const std::string before = rig.books();
+    for (const uint32_t tokens : {207U, 1000U, kHuge}) {
+      EXPECT_EQ(code(request.turn.reserve(tokens)), Errc::out_of_blocks) << tokens;
+      EXPECT_EQ(rig.books(), before) << tokens;
+    }
+    EXPECT_TRUE(rig.cache.session("a").resident);
+    rig.finish(running);
+    rig.finish(request);
+  }
+}
+
 TEST(SequenceTurns, RoomOfRunningSequencesIsNotTaken) {
   SequenceRig rig(small_context());
   Request other = rig.begin(tokens(150, 1));

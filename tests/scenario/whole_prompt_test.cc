@@ -48,6 +48,23 @@ class PromptCache : public ::testing::Test {
 
 // ---- System 2 --------------------------------------------------------------------------------------
 
+TEST_F(PromptCache, OneThatWasMovedFromHasNothing) {
+  make({});
+  ASSERT_TRUE(store(tokens(20)));
+  const auto lease = find(tokens(20));
+  const WholePromptCache moved = std::move(*cache);
+  EXPECT_EQ(store(tokens(20)).error().code(), Errc::wrong_state);
+  EXPECT_FALSE(find(tokens(20)));
+  EXPECT_FALSE(cache->touch(scope, tokens(20).tokens));
+  EXPECT_EQ(cache->evict(1), 0U);
+  cache->enable(true);
+  cache->clear();
+  EXPECT_FALSE(cache->config().enabled);
+  EXPECT_EQ(stats().entries + stats().budget_mib, 0U);
+  EXPECT_EQ(moved.statistics().entries, 1U);
+  EXPECT_EQ(lease->bytes().size(), 100U);
+}
+
 TEST_F(PromptCache, ConfigurationCanBeReadBack) {
   make({});
   EXPECT_EQ(cache->config().max_entries, 100U);

@@ -34,7 +34,7 @@ struct Live {
   bool unique = false;        // Nobody else's words begin like these.
   uint32_t room_before = 0;   // Positions in its sequence when it began, and
   uint32_t held_before = 0;   // words known to be there.
-  uint64_t saved_before = 0;  // Captures that were saved when it began.
+  uint64_t saved_before = 0;  // Bytes that had been saved when it began.
 
   bool executed = false;
   bool failed = false;   // It can only end.

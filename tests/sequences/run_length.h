@@ -25,9 +25,11 @@ class RunLength {
  public:
   static constexpr uint64_t kFullSeconds = 30;
 
-  // `share` of the time, and of the operations, that all sets have together.
-  explicit RunLength(double share)
-      : operations_(static_cast<uint64_t>(
+  // `share` of the time, and of the operations, that all sets have together. A run of full length has
+  // `at_least` so many schedules, however long a slow machine takes for them.
+  explicit RunLength(double share, uint64_t at_least = 1)
+      : at_least_(full_length() ? at_least : 1),
+        operations_(static_cast<uint64_t>(
             share * static_cast<double>(from_environment("STEMMA_SEQUENCE_OPERATIONS", 0)))),
         seed_(from_environment("STEMMA_SEQUENCE_FIRST_SEED", 1) - 1),
         end_(Clock::now() +
@@ -40,7 +42,7 @@ class RunLength {
       return runs_++ == 0;
     }
     ++seed_;
-    return runs_++ == 0 || operations_done < operations_ || Clock::now() < end_;
+    return runs_++ < at_least_ || operations_done < operations_ || Clock::now() < end_;
   }
   uint64_t seed() const { return seed_; }
 
@@ -59,6 +61,7 @@ class RunLength {
 
  private:
   using Clock = std::chrono::steady_clock;
+  uint64_t at_least_;
   uint64_t operations_;
   uint64_t seed_;
   Clock::time_point end_;

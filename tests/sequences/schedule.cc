@@ -122,6 +122,7 @@ void Schedule::perform(Operation operation) {
     case Operation::drop_scope: drop_scope(); break;
     case Operation::drop_saved: drop_saved(); break;
     case Operation::forget_context: forget_context(); break;
+    case Operation::truncate: truncate(); break;
   }
   ++tally_.operations[static_cast<uint32_t>(operation)];
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,12 +61,16 @@ class Schedule {
   void drop_scope();
   void drop_saved();
   void forget_context();
+  void truncate();
   void bad_begin();
   TurnOptions choose_options(const Request& request);
+  // Its ranges are ranges_: valid until the next one.
   Retain choose_retain();
   std::vector<SequenceContent> contents();
   // Turns, and who asks for `more` beside them, may have been promised more than there is.
   void promised(uint32_t more = 0);
+  // A session that was ended is over as soon as no turn of it is under way.
+  void judge_ended(const std::string& session);
   // `stale`: turns whose sequence was taken away count.
   bool under_way(const std::string& session, bool stale) const;
   static Result<void> compute_for_warm(void* user, SequenceId sequence,
@@ -131,6 +136,8 @@ class Schedule {
   Author author_;
   std::optional<SequenceCache> cache_;
   std::vector<MediaItem> shown_media_;
+  std::vector<PriorityRange> ranges_;
+  std::set<std::string> ended_;  // Sessions, since their last turn began.
   std::vector<Live> live_;
   std::vector<uint32_t> actors_;  // Sequences that the operation may change.
   uint64_t empty_bytes_ = 0;      // What an empty cache says it has saved.

@@ -30,7 +30,7 @@ TurnOptions Schedule::choose_options(const Request& request) {
   o.session = request.session;
   o.exclusive = dice_.chance(25);
   o.message_ends = request.message_ends;
-  o.tenant = TenantId{dice_.below(3)};
+  o.tenant = TenantId{dice_.below(situation_.tenants)};
   o.reserve_tokens = dice_.chance(70) ? dice_.below(12) : 0;
   o.retain = choose_retain();
   o.want_logits = dice_.chance(40);
@@ -50,9 +50,21 @@ Retain Schedule::choose_retain() {
   Retain retain;
   if (dice_.chance(60)) return retain;
   retain.priority = static_cast<Priority>(dice_.below(kMaxPriority + 1));
-  if (dice_.chance(30)) retain.ttl_ns = dice_.below(1'000'000);
+  const auto time = [&] { return dice_.chance(10) ? kNever - 1 : dice_.below(1'000'000); };
+  if (dice_.chance(30)) retain.ttl_ns = time();
+  if (dice_.chance(30)) retain.session_ttl_ns = time();
   retain.phase = static_cast<SessionPhase>(dice_.below(3));
   retain.will_return = dice_.chance(10);
+  ranges_.clear();
+  for (uint32_t begin = 0, n = dice_.chance(30) ? dice_.between(1, 4) : 0; n > 0; --n) {
+    begin += dice_.below(20);
+    const uint32_t end = begin + dice_.between(1, 60);
+    ranges_.push_back({begin, n == 1 && dice_.chance(30) ? PriorityRange::kOpenEnd : end,
+                       static_cast<Priority>(dice_.below(kMaxPriority + 1)),
+                       dice_.chance(30) ? time() : kNever});
+    begin = end;
+  }
+  retain.ranges = ranges_;
   retain.finish = static_cast<FinishReason>(dice_.below(5));
   return retain;
 }
@@ -84,7 +96,7 @@ void Schedule::begin() {
       std::to_string(options.reserve_tokens));
   std::optional<Result<SequenceReport>> looked;
   if (dice_.chance(25)) looked = cache_->lookup(scope(request.scope), prompt, options);
-  const uint64_t saved = cache_->stats().captures[static_cast<uint32_t>(CaptureFate::saved)];
+  const uint64_t saved = cache_->stats().captured_bytes;
 
   Result<Turn> turn = cache_->begin(scope(request.scope), prompt, options);
   if (!turn) return judge_refusal(request, options, turn.error());
@@ -105,6 +117,8 @@ void Schedule::begin() {
   live.options = options;
   live.options.session = {};
   live.options.message_ends = {};
+  live.options.retain.ranges = {};
+  ended_.erase(request.session);
   live.plan = live.turn.report();
   live.unique = request.unique;
   live.saved_before = saved;
@@ -224,6 +238,7 @@ void Schedule::warm() {
   for (uint32_t s = 0; s < situation_.engine.sequences; ++s) {
     if (cache_->sequence(SequenceId{s}).state != SequenceState::leased) actors_.push_back(s);
   }
+  ended_.erase(request.session);
   const Result<SequenceReport> report = cache_->warm(
       scope(request.scope), shown(request.text), &Schedule::compute_for_warm, &warming, options);
   expect(warming.wrong.empty(), warming.wrong);
@@ -304,9 +319,19 @@ void Schedule::admit() {
 // ---- Forgetting -----------------------------------------------------------------------------------
 
 void Schedule::end_session() {
-  const std::string name = "s" + std::to_string(dice_.below(situation_.session_names + 1));
+  std::string name = "s" + std::to_string(dice_.below(situation_.session_names + 1));
+  const std::optional<size_t> i = find_live([](const Live& live) { return !live.session.empty(); });
+  if (i && dice_.chance(50)) name = live_[*i].session;
   say("end session " + name);
   cache_->end_session(name);
+  ended_.insert(name);
+  if (under_way(name, false)) count("ended midway");
+  judge_ended(name);
+}
+
+void Schedule::judge_ended(const std::string& session) {
+  if (!ended_.contains(session) || under_way(session, false)) return;
+  expect(!cache_->session(session).known, "a session is known that is over");
 }
 
 void Schedule::drop_scope() {
@@ -337,11 +362,59 @@ void Schedule::drop_saved() {
          "something that was saved is left");
 }
 
+void Schedule::truncate() {
+  const Request request = author_.next();
+  const auto unit = [](const Text& text, uint32_t n) {
+    while (inside_unit(text, n)) --n;
+    return n;
+  };
+  // Of its words some are given, and of these some are kept; mostly all, and now and then none.
+  const uint32_t given = dice_.chance(5) ? 0 : dice_.between(1, request.text.size());
+  const Text text = request.text.first(unit(request.text, given));
+  const uint32_t keep = dice_.chance(50) ? text.size() : unit(text, dice_.below(text.size() + 1));
+  say("truncate scope " + std::to_string(request.scope) + ", " + std::to_string(text.size()) +
+      " positions to " + std::to_string(keep));
+  const View before = view();
+  const Result<Truncated> cut = cache_->truncate(scope(request.scope), shown(text), keep);
+  if (!cut) return wrong("truncate answered " + cut.error().to_string());
+  say(" -> sequences " + std::to_string(cut->sequences) + ", segments " +
+      std::to_string(cut->segments) + ", states " + std::to_string(cut->states) + ", checkpoints " +
+      std::to_string(cut->checkpoints) + ", logits " + std::to_string(cut->logits) + ", in use " +
+      std::to_string(cut->in_use));
+  const auto turns = static_cast<size_t>(
+      std::ranges::count_if(live_, [](const Live& live) { return !live.stale; }));
+  expect(cut->in_use <= turns, "more sequences are in use than there are turns");
+  // Sequences that nobody uses may change, as many as it says.
+  uint32_t changed = 0;
+  for (uint32_t s = 0; s < situation_.engine.sequences; ++s) {
+    const SequenceInfo& was = before.infos[s];
+    const SequenceInfo is = cache_->sequence(SequenceId{s});
+    if (was.state != SequenceState::idle || was.length == is.length) continue;
+    ++changed;
+    actors_.push_back(s);
+    expect(was.length > keep, "a sequence was cut that has no more than is to be kept");
+    expect(is.length == 0 || is.length == keep, "a sequence was cut somewhere else");
+    expect(is.length == 0 || is.state == SequenceState::idle, "a sequence that was cut is taken");
+  }
+  expect(changed == cut->sequences, "other sequences were cut than it says");
+  if (cut->sequences > 0) count("sequences cut", cut->sequences);
+  if (cut->segments + cut->states + cut->checkpoints + cut->logits > 0) count("saved parts cut");
+  if (cut->in_use > 0) return count("cut beside turns");
+  // Nobody finds more of it. (With all kept, of what goes on as the request does.)
+  const Result<SequenceReport> left =
+      cache_->lookup(scope(request.scope), shown(request.text), TurnOptions{.want_logits = true});
+  if (!left) return expect(is_refusal(left.error().code()), "lookup: " + left.error().to_string());
+  expect(left->matched_tokens <= keep && left->reused_tokens <= keep,
+         "what was cut is still there: " + to_text(*left));
+  expect(!left->logits || request.text.size() == keep, "logits of what was cut are there");
+}
+
 void Schedule::forget_context() {
   say("forget context");
   engine_->renew();
   cache_->forget_context();
   for (Live& live : live_) live.stale = true;
+  for (const std::string& session : ended_) judge_ended(session);
   for (uint32_t s = 0; s < situation_.engine.sequences; ++s) {
     actors_.push_back(s);
     expect(cache_->sequence(SequenceId{s}).state == SequenceState::free,

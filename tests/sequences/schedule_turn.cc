@@ -242,6 +242,7 @@ void Schedule::fork(Live& live) {
   child.words = child.prompt_words = {live.words.begin(), live.words.begin() + there};
   child.options = options;
   child.options.message_ends = {};
+  child.options.retain.ranges = {};
   child.plan = child.turn.report();
   child.forked = child.executed = true;
   child.held_before = child.plan.steps[static_cast<uint32_t>(Step::stay)] +
@@ -420,6 +421,7 @@ void Schedule::end(size_t i, End how) {
   live.turn = Turn();
   const SequenceInfo info = cache_->sequence(sequence);
   expect(info.state != SequenceState::leased, "a sequence is leased to a turn that has ended");
+  judge_ended(live.session);
 
   const bool kept = how == End::finish && live.executed && !live.failed && live.options.keep &&
                     !live.options.bypass && !live.dropped;
@@ -433,8 +435,8 @@ void Schedule::end(size_t i, End how) {
   if (kept && !live.approximate()) author_.answered(live.conversation, live.text);
   if (kept || !live.unique) return;
   // Nobody else has these words, so now nobody has.
-  const SequenceStats stats = cache_->stats();
-  const bool saved = stats.captures[static_cast<uint32_t>(CaptureFate::saved)] != live.saved_before;
+  // (Of a capture that failed midway some may be saved.)
+  const bool saved = cache_->stats().captured_bytes != live.saved_before;
   if (saved && live.options.keep && !live.options.bypass && !live.dropped) return;
   const Result<SequenceReport> left = cache_->lookup(scope(live.scope), shown(live.prompt));
   if (left) expect(left->matched_tokens == 0, "a turn left words that it should not");

@@ -12,10 +12,13 @@
 namespace stemma::schedules {
 namespace {
 
+// In so many of the first schedules everything happens that should; the mixes alone are 228.
+constexpr uint64_t kEnough = 260;
+
 Tally run_schedules(double share, Faults faults) {
   Tally tally;
   const bool goes_on = from_environment("STEMMA_SEQUENCE_SURVEY", 0) != 0;
-  RunLength run(share);
+  RunLength run(share, kEnough);
   std::printf("first seed %llu\n",
               static_cast<unsigned long long>(from_environment("STEMMA_SEQUENCE_FIRST_SEED", 1)));
   while (run.next(tally.operation_count())) {
@@ -46,8 +49,9 @@ TEST(SequenceSchedules, ServeOnlyWhatIsRight) {
   const Tally tally = run_schedules(0.4, Faults::none);
   expect_all_happened(tally, false);
   if (!RunLength::full_length()) return;
-  EXPECT_GE(tally.all_able().percent(), 25.0);
-  // Floors below what is measured: under them a kind of memory is served, but not tested.
+  // Floors below what is measured: under them a kind of memory is served, but not tested. (Of all kinds
+  // together 24.9 to 26.6, by how many schedules there is time for.)
+  EXPECT_GE(tally.all_able().percent(), 22.0);
   for (const Tally::Able& able : tally.able) EXPECT_GE(able.percent(), 16.0);
 }
 

@@ -9,8 +9,8 @@ using test::Call;
 
 // In thousandths of what is done, before a situation has its ways. Begin and advance keep turns coming and
 // going; what empties the cache is rare, so that there is something to empty.
-constexpr std::array<uint32_t, kOperations> kUsual = {150, 420, 70, 20, 40, 30, 20, 30, 70, 20,
-                                                      10,  60,  12, 25, 6,  10, 8,  3,  2,  2};
+constexpr std::array<uint32_t, kOperations> kUsual = {150, 420, 70, 20, 40, 30, 20, 30, 70, 20, 10,
+                                                      60,  12,  25, 6,  10, 8,  3,  2,  2,  8};
 
 constexpr Call kCalls[] = {Call::clear, Call::trim, Call::copy,  Call::size,
                            Call::save,  Call::load, Call::shift, Call::compute};
@@ -70,9 +70,9 @@ SequenceOptions choose_cache(const FakeSequences::Options& engine, Dice& dice) {
 
 const char* to_string(Operation operation) {
   constexpr const char* kNames[kOperations] = {
-      "begin",  "advance", "extend",      "reserve",    "rewind",     "fork",          "shift",
-      "attach", "finish",  "abandon",     "destroy",    "drain",      "warm",          "lookup",
-      "admit",  "misuse",  "end_session", "drop_scope", "drop_saved", "forget_context"};
+      "begin",  "advance", "extend",      "reserve",    "rewind",     "fork",           "shift",
+      "attach", "finish",  "abandon",     "destroy",    "drain",      "warm",           "lookup",
+      "admit",  "misuse",  "end_session", "drop_scope", "drop_saved", "forget_context", "truncate"};
   return kNames[static_cast<uint32_t>(operation)];
 }
 
@@ -157,6 +157,20 @@ Situation Situation::random(uint64_t seed, Faults faults) {
   }
   constexpr uint32_t kPerMille[] = {5, 30, 100, 250};
   s.fault_per_mille = faults == Faults::none ? 0 : dice.pick(kPerMille);
+  constexpr uint32_t kTenants[] = {1, 3, 1000};
+  s.tenants = dice.pick(kTenants);
+  // Now and then what is kept is of more tenants than a policy has classes: that takes long, and nothing
+  // that empties the cache.
+  if (s.tenants == 1000 && dice.chance(5)) {
+    s.steps = 5000;
+    s.cache.saved_bytes = 8U << 20U;
+    s.cache.logits_bytes = 100'000;
+    s.weights[static_cast<uint32_t>(Operation::attach_logits)] = 240;
+    for (const Operation emptying :
+         {Operation::drop_scope, Operation::drop_saved, Operation::truncate}) {
+      s.weights[static_cast<uint32_t>(emptying)] = 0;
+    }
+  }
   return s;
 }
 
@@ -184,6 +198,7 @@ std::string Situation::text() const {
         {"row_bytes", engine.row_bytes},
         {"window_slack_tokens", engine.window_slack_tokens},
         {"longest_tokens", longest_tokens},
+        {"tenants", tenants},
         {"fault_per_mille", fault_per_mille}}) {
     text += std::string(", ") + name + " " + std::to_string(value);
   }

@@ -49,8 +49,9 @@ enum class Operation : uint8_t {
   drop_scope,
   drop_saved,
   forget_context,
+  truncate,
 };
-inline constexpr uint32_t kOperations = 20;
+inline constexpr uint32_t kOperations = 21;
 const char* to_string(Operation operation);
 
 struct Situation {
@@ -66,6 +67,7 @@ struct Situation {
   // Who asks.
   uint32_t scopes = 2;
   uint32_t session_names = 4;
+  uint32_t tenants = 3;
   uint32_t longest_tokens = 100;  // Of a prompt that is to fit.
   uint32_t message_tokens = 20;   // At most.
   uint32_t media_percent = 0;     // Of messages that have an item.

@@ -21,9 +21,10 @@ void show(std::ostringstream& out, const char* title, const std::array<uint64_t,
 
 // Events that every long run of schedules has.
 constexpr const char* kEvents[] = {
-    "failed passes", "forks",        "logits kept",      "logits served",  "media to process",
-    "refused busy",  "rewinds",      "refused for room", "rewind refused", "shared forks",
-    "shifts",        "stops passed", "too long",         "warmed"};
+    "ended midway",     "failed passes",   "forks",           "logits kept",      "logits served",
+    "media to process", "refused busy",    "rewinds",         "refused for room", "rewind refused",
+    "shared forks",     "shifts",          "stops passed",    "too long",         "warmed",
+    "sequences cut",    "saved parts cut", "cut beside turns"};
 
 }  // namespace
 

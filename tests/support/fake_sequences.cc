@@ -342,6 +342,15 @@ Result<void> FakeSequences::compute(SequenceId sequence, std::span<const Token> 
   return end_call(fault);
 }
 
+uint64_t FakeSequences::last_value(SequenceId sequence) const {
+  const Sequence& s = at(sequence);
+  uint64_t value = 0;
+  if (!s.full.empty()) value = combine(value, full_.cells[s.full.back()].value);
+  if (!s.window.empty()) value = combine(value, window_.cells[s.window.back()].value);
+  if (s.state) value = combine(value, s.state->value);
+  return value;
+}
+
 Held FakeSequences::held(SequenceId sequence) {
   Fault fault;
   begin_call(Call::held, &fault);

@@ -106,6 +106,9 @@ class FakeSequences final : public SequenceEngine {
   std::string right(SequenceId sequence, std::span<const Token> words) const;
   // Changes with everything that is in the sequence.
   uint64_t fingerprint(SequenceId sequence) const;
+  // What was computed last, from all that a decode reads: after the same words the same, however they
+  // came to be held. 0 for nothing.
+  uint64_t last_value(SequenceId sequence) const;
   // Positions that take up room in the context, shared ones once, of all sequences.
   uint32_t used_tokens() const;
   const Counts& counts() const { return counts_; }

@@ -1,0 +1,44 @@
+// KeyChain: the content keys of one prompt at any depth, on a grid of block_words.
+//
+// The key at a depth on the grid is that of the chain up to there; between two of them it is that of the
+// chain and a last block that is not full. So equal prompts have equal keys at equal depths, whoever asks
+// for which, and one grid means the same everywhere.
+// Threading:  one thread at a time.
+// Ownership:  borrows the words, the spans and what they name.
+// Cost:       at() hashes the blocks from the last depth asked for on, or from the beginning when that lies
+//             behind; no allocation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "key/content_key.h"
+#include "stemma/key.h"
+#include "stemma/scope.h"
+
+namespace stemma::key {
+
+class KeyChain {
+ public:
+  // Requires: 1 <= block_words <= kMaxBlockWords; `spans` from find_media_spans(); every word outside them
+  // is a token, and those inside are not looked at.
+  KeyChain(const Scope& scope, std::span<const uint32_t> words, std::span<const MediaSpan> spans,
+           uint32_t block_words) noexcept;
+
+  // The key of the first `depth` words. Requires 1 <= depth <= words.size().
+  ContentKey at(uint32_t depth) noexcept;
+
+ private:
+  ContentKey step(const ContentKey& parent, uint32_t begin, uint32_t end) noexcept;
+
+  std::span<const uint32_t> words_;
+  std::span<const MediaSpan> spans_;
+  uint32_t block_words_;
+  ContentKey root_;
+  ContentKey last_;       // At
+  uint32_t reached_ = 0;  // this multiple of block_words_.
+  std::array<MediaRun, kMaxBlockWords> room_;
+};
+
+}  // namespace stemma::key

@@ -1,0 +1,184 @@
+// Taking in what was saved elsewhere.
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "sequence/core.h"
+
+namespace stemma::sequence {
+
+// Saves segments that somebody brought.
+class PartsSaver final : public Saver {
+ public:
+  PartsSaver(Core& core, std::span<const SavedPart> parts, const Text& text, key::KeyChain* chain,
+             Priority priority)
+      : core_(core), parts_(parts), text_(text), chain_(chain), priority_(priority) {}
+  Result<uint64_t> size(Range range) override {
+    const SavedPart* part = find(range);
+    if (part == nullptr) return Error(Errc::out_of_range, "nobody brought it", range.begin);
+    return part->bytes.size();
+  }
+  Result<uint64_t> save(Range range, std::span<uint8_t> out) override {
+    const SavedPart* part = find(range);
+    if (part == nullptr || part->bytes.size() > out.size()) {
+      return Error(Errc::out_of_range, "nobody brought it", range.begin);
+    }
+    const Core::Unlocked unlocked(core_);
+    std::memcpy(out.data(), part->bytes.data(), part->bytes.size());
+    ++saved;
+    bytes += part->bytes.size();
+    return part->bytes.size();
+  }
+  void prepared(std::span<const BlockId> /*there*/) override { core_.tell_of_evicted(); }
+  PartLabel label(Range range) override {
+    return chain_ == nullptr ? PartLabel{} : core_.label_of(*chain_, text_, range, priority_);
+  }
+  uint32_t saved = 0;
+  uint64_t bytes = 0;
+
+ private:
+  // Ranges come in ascending order, and so do parts.
+  const SavedPart* find(Range range) noexcept {
+    while (!parts_.empty() && parts_.front().range.end < range.end) parts_ = parts_.subspan(1);
+    for (const SavedPart& part : parts_) {
+      if (part.range.end != range.end) break;
+      if (part.kind == EntryKind::segment && part.range == range && !part.bytes.empty())
+        return &part;
+    }
+    return nullptr;
+  }
+
+  Core& core_;
+  std::span<const SavedPart> parts_;  // That have not been passed.
+  const Text& text_;
+  key::KeyChain* chain_;  // Null: nobody listens.
+  Priority priority_;
+};
+
+void Core::admit_segments(const Scope& scope, const Text& text, std::span<const SavedPart> parts,
+                          const TurnOptions& options, key::KeyChain* chain, Admitted& admitted) {
+  uint32_t count = 0;
+  uint32_t end = 0;
+  for (const SavedPart& part : parts) {
+    if (part.kind != EntryKind::segment) continue;
+    ++count;
+    if (part.range.end <= text.length()) end = std::max(end, part.range.end);
+  }
+  if (count == 0) return;
+  PartsSaver saver(*this, parts, text, chain, options.retain.priority);
+  if (segments_ != nullptr && end != 0) {
+    // The prompt goes on to the end of a unit, for which there may be no segment: then it ends before.
+    uint32_t whole = end;
+    for (const key::MediaSpan& span : text.spans) {
+      if (span.begin < end && end < span.end) whole = span.end;
+    }
+    whole =
+        text.floor(static_cast<uint32_t>(std::min<uint64_t>(whole, segments_->capacity_tokens())));
+    (void)segments_->capture(scope, text.prompt(whole), options.tenant, options.retain, saver);
+  }
+  // One that another goes beyond is not needed: its words are there.
+  const uint32_t reach =
+      segments_ == nullptr ? 0 : segments_->reach(scope, text.prompt(), end).usable;
+  const auto there = static_cast<uint32_t>(std::ranges::count_if(parts, [&](const SavedPart& part) {
+    return part.kind == EntryKind::segment && part.range.end <= reach;
+  }));
+  admitted.taken += saver.saved;
+  admitted.bytes += saver.bytes;
+  admitted.present += there - std::min(there, saver.saved);
+  admitted.refused += count - std::max(there, std::min(count, saver.saved));
+}
+
+void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& part,
+                       const TurnOptions& options, key::KeyChain* chain, Admitted& admitted) {
+  StateStore* store = part.kind == EntryKind::state        ? states_.get()
+                      : part.kind == EntryKind::checkpoint ? checkpoints_.get()
+                      : part.kind == EntryKind::logits     ? logits_.get()
+                                                           : nullptr;
+  const uint32_t depth = part.range.end;
+  if (store == nullptr || part.range.begin != 0 || depth == 0 || depth > text.length() ||
+      text.floor(depth) != depth || part.bytes.empty()) {
+    ++admitted.refused;
+    return;
+  }
+  if (const StateCandidate there = store->find(scope, text, depth).exact;
+      there && there.depth == depth) {
+    ++admitted.present;
+    return;
+  }
+  // Logits are kept here alone.
+  const bool named = chain != nullptr && part.kind != EntryKind::logits;
+  if (named) make_way(*store, part.kind, scope, depth, part.bytes.size());
+  Result<StateDraft> draft = store->reserve(scope, text, depth, part.bytes.size());
+  if (!draft) {
+    ++admitted.refused;
+    return;
+  }
+  bool sealed = false;
+  PartLabel label;
+  {
+    const Unlocked unlocked(*this);
+    if (named) label = label_of(*chain, text, {0, depth}, options.retain.priority);
+    std::memcpy(draft->state().data(), part.bytes.data(), part.bytes.size());
+    sealed = draft->seal(part.bytes.size()).has_value();
+  }
+  OwnRetain retain;
+  retain.assign(options.retain);
+  if (!sealed || !draft->commit(part.bytes.size(), touch_of(retain, depth), std::move(label))) {
+    ++admitted.refused;
+    return;
+  }
+  ++admitted.taken;
+  admitted.bytes += part.bytes.size();
+}
+
+uint32_t Core::saved_tokens(const Scope& scope, const Prompt& prompt) const try {
+  if (segments_ == nullptr) return 0;
+  return segments_->reach(scope, prompt, static_cast<uint32_t>(prompt.tokens.size())).usable;
+} catch (const std::bad_alloc&) {
+  return 0;
+}
+
+uint32_t Core::saved_checkpoints(const Scope& scope, const Prompt& prompt,
+                                 std::span<uint32_t> out) {
+  const base::MutexLock lock(mutex_);
+  Text text;
+  if (gone_ || checkpoints_ == nullptr || !lexicon_.read(prompt, text)) return 0;
+  uint32_t count = 0;
+  for (uint32_t depth = text.length(); depth != 0 && count < out.size(); --depth) {
+    depth = checkpoints_->find(scope, text, depth).exact.depth;
+    if (depth == 0) break;
+    out[count++] = depth;
+  }
+  lexicon_.release(text);
+  return count;
+}
+
+Result<Admitted> Core::admit(const Scope& scope, const Prompt& prompt,
+                             std::span<const SavedPart> parts, const TurnOptions& options) {
+  const base::MutexLock lock(mutex_);
+  Admitted admitted;
+  if (gone_) return admitted;
+  Text text;
+  STEMMA_TRY_VOID(lexicon_.read(prompt, text));
+  Result<Admitted> answer = admitted;
+  try {
+    // Elsewhere it has a name, under which it can leave again.
+    std::optional<key::KeyChain> chain;
+    if (heard()) chain.emplace(scope, text.all(), text.spans, options_.segment_tokens);
+    key::KeyChain* const names = chain ? &*chain : nullptr;
+    admit_segments(scope, text, parts, options, names, admitted);
+    for (const SavedPart& part : parts) {
+      if (part.kind != EntryKind::segment) admit_state(scope, text, part, options, names, admitted);
+    }
+    answer = admitted;
+  } catch (const std::bad_alloc&) {
+    answer = Error(Errc::out_of_memory, "no memory to take in what was saved");
+  }
+  lexicon_.release(text);
+  changed();
+  return answer;
+}
+
+}  // namespace stemma::sequence
