@@ -351,8 +351,6 @@ if(STEMMA_DEVELOPER_MODE AND STEMMA_INSTALL AND NOT STEMMA_SANITIZE AND NOT STEM
     FIXTURES_REQUIRED stemma_installed)
   add_test(NAME Package.AddSubdirectory COMMAND "${run}" add_subdirectory "${PROJECT_BINARY_DIR}")
   add_test(NAME Package.Deb COMMAND "${run}" deb "${PROJECT_BINARY_DIR}")
-  # It builds in folders of the tests before.
-  set_tests_properties(Package.Deb PROPERTIES DEPENDS "Package.FindPackageCpp;Package.FindPackageTiers")
   set_tests_properties(Package.Abi Package.Install Package.FindPackageCpp Package.FindPackageC
     Package.PkgConfig Package.AddSubdirectory Package.Deb PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
   # It compiles all of the libraries.

@@ -144,6 +144,15 @@ class Engine {
   Input& in_;
 };
 
+// A part of which a listener heard, with all that it needs to come back.
+struct Heard {
+  stemma_scope scope{};
+  std::vector<uint32_t> tokens;
+  std::vector<stemma_media_item> media;
+  stemma_saved_part part{};
+  std::vector<uint8_t> bytes;
+};
+
 struct Run {
   explicit Run(const uint8_t* data, size_t size) : in(data, size), engine(in) {}
   Input in;
@@ -155,7 +164,9 @@ struct Run {
   std::vector<uint32_t> tokens;
   std::vector<stemma_media_item> media;
   std::array<uint32_t, 3> ends{};
+  std::vector<Heard> heard;
   bool honest = false;  // The engine has never failed, and its traits are true.
+  bool destroyed = false;
 
   void create() {
     Padded<stemma_engine_traits> traits{STEMMA_ENGINE_TRAITS_INIT};
@@ -196,6 +207,11 @@ struct Run {
     options.value.policy = nullptr;
     options.value.clock = {};
     options.value.closed = nullptr;
+    options.value.listener.saved = in.below(4) != 0 ? saved : nullptr;
+    options.value.listener.user = this;
+    options.value.listener.wants = in.below(4) != 0 ? wants : nullptr;
+    options.value.listener.take = in.below(8) != 0 ? take : nullptr;
+    options.value.listener.keep_words = in.below(2);
     if (in.below(16) == 0) engine.functions.shift = nullptr;
     if (in.below(16) == 0) engine.functions.copy = nullptr;
     if (in.below(16) == 0) {
@@ -204,6 +220,84 @@ struct Run {
       engine.functions.load = nullptr;
     }
     (void)stemma_sequences_create(&engine.functions, &options.value, &cache);
+  }
+
+  // In a listener the cache cannot be changed. What is saved of an honest engine is the words themselves.
+  void expect_listener(const stemma_saved_part& part, const uint32_t* words, size_t count) {
+    FUZZ_EXPECT(!destroyed && part.range.begin <= part.range.end);
+    FUZZ_EXPECT(stemma_sequences_drop_saved(cache) == STEMMA_BUSY);
+    const bool of_words = part.kind == STEMMA_SAVED_SEGMENT || part.kind == STEMMA_SAVED_STATE;
+    if (!honest || !of_words || count == 0) return;
+    FUZZ_EXPECT(part.size == count * 4 && count == part.range.end - part.range.begin);
+    FUZZ_EXPECT(std::memcmp(part.bytes, words, part.size) == 0);
+  }
+  static void saved(void* user, const stemma_scope* in_scope, const stemma_prompt* prompt,
+                    const stemma_saved_part* part, const stemma_content_key*, uint32_t) {
+    Run& self = *static_cast<Run*>(user);
+    const stemma_range range = part->range;
+    FUZZ_EXPECT(range.end <= prompt->token_count);
+    self.expect_listener(*part, prompt->tokens + range.begin, range.end - range.begin);
+    if (self.heard.size() == 16) self.heard.erase(self.heard.begin());
+    self.heard.push_back({*in_scope,
+                          {prompt->tokens, prompt->tokens + prompt->token_count},
+                          {prompt->media, prompt->media + prompt->media_count},
+                          *part,
+                          {part->bytes, part->bytes + part->size}});
+  }
+  static uint32_t wants(void* user, uint32_t, const stemma_content_key*, uint32_t seen) {
+    FUZZ_EXPECT(seen <= STEMMA_SEEN_LEAVING);
+    Run& self = *static_cast<Run*>(user);
+    FUZZ_EXPECT(!self.destroyed);
+    return self.in.below(3);
+  }
+  static void take(void* user, const stemma_saved_part* part, const stemma_content_key*, uint32_t,
+                   const uint32_t* words, size_t word_count, uint32_t wanted) {
+    FUZZ_EXPECT(wanted != 0);
+    static_cast<Run*>(user)->expect_listener(*part, words, word_count);
+  }
+  // What was heard of comes back; from a careless caller with anything for a kind and a range.
+  void admit() {
+    if (heard.empty()) return;
+    const Heard& one = heard[in.below(static_cast<uint32_t>(heard.size()))];
+    const stemma_prompt words{one.tokens.data(), one.tokens.size(), one.media.data(),
+                              one.media.size()};
+    std::vector<stemma_saved_part> parts;
+    for (const Heard& other : heard) {
+      const bool same = std::memcmp(&other.scope, &one.scope, sizeof one.scope) == 0 &&
+                        other.media.empty() && one.media.empty() && other.tokens == one.tokens;
+      if (&other != &one && !same) continue;
+      parts.push_back(other.part);
+      parts.back().bytes = other.bytes.data();
+    }
+    std::sort(parts.begin(), parts.end(),
+              [](const auto& left, const auto& right) { return left.range.end < right.range.end; });
+    if (!honest && in.below(2) == 0) {
+      stemma_saved_part& part = parts[in.below(static_cast<uint32_t>(parts.size()))];
+      part.kind = in.number();
+      part.range = {in.number(), in.number()};
+      part.size = in.below(2) == 0 ? 0 : std::min<size_t>(part.size, in.number());
+      if (part.size == 0 && in.below(2) == 0) part.bytes = nullptr;
+    }
+    stemma_admitted out{};
+    if (stemma_sequences_admit(cache, &one.scope, &words, parts.data(), parts.size(), nullptr,
+                               in.below(2) == 0 ? &out : nullptr) != STEMMA_OK) {
+      return;
+    }
+    FUZZ_EXPECT(uint64_t{out.taken} + out.present + out.refused <= parts.size());
+    uint32_t count = 0;
+    uint32_t depths[3];
+    (void)stemma_sequences_saved_checkpoints(cache, &one.scope, &words, depths, in.below(4),
+                                             &count);
+    FUZZ_EXPECT(count <= 3);
+    FUZZ_EXPECT(stemma_sequences_saved_tokens(cache, &one.scope, &words, &count) == STEMMA_OK);
+    FUZZ_EXPECT(count <= words.token_count);
+  }
+  void hand_on() {
+    stemma_handed_on at{};
+    at.next = in.below(4) == 0 ? in.number() : 0;
+    for (int i = 0; i < 100 && at.over == 0; ++i) {
+      if (stemma_sequences_hand_on(cache, at.next, in.number(), &at) != STEMMA_OK) break;
+    }
   }
 
   stemma_prompt prompt() {
@@ -341,7 +435,7 @@ struct Run {
     };
     Padded<stemma_turn_options> options{STEMMA_TURN_OPTIONS_INIT};
     Padded<stemma_sequence_report> report{STEMMA_SEQUENCE_REPORT_INIT};
-    switch (in.below(13)) {
+    switch (in.below(15)) {
       case 0:
       case 1: (void)stemma_sequences_drain(cache, n, in.number(), in.u8() % 2, nullptr); break;
       case 2: {
@@ -388,6 +482,8 @@ struct Run {
         (void)stemma_sequences_truncate(cache, &scope, &words, n, n % 2 == 0 ? &cut : nullptr);
         break;
       }
+      case 12: admit(); break;
+      case 13: hand_on(); break;
       default: (void)stemma_sequences_drop_saved(nullptr); break;
     }
   }
@@ -414,6 +510,7 @@ struct Run {
 
   void end() {
     if (cache != nullptr && in.below(2) != 0) {
+      destroyed = true;
       (void)stemma_sequences_destroy(cache, STEMMA_ON_BUSY_DEFER);
       cache = nullptr;
     }
