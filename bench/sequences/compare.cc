@@ -53,7 +53,8 @@ std::vector<Contender> contenders() {
           contender<LlamaServer>("llama-server", Kind::baseline, true),
           contender<LlamaServer>("llama-server, idle kept", Kind::baseline, false),
           contender<WholeStates>("whole states", Kind::reference),
-          contender<Ours>("Stemma", Kind::ours)};
+          contender<Ours>("Stemma", Kind::ours, "lru"),
+          contender<Ours>("Stemma, default policy", Kind::variant, "default")};
 }
 
 Comparison compare(std::span<const Workload> workloads, Model model, Memory memory) {
@@ -80,7 +81,7 @@ StoredBytes compare_bytes(const Workload& workload, Model model) {
   StoredBytes bytes;
   bytes.longest_states = bytes_of_longest(workload, model);
   for (const Contender& contender : contenders()) {
-    if (contender.kind == Kind::baseline) continue;
+    if (contender.kind != Kind::reference && contender.kind != Kind::ours) continue;
     const std::unique_ptr<Policy> policy = contender.make(setting);
     const uint64_t peak = run(*policy, workload).stored_bytes_peak;
     (contender.kind == Kind::ours ? bytes.ours : bytes.whole_states) = peak;

@@ -15,6 +15,7 @@ namespace stemma::bench::sequences {
 enum class Kind : uint8_t {
   baseline,   // Counts when the best is looked for, unless it is wrong.
   reference,  // Only to be looked at.
+  variant,    // The same, of ours.
   ours,
 };
 

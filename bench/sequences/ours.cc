@@ -19,7 +19,7 @@ T must(Result<T> result, const char* what) {
 
 }  // namespace
 
-Ours::Ours(const Setting& setting)
+Ours::Ours(const Setting& setting, const char* retention)
     : setting_(setting), engine_(engine_options(setting)), clock_(engine_) {
   const test::SequenceCosts costs = engine_options(setting).costs;
   SequenceOptions options;
@@ -28,6 +28,7 @@ Ours::Ours(const Setting& setting)
   options.move_byte_ps = costs.load_byte_ps;
   options.move_call_ns = costs.call_ns + costs.load_ns;
   options.clock = &clock_;
+  options.policy = retention;
   cache_ = must(SequenceCache::create(engine_, options), "create");
 }
 

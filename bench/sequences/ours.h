@@ -15,7 +15,8 @@ namespace stemma::bench::sequences {
 
 class Ours final : public Policy {
  public:
-  explicit Ours(const Setting& setting);
+  // With a retention policy of this name.
+  Ours(const Setting& setting, const char* retention);
   Served serve(const Request& request) override;
   uint64_t stored_bytes() const override { return cache_->stats().saved_bytes; }
   uint64_t budget_bytes() const override { return setting_.stored_bytes; }

@@ -47,10 +47,10 @@ Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
                                                     : default_cells(widest, slots);
   // Sessions: at most five quarters of a name, and one last user, a cell; 48 bytes each.
   // (Names that are not known are refused elsewhere.)
-  uint64_t per_cell =
-      4 * uint64_t{cell_tokens} + 32 + 4 + 108 + retain::most_bytes_per_cell(options.policy);
+  const retain::PolicyBytes policy = retain::most_bytes(options.policy);
+  uint64_t per_cell = 4 * uint64_t{cell_tokens} + 32 + 4 + 108 + policy.per_cell;
   if (options.content_keys || options.event_capacity != 0) per_cell += 32;
-  Bytes total = (256 << 10U) + record_allowance(options);
+  Bytes total = (256 << 10U) + policy.fixed + record_allowance(options);
   for (size_t g = 0; g < options.groups.size(); ++g) {
     if (g == 0 && numbered) continue;
     per_cell += 4;

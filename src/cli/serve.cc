@@ -263,6 +263,7 @@ int run_serve(std::span<const std::string_view> arguments) {
   scheduling.cache.saved_bytes = config.saved_bytes;
   scheduling.cache.logits_bytes = config.logits_bytes;
   scheduling.cache.checkpoint_share = config.checkpoint_share;
+  scheduling.cache.policy = config.policy;
   scheduling.cache.segment_tokens = static_cast<uint32_t>(config.segment_tokens);
   scheduling.cache.interval_tokens = static_cast<uint32_t>(config.interval_tokens);
   ServeTiers tiers;
@@ -313,9 +314,9 @@ int run_serve(std::span<const std::string_view> arguments) {
 
   const EngineTraits traits = model->sequences().traits();
   log.line("ready model=" + app.model_id() + " memory=" + engine::to_string(model->memory_kind()) +
-           " context=" + std::to_string(traits.context_tokens) +
-           " sequences=" + std::to_string(traits.sequences) +
-           " saved_bytes=" + std::to_string(config.saved_bytes) + " url=http://" +
+           " context=" + std::to_string(traits.context_tokens) + " sequences=" +
+           std::to_string(traits.sequences) + " saved_bytes=" + std::to_string(config.saved_bytes) +
+           " policy=" + config.policy + " url=http://" +
            (config.host.find(':') == std::string::npos ? config.host : "[" + config.host + "]") +
            ":" + std::to_string((*http)->port()));
 

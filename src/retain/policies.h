@@ -8,7 +8,11 @@
 namespace stemma::retain {
 
 std::vector<std::string_view> policy_names();
-// The most that a policy of this name holds per cell, in bytes; for budgets. 0 for one that is not known.
-uint32_t most_bytes_per_cell(std::string_view name) noexcept;
+// The most that a policy of this name holds, for budgets; nothing for one that is not known.
+struct PolicyBytes {
+  uint32_t per_cell = 0;
+  uint32_t fixed = 0;  // Beyond 128 KiB, whatever the number of cells.
+};
+PolicyBytes most_bytes(std::string_view name) noexcept;
 
 }  // namespace stemma::retain

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "retain/policies.h"
 
 namespace stemma::sequence {
 namespace {
@@ -27,10 +28,13 @@ Result<std::unique_ptr<SegmentStore>> SegmentStore::create(const Settings& setti
   const uint64_t block_bytes = std::max<uint64_t>(settings.segment_bytes, 1);
   // Words, links, books, who used it last: what PagedCache's index has for a block at most, and the
   // books of a slot.
-  const uint64_t index_bytes = 4 * uint64_t{settings.segment_tokens} + 200 + settings.label_bytes;
-  // An index over nothing takes up to 256 KiB. A small budget counts only a part of that: there should
-  // be something to save.
-  const uint64_t fixed_bytes = std::min<uint64_t>(256U << 10U, settings.budget_bytes / 64);
+  const retain::PolicyBytes policy = retain::most_bytes(settings.policy);
+  const uint64_t index_bytes =
+      4 * uint64_t{settings.segment_tokens} + 179 + policy.per_cell + settings.label_bytes;
+  // An index over nothing takes up to 256 KiB, and some policies more. A small budget counts only a part
+  // of that: there should be something to save.
+  const uint64_t fixed_bytes = std::min<uint64_t>(256U << 10U, settings.budget_bytes / 64) +
+                               std::min<uint64_t>(policy.fixed, settings.budget_bytes / 32);
   constexpr uint64_t kMostBlocks = 1U << 26U;  // More are of no use to anybody.
   const uint64_t blocks =
       std::min((settings.budget_bytes - fixed_bytes) / (block_bytes + index_bytes), kMostBlocks);

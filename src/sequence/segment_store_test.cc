@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "retain/policies.h"
 #include "support/segment_rig.h"
 
 namespace stemma::test {
@@ -209,21 +210,26 @@ TEST(SegmentStore, ABudgetForNothingIsNoStore) {
 
 // All slots are in use by paths as different as can be, each last used by somebody else.
 TEST(SegmentStore, TheBudgetIsForTheIndexToo) {
-  SegmentRig rig(10);
-  EXPECT_EQ(rig.store->stats().groups[0].capacity_blocks, 10U);
-  rig.settings.budget_bytes = 16U << 20U;
-  rig.store = ok(SegmentStore::create(rig.settings));
-  const uint32_t slots = rig.store->stats().groups[0].capacity_blocks;
-  constexpr uint64_t kBooksOfASlot = 28;
-  for (uint32_t i = 0; i < 2 * slots; ++i) {
-    rig.retain.session = SessionId{i + 1};
-    ASSERT_EQ(rig.capture(counting(16 * i, 16 * i + 1 + i % 16)), CaptureFate::saved);
+  EXPECT_EQ(SegmentRig(10).store->stats().groups[0].capacity_blocks, 10U);
+  for (const std::string_view policy : retain::policy_names()) {
+    SCOPED_TRACE(policy);
+    SegmentRig rig(10);
+    rig.settings.policy = policy;
+    // What a policy takes in any case is counted whole from 32 times as much on.
+    rig.settings.budget_bytes = retain::most_bytes(policy).fixed != 0 ? 40U << 20U : 16U << 20U;
+    rig.store = ok(SegmentStore::create(rig.settings));
+    const uint32_t slots = rig.store->stats().groups[0].capacity_blocks;
+    constexpr uint64_t kBooksOfASlot = 28;
+    for (uint32_t i = 0; i < 2 * slots; ++i) {
+      rig.retain.session = SessionId{i + 1};
+      ASSERT_EQ(rig.capture(counting(16 * i, 16 * i + 1 + i % 16)), CaptureFate::saved);
+    }
+    EXPECT_EQ(rig.used_slots(), slots);
+    const uint64_t slot_bytes = rig.settings.segment_bytes + kBooksOfASlot;
+    const uint64_t bytes = slots * slot_bytes + rig.store->stats().index_bytes;
+    EXPECT_LE(bytes, rig.settings.budget_bytes);
+    EXPECT_GT(bytes, rig.settings.budget_bytes / 10 * 8);  // Nor is it wasted.
   }
-  EXPECT_EQ(rig.used_slots(), slots);
-  const uint64_t slot_bytes = rig.settings.segment_bytes + kBooksOfASlot;
-  const uint64_t bytes = slots * slot_bytes + rig.store->stats().index_bytes;
-  EXPECT_LE(bytes, rig.settings.budget_bytes);
-  EXPECT_GT(bytes, rig.settings.budget_bytes / 10 * 8);  // Nor is it wasted.
 }
 
 TEST(SegmentStore, WhenEverythingIsHeldNothingIsEvicted) {

@@ -62,6 +62,7 @@ constexpr uint64_t kMany = 0xFFFF'FFFFU;
 constexpr uint64_t kLeastRequest = 1024;  // Less of a head or a body would refuse every request.
 constexpr uint64_t kLeastQueue = uint64_t{64} << 20U;  // Twice what is handed on at a time.
 constexpr std::string_view kWrites = "through back second-use";
+constexpr std::string_view kPolicies = "default lru lru_k slru arc s3_fifo sieve gdsf adaptive";
 constexpr std::string_view kTypes = "f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0";
 
 const std::vector<Group>& groups() {
@@ -103,6 +104,10 @@ const std::vector<Group>& groups() {
            {"saved-bytes", "SIZE", Size{&Config::saved_bytes}, "memory for what is saved"},
            {"checkpoint-share", "0..1", Share{&Config::checkpoint_share},
             "the part of it for checkpoints; hybrid models want half"},
+           {"policy", "NAME", Choice{&Config::policy, kPolicies},
+            "what of it goes first when it is full: default (learns from your traffic), lru, "
+            "lru_k, slru, "
+            "arc, s3_fifo, sieve or gdsf; stemma replay compares them"},
            {"logits-bytes", "SIZE", Size{&Config::logits_bytes},
             "memory for logits: a prompt that comes again needs no forward pass"},
            {"segment-tokens", "N", Number{&Config::segment_tokens, 1, 1024, true},

@@ -49,6 +49,7 @@ struct Config {
   uint64_t saved_bytes = uint64_t{1} << 30U;
   uint64_t logits_bytes = 0;
   double checkpoint_share = 0.25;
+  std::string policy = "default";  // Of what is saved; a name that make_policy() knows.
   uint64_t segment_tokens = 64;
   uint64_t interval_tokens = 0;
   std::string disk;  // A directory.

@@ -9,6 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "retain/policies.h"
+#include "stemma/retention.h"
+
 namespace stemma::server {
 namespace {
 
@@ -129,6 +132,19 @@ TEST(Config, EveryKindOfValueComesFromEverySource) {
   EXPECT_TRUE(flags.config.quiet && flags.config.vllm_metrics);
   EXPECT_FALSE(flags.config.flash_attention);
   EXPECT_EQ(flags.config.host, "::1");
+}
+
+TEST(Config, EveryPolicyThatThereIsCanBeChosen) {
+  EXPECT_EQ(read({}).config.policy, "default");
+  EXPECT_TRUE(knows_policy("default"));
+  for (const std::string_view name : retain::policy_names()) {
+    const ConfigAnswer answer = read({"--policy", name});
+    EXPECT_EQ(answer.error, "");
+    EXPECT_EQ(answer.config.policy, name);
+  }
+  EXPECT_EQ(
+      read({"--policy=mru"}).error,
+      "--policy takes default, lru, lru_k, slru, arc, s3_fifo, sieve, gdsf or adaptive, not 'mru'");
 }
 
 TEST(Config, SharesAreReadToTheLastDigit) {
@@ -261,6 +277,7 @@ TEST(Config, HelpListsEverySettingWithItsUsualValue) {
                               "saved-bytes",
                               "logits-bytes",
                               "checkpoint-share",
+                              "policy",
                               "segment-tokens",
                               "interval-tokens",
                               "host-bytes",
@@ -287,7 +304,7 @@ TEST(Config, HelpListsEverySettingWithItsUsualValue) {
   size_t listed = 0;
   for (size_t at = help.find("\n  --"); at != std::string::npos; at = help.find("\n  --", at + 1))
     ++listed;
-  EXPECT_EQ(listed, 48U) << "a setting that this test does not know";
+  EXPECT_EQ(listed, 49U) << "a setting that this test does not know";
   for (const char* usual : {"(127.0.0.1)", "(8080)", "(64MiB)", "(16KiB)", "(1GiB)", "(0.25)",
                             "(everything)", "(on)", "(off)", "(f16)"}) {
     EXPECT_NE(help.find(usual), std::string::npos) << usual;

@@ -257,9 +257,13 @@ TEST_P(RetentionPolicyContract, TakesNoMoreMemoryThanBudgetsAreMadeWith) {
                  .priority = static_cast<Priority>(cell % 100),
                  .deadline_ns = now_ns + kSecond});
   }
-  const uint64_t most = retain::most_bytes_per_cell(GetParam());
-  EXPECT_LE(policy->bytes(), most * kCells + (1U << 20U));
-  EXPECT_GE(policy->bytes(), most * kCells / 2) << "nor much less";
+  const retain::PolicyBytes most = retain::most_bytes(GetParam());
+  constexpr uint64_t kSmall = 128U << 10U;
+  EXPECT_LE(policy->bytes(), uint64_t{most.per_cell} * kCells + most.fixed + kSmall);
+  EXPECT_GE(policy->bytes(), uint64_t{most.per_cell} * kCells / 2) << "nor much less";
+  make(100);
+  EXPECT_LE(policy->bytes(), most.per_cell * 100 + most.fixed + kSmall);
+  EXPECT_GE(policy->bytes(), most.fixed / 2) << "nor much less";
 }
 
 TEST_P(RetentionPolicyContract, EqualStoriesHaveEqualEnds) {

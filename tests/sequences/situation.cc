@@ -159,6 +159,9 @@ Situation Situation::random(uint64_t seed, Faults faults) {
   s.fault_per_mille = faults == Faults::none ? 0 : dice.pick(kPerMille);
   constexpr uint32_t kTenants[] = {1, 3, 1000};
   s.tenants = dice.pick(kTenants);
+  constexpr const char* kPolicies[] = {"lru",     "lru",  "lru",    "default",
+                                       "default", "gdsf", "s3_fifo"};
+  s.cache.policy = dice.pick(kPolicies);
   // Now and then what is kept is of more tenants than a policy has classes: that takes long, and nothing
   // that empties the cache.
   if (s.tenants == 1000 && dice.chance(5)) {
@@ -202,6 +205,7 @@ std::string Situation::text() const {
         {"fault_per_mille", fault_per_mille}}) {
     text += std::string(", ") + name + " " + std::to_string(value);
   }
+  text += ", policy " + cache.policy;
   text += ", checkpoint_share " + std::to_string(cache.checkpoint_share);
   if (careless) text += ", careless";
   if (!faulty.empty()) text += "\n  faulty:";
