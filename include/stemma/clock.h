@@ -28,4 +28,9 @@ class ManualClock final : public Clock {
 
 inline constexpr uint64_t kNever = ~uint64_t{0};  // A deadline that does not come.
 
+// When `wait_ns` from `now_ns` will be over. So long that it cannot be said: never.
+constexpr uint64_t deadline_after(uint64_t now_ns, uint64_t wait_ns) noexcept {
+  return wait_ns > kNever - now_ns ? kNever : now_ns + wait_ns;
+}
+
 }  // namespace stemma

@@ -34,7 +34,7 @@ Result<PinResult> Shared::pin(const Scope& scope, const Prompt& prompt, uint64_t
   const uint32_t tokens = store_.cell_tokens();
   const uint32_t whole = key::floor_to_unit(record->spans, path.whole * tokens) / tokens;
   if (whole == 0) return result;
-  const uint64_t deadline = ttl_ns >= kNever - now ? kNever : now + ttl_ns;
+  const uint64_t deadline = deadline_after(now, ttl_ns);
   // Blocks of window and recurrent groups go by themselves: those that serve n are held too.
   uint32_t n = whole * tokens;
   std::vector<Store::LooseBlock> blocks;

@@ -11,7 +11,6 @@ namespace stemma::retain {
 // A use, now, of something that has this priority and time to live, by who said `retain`.
 inline Touch touch_of(const Retain& retain, Priority priority, uint64_t ttl_ns,
                       uint64_t now_ns) noexcept {
-  const auto at = [now_ns](uint64_t ttl) { return ttl >= kNever - now_ns ? kNever : now_ns + ttl; };
   Touch touch;
   touch.now_ns = now_ns;
   touch.priority = priority;
@@ -21,13 +20,13 @@ inline Touch touch_of(const Retain& retain, Priority priority, uint64_t ttl_ns,
   touch.finish = retain.finish;
   touch.expected_return_ns = retain.expected_return_ns;
   touch.output_tokens = retain.output_tokens;
-  touch.deadline_ns = at(ttl_ns);
+  touch.deadline_ns = deadline_after(now_ns, ttl_ns);
   // Who comes back goes last until a time to live of its own is over, whatever its session does.
   const Priority lasting = retain.will_return ? kMaxPriority + 1 : priority;
   touch.expired_priority = ttl_ns == kNever ? lasting : kDefaultPriority;
   touch.expired_phase = retain.phase;
   if (retain.phase == SessionPhase::active && retain.session_ttl_ns != kNever) {
-    touch.deadline_ns = std::min(touch.deadline_ns, at(retain.session_ttl_ns));
+    touch.deadline_ns = std::min(touch.deadline_ns, deadline_after(now_ns, retain.session_ttl_ns));
     touch.expired_phase = SessionPhase::ended;
   }
   return touch;

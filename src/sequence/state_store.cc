@@ -88,7 +88,7 @@ void StateStore::note_use(uint32_t entry, const Touch& touch) noexcept {
   Touch& last = entries_[entry].touch;
   last = touch;
   last.now_ns = now;
-  last.deadline_ns = ttl >= kNever - now ? kNever : now + ttl;
+  last.deadline_ns = deadline_after(now, ttl);
   policy_->touch(entry, last);
 }
 

@@ -1,7 +1,7 @@
-#include <chrono>
 #include <new>
 
 #include "stemma/tier.h"
+#include "tier/wait_until.h"
 
 namespace stemma {
 
@@ -54,14 +54,7 @@ void TierBatch::end(size_t i, TierOutcome outcome) noexcept {
 
 bool TierBatch::wait(uint64_t until_ns) {
   std::unique_lock lock(mutex_);
-  const auto ended = [this] { return finished(); };
-  if (until_ns == kNever) {
-    ended_.wait(lock, ended);
-    return true;
-  }
-  const uint64_t now_ns = Clock::monotonic().now_ns();
-  if (now_ns >= until_ns) return finished();
-  return ended_.wait_for(lock, std::chrono::nanoseconds(until_ns - now_ns), ended);
+  return tier::wait_until(ended_, lock, until_ns, [this] { return finished(); });
 }
 
 }  // namespace stemma

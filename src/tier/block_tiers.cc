@@ -2,10 +2,10 @@
 #include "tier/block_tiers.h"
 
 #include <algorithm>
-#include <chrono>
 #include <new>
 
 #include "tier/transfers.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier {
 
@@ -59,7 +59,7 @@ void BlockTiers::end_turn(const EntryKey& key) noexcept {
 Result<RestoredBlocks> BlockTiers::restore(CachePort& cache, const Scope& scope,
                                            const Prompt& prompt, const LeaseOptions& options) try {
   RestoredBlocks restored;
-  const uint64_t until_ns = Clock::monotonic().now_ns() + stack_.load_ns();
+  const uint64_t until_ns = deadline_after(Clock::monotonic().now_ns(), stack_.load_ns());
   for (;;) {
     LookupOptions lookup = options.lookup;
     lookup.want_logits = false;
@@ -88,9 +88,7 @@ Result<RestoredBlocks> BlockTiers::restore(CachePort& cache, const Scope& scope,
     // Then look again: there is more in the cache, or nothing to be had and it is our turn.
     restored.shared = true;
     std::unique_lock lock(turn->mutex);
-    const uint64_t now = Clock::monotonic().now_ns();
-    const auto left = std::chrono::nanoseconds(until_ns > now ? until_ns - now : 0);
-    if (!turn->ended.wait_for(lock, left, [&] { return turn->over; })) return restored;
+    if (!wait_until(turn->ended, lock, until_ns, [&] { return turn->over; })) return restored;
   }
 } catch (const std::bad_alloc&) {
   return Error(Errc::out_of_memory, "no memory to restore blocks");

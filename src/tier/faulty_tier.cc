@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tier/counters.h"
+#include "tier/wait_until.h"
 
 namespace stemma {
 
@@ -125,13 +126,7 @@ class FaultyTier::Impl {
     {
       std::unique_lock lock(mutex_);
       const auto idle = [this] { return under_way_ == 0; };
-      if (until_ns == kNever) {
-        changed_.wait(lock, idle);
-      } else {
-        const uint64_t now = now_ns();
-        const auto left = std::chrono::nanoseconds(until_ns > now ? until_ns - now : 0);
-        if (!changed_.wait_for(lock, left, idle)) return false;
-      }
+      if (!tier::wait_until(changed_, lock, until_ns, idle)) return false;
     }
     return inner_->flush(until_ns);
   }

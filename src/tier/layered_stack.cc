@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <new>
+
+#include "tier/wait_until.h"
 
 namespace stemma::tier {
 
@@ -11,8 +12,6 @@ namespace {
 
 // Deadlines of batches are on this clock, whatever measures.
 uint64_t monotonic_ns() noexcept { return Clock::monotonic().now_ns(); }
-
-uint64_t later(uint64_t now, uint64_t by) noexcept { return by > kNever - now ? kNever : now + by; }
 
 // What a level knows of an entry without reading it may already show that it is another one.
 bool may_be(const EntryInfo& known, const EntryInfo& wanted) noexcept {
@@ -84,7 +83,7 @@ std::vector<LevelMask> LayeredStack::where(std::span<const Wanted> wanted) {
   std::vector<LevelMask> found(wanted.size());
   if (wanted.empty()) return found;
   queries_.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t until_ns = later(monotonic_ns(), options_.query_ns);
+  const uint64_t until_ns = deadline_after(monotonic_ns(), options_.query_ns);
   std::vector<std::shared_ptr<TierBatch>> batches(levels_.size());
   // Written by whichever thread ends a batch, which may be after nobody waits any more.
   auto took_ns = std::make_shared<std::vector<std::atomic<uint64_t>>>(levels_.size());
@@ -160,7 +159,7 @@ void LayeredStack::rest(size_t level) {
   Level& tired = *levels_[level];
   if (now < tired.resting_until_ns) return;  // Somebody else noticed it, too.
   tired.rest_ns = std::clamp(tired.rest_ns * 2, options_.rest_ns, options_.rest_ns * 64);
-  tired.resting_until_ns = later(now, tired.rest_ns);
+  tired.resting_until_ns = deadline_after(now, tired.rest_ns);
   ++rests_;
 }
 
@@ -217,7 +216,7 @@ void LayeredStack::probe(uint32_t level, const Wanted& wanted) {
 std::vector<Loaded> LayeredStack::load(std::span<const Wanted> wanted,
                                        std::span<const LevelMask> levels, uint64_t wait_ns) {
   std::vector<Loaded> loaded(wanted.size());
-  const uint64_t until_ns = later(monotonic_ns(), std::min(wait_ns, options_.load_ns));
+  const uint64_t until_ns = deadline_after(monotonic_ns(), std::min(wait_ns, options_.load_ns));
   std::vector<Trip> own, others;
   {
     const std::lock_guard lock(mutex_);
@@ -239,10 +238,7 @@ std::vector<Loaded> LayeredStack::load(std::span<const Wanted> wanted,
   }
   for (const Trip& trip : others) {
     std::unique_lock lock(trip.flight->mutex);
-    const uint64_t now = monotonic_ns();
-    trip.flight->landed.wait_for(lock,
-                                 std::chrono::nanoseconds(until_ns > now ? until_ns - now : 0),
-                                 [&] { return trip.flight->over; });
+    wait_until(trip.flight->landed, lock, until_ns, [&] { return trip.flight->over; });
     loaded[trip.at] = trip.flight->loaded;
   }
   return loaded;
@@ -465,13 +461,7 @@ bool LayeredStack::flush(uint64_t until_ns) {
   {
     std::unique_lock lock(mutex_);
     const auto idle = [this] { return ahead_.empty() && !fetching_; };
-    const uint64_t now = monotonic_ns();
-    if (until_ns == kNever) {
-      changed_.wait(lock, idle);
-    } else if (!changed_.wait_for(
-                   lock, std::chrono::nanoseconds(until_ns > now ? until_ns - now : 0), idle)) {
-      return false;
-    }
+    if (!wait_until(changed_, lock, until_ns, idle)) return false;
   }
   for (auto& level : levels_) {
     if (!level->writer->drain(until_ns) || !level->tier->flush(until_ns)) return false;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "key/key_chain.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier {
 
@@ -59,14 +59,7 @@ class PromptFetch final : public Fetch {
 
 bool PromptFetch::wait(uint64_t until_ns) {
   std::unique_lock lock(mutex_);
-  const auto ended = [this] { return over(); };
-  if (until_ns == kNever) {
-    ended_.wait(lock, ended);
-    return true;
-  }
-  const uint64_t now = monotonic_ns();
-  return ended_.wait_for(lock, std::chrono::nanoseconds(until_ns > now ? until_ns - now : 0),
-                         ended);
+  return wait_until(ended_, lock, until_ns, [this] { return over(); });
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 #include "tier/writer.h"
 
-#include <chrono>
 #include <new>
+
+#include "tier/wait_until.h"
 
 namespace stemma::tier {
 
@@ -53,13 +54,7 @@ bool Writer::add(const StoreItem& item) {
 bool Writer::drain(uint64_t until_ns) {
   std::unique_lock lock(mutex_);
   const auto idle = [this] { return queue_.empty() && under_way_ == 0; };
-  if (until_ns == kNever) {
-    changed_.wait(lock, idle);
-    return true;
-  }
-  const uint64_t now = now_ns();
-  return changed_.wait_for(lock, std::chrono::nanoseconds(until_ns > now ? until_ns - now : 0),
-                           idle);
+  return wait_until(changed_, lock, until_ns, idle);
 }
 
 uint64_t Writer::dropped() const {
@@ -136,7 +131,7 @@ void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
     item.words = from.words;
     item.priority = from.priority;
   }
-  batch->deadline_ns = now_ns() + options_.deadline_ns;
+  batch->deadline_ns = deadline_after(now_ns(), options_.deadline_ns);
   batch->keep = items;
   tier_.submit(batch);
   // A tier that does not even say so in time is left to itself; the batch keeps what it needs.

@@ -63,11 +63,13 @@ TEST_F(PagedTiersTest, APrefixIsRecoveredAcrossDeviceAndHost) {
 
 // Scenario 42.
 TEST_F(PagedTiersTest, TwoRequestsForOneStoredPrefixShareOneTransfer) {
-  make({full(32, 4)});
+  StackOptions patient;
+  patient.load_ns = kNever;
+  make({full(32, 4)}, std::move(patient));
   const Text text = text_of(24, 1);
   serve(text);
   forget();
-  host->set_plan({.delay_ns = 100'000'000});
+  host->set_plan({.delay_ns = 400'000'000});
   std::atomic<uint32_t> reused{0}, waited{0};
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < 2; ++i) {

@@ -187,6 +187,10 @@ TEST_F(Stack, WhatCannotBeHadIsAMiss) {
 }
 
 TEST_F(Stack, OfSeveralWhoWantOneEntryOneAsks) {
+  // However long the others may wait for it.
+  StackOptions patient;
+  patient.load_ns = kNever;
+  make(std::move(patient));
   put(1, prompt);
   const auto levels = stack->where(wanted(prompt));
   tiers[1]->set_plan({.delay_ns = 200'000'000});

@@ -135,7 +135,7 @@ Places<stemma_stack, StackHome>& stacks() noexcept { return stack_places; }
 
 uint64_t in(uint64_t wait_ns) noexcept {
   const uint64_t now = Clock::monotonic().now_ns();
-  return wait_ns > kNever - now ? kNever : now + wait_ns;
+  return deadline_after(now, wait_ns);
 }
 
 }  // namespace stemma::capi

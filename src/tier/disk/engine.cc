@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <new>
 #include <system_error>
 
 #include "stemma/log.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier::disk {
 
@@ -151,14 +151,7 @@ bool Engine::flush(uint64_t until_ns) {
   queue_->wake();
   std::unique_lock lock(flush_mutex_);
   const auto done = [&] { return ticket->done; };
-  if (until_ns == kNever) {
-    flushed_.wait(lock, done);
-  } else {
-    const uint64_t now_ns = now();
-    const uint64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-    flushed_.wait_for(lock, std::chrono::nanoseconds(left_ns), done);
-  }
-  return ticket->done && ticket->good;
+  return tier::wait_until(flushed_, lock, until_ns, done) && ticket->good;
 }
 
 // ---- The loop -------------------------------------------------------------------------------------

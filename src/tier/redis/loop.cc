@@ -3,13 +3,13 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <new>
 
 #include "base/relaxed.h"
 #include "stemma/log.h"
 #include "tier/entry.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier::redis {
 
@@ -85,24 +85,12 @@ bool Loop::flush(uint64_t until_ns) {
   std::unique_lock lock(mutex_);
   const uint64_t before = next_number_;
   const auto ended = [&] { return open_jobs_.empty() || *open_jobs_.begin() >= before; };
-  if (until_ns == kNever) {
-    changed_.wait(lock, ended);
-    return true;
-  }
-  const uint64_t now_ns = now();
-  if (now_ns >= until_ns) return ended();
-  return changed_.wait_for(lock, std::chrono::nanoseconds(until_ns - now_ns), ended);
+  return tier::wait_until(changed_, lock, until_ns, ended);
 }
 
 bool Loop::wait_ready(uint64_t until_ns) {
   std::unique_lock lock(mutex_);
-  const auto settled = [&] { return ready_ || gave_up_; };
-  const uint64_t now_ns = now();
-  if (until_ns == kNever) {
-    changed_.wait(lock, settled);
-  } else if (now_ns < until_ns) {
-    changed_.wait_for(lock, std::chrono::nanoseconds(until_ns - now_ns), settled);
-  }
+  tier::wait_until(changed_, lock, until_ns, [&] { return ready_ || gave_up_; });
   return ready_;
 }
 

@@ -6,6 +6,7 @@
 
 #include "stemma/log.h"
 #include "tier/shared/core.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier::shared {
 
@@ -332,9 +333,7 @@ bool Core::flush(uint64_t until_ns) {
   Lock lock(mutex_);
   const uint64_t last = serials_;
   const auto wait = [&](const std::function<bool()>& holds) {
-    if (until_ns == kNever) return ended_.wait(lock, holds), true;
-    const uint64_t now = now_ns();
-    return now < until_ns ? ended_.wait_for(lock, for_ns(until_ns - now), holds) : holds();
+    return tier::wait_until(ended_, lock, until_ns, holds);
   };
   if (!wait([&] { return live_.empty() || live_.begin()->first > last; })) return false;
   if (!unsynced_) return true;
