@@ -32,12 +32,19 @@ class HostMemoryHook {
   virtual void unpin(void* memory, uint64_t bytes) noexcept = 0;
 };
 
+// Pins by the CUDA driver of this machine, for all of its devices and contexts. The driver (libcuda.so.1) is
+// looked for when this is first called, which takes the first device's primary context and keeps it; Stemma is
+// not linked to it. Null where there is none, or no device that it can use: nothing is there to pin for.
+// Ownership: the library's, until the process ends. Threading: thread-safe.
+HostMemoryHook* cuda_memory_hook() noexcept;
+
 struct HostTierOptions {
   std::string name = "host";
   uint64_t capacity_bytes = 0;
   uint32_t chunk_bytes = 16U << 10U;  // A power of two, 256 bytes to 64 MiB.
   std::string policy = "lru";         // A name that make_policy() knows.
-  // Lives longer than the tier. With it, all memory is taken and pinned at creation.
+  // Lives longer than the tier. With it, all memory is taken and pinned at creation. cuda_memory_hook(), or the
+  // engine's own.
   HostMemoryHook* hook = nullptr;
 };
 

@@ -60,9 +60,12 @@ typedef struct stemma_level {
   const char* where;   /* Disk: the directory. Redis: the URL (stemma/redis_url.h). Host: null. */
   uint64_t latency_ns; /* What is assumed until it was measured; 0: what is usual for the kind. */
   uint64_t bytes_per_second; /* Likewise. */
+  /* Host: 1: all of its memory is taken and pinned now. Where there is no CUDA driver with a device, as 0. */
+  uint32_t pinned;
+  uint32_t reserved;
 } stemma_level;
 #define STEMMA_LEVEL_INIT \
-  {sizeof(stemma_level), STEMMA_LEVEL_HOST, STEMMA_WRITE_THROUGH, 1, 0, 0, 0, 0, 0}
+  {sizeof(stemma_level), STEMMA_LEVEL_HOST, STEMMA_WRITE_THROUGH, 1, 0, 0, 0, 0, 0, 0, 0}
 
 typedef struct stemma_stack_options {
   uint32_t struct_size;

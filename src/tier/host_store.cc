@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "retain/policies.h"
 #include "tier/entry.h"
 
 namespace stemma::tier {
@@ -19,7 +20,10 @@ constexpr uint64_t kStepBytes = 64U << 20U;
 }  // namespace
 
 HostStore::HostStore(const HostTierOptions& options, Counters& counters)
-    : counters_(counters), chunk_bytes_(options.chunk_bytes) {}
+    : counters_(counters),
+      chunk_bytes_(options.chunk_bytes),
+      book_bytes_(4 + sizeof(Cell) + 8 + 3 + retain::most_bytes(options.policy).per_cell),
+      fixed_bytes_(kFixedBytes + retain::most_bytes(options.policy).fixed) {}
 
 HostStore::~HostStore() {
   if (hook_ != nullptr) hook_->unpin(arena_.data(), most_bytes());
@@ -42,9 +46,9 @@ Result<std::unique_ptr<HostStore>> HostStore::create(const HostTierOptions& opti
 }
 
 Result<void> HostStore::take_memory(const HostTierOptions& options) {
-  const uint64_t room = options.capacity_bytes - std::min(options.capacity_bytes, kFixedBytes);
+  const uint64_t room = options.capacity_bytes - std::min(options.capacity_bytes, fixed_bytes_);
   const uint64_t chunks =
-      std::min<uint64_t>(room / (chunk_bytes_ + kBookBytes), kNoCell - uint32_t{1});
+      std::min<uint64_t>(room / (chunk_bytes_ + book_bytes_), kNoCell - uint32_t{1});
   if (chunks == 0) {
     return Error(Errc::invalid_argument, "capacity_bytes has no room for a single chunk");
   }
@@ -69,7 +73,7 @@ Result<void> HostStore::take_memory(const HostTierOptions& options) {
 }
 
 uint64_t HostStore::used_bytes() const noexcept {
-  return kFixedBytes + used_chunks_ * (chunk_bytes_ + kBookBytes);
+  return fixed_bytes_ + used_chunks_ * (chunk_bytes_ + book_bytes_);
 }
 
 uint64_t HostStore::memory_bytes() const noexcept {

@@ -94,8 +94,6 @@ class HostStore {
 
   HostStore(const HostTierOptions& options, Counters& counters);
   Result<void> take_memory(const HostTierOptions& options);
-  // Books of one chunk: link, cell, two buckets' worth of index, what the policy may take.
-  static constexpr uint64_t kBookBytes = 4 + sizeof(Cell) + 8 + 24;
   // Of what has a fixed size: the policy's queues, and the pages at the ends of every slab.
   static constexpr uint64_t kFixedBytes = 96U << 10U;
 
@@ -107,6 +105,9 @@ class HostStore {
 
   Counters& counters_;
   const uint64_t chunk_bytes_;
+  const uint64_t
+      book_bytes_;  // Of one chunk: link, cell, two buckets' worth of index, the policy's.
+  const uint64_t fixed_bytes_;
   uint32_t chunks_ = 0;
   uint64_t bucket_mask_ = 0;
   HostMemoryHook* hook_ = nullptr;

@@ -1,0 +1,78 @@
+#include "tier/cuda_memory.h"
+
+#include <dlfcn.h>
+
+#include <new>
+
+namespace stemma::tier {
+
+namespace {
+
+constexpr unsigned int kForAllContexts = 1;
+
+template <class Function>
+bool find(void* library, const char* name, Function& out) noexcept {
+  out = reinterpret_cast<Function>(dlsym(library, name));
+  return out != nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<CudaMemory> CudaMemory::open(const char* library) noexcept {
+  void* const opened = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (opened == nullptr) return nullptr;
+  Driver driver{};
+  const bool whole = find(opened, "cuInit", driver.init) &&
+                     find(opened, "cuDeviceGet", driver.device_get) &&
+                     find(opened, "cuDevicePrimaryCtxRetain", driver.context_retain) &&
+                     find(opened, "cuDevicePrimaryCtxRelease_v2", driver.context_release) &&
+                     find(opened, "cuCtxPushCurrent_v2", driver.context_push) &&
+                     find(opened, "cuCtxPopCurrent_v2", driver.context_pop) &&
+                     find(opened, "cuMemHostRegister_v2", driver.host_register) &&
+                     find(opened, "cuMemHostUnregister", driver.host_unregister);
+  std::unique_ptr<CudaMemory> memory;
+  if (whole) memory.reset(new (std::nothrow) CudaMemory(opened, driver));
+  if (memory == nullptr) {
+    dlclose(opened);
+    return nullptr;
+  }
+  Context context = nullptr;
+  if (driver.init(0) != 0 || driver.device_get(&memory->device_, 0) != 0 ||
+      driver.context_retain(&context, memory->device_) != 0) {
+    return nullptr;
+  }
+  memory->context_ = context;
+  return memory;
+}
+
+CudaMemory::~CudaMemory() {
+  if (context_ != nullptr) driver_.context_release(device_);
+  dlclose(library_);
+}
+
+bool CudaMemory::pin(void* memory, uint64_t bytes) noexcept {
+  if (driver_.context_push(context_) != 0) return false;
+  const bool pinned = driver_.host_register(memory, bytes, kForAllContexts) == 0;
+  Context popped = nullptr;
+  driver_.context_pop(&popped);
+  return pinned;
+}
+
+void CudaMemory::unpin(void* memory, uint64_t) noexcept {
+  if (driver_.context_push(context_) != 0) return;
+  driver_.host_unregister(memory);
+  Context popped = nullptr;
+  driver_.context_pop(&popped);
+}
+
+}  // namespace stemma::tier
+
+namespace stemma {
+
+HostMemoryHook* cuda_memory_hook() noexcept {
+  // Never closed: a tier may outlive everything else that is static.
+  static HostMemoryHook* const kHook = tier::CudaMemory::open("libcuda.so.1").release();
+  return kHook;
+}
+
+}  // namespace stemma

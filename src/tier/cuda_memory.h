@@ -1,0 +1,48 @@
+// Memory pinned by a CUDA driver that is found while the process runs.
+//
+// Threading: pin() and unpin() may be called from any thread; each makes the context current for itself only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "stemma/host_tier.h"
+
+namespace stemma::tier {
+
+class CudaMemory final : public HostMemoryHook {
+ public:
+  // The driver in the shared library of this name; null where that is none, or finds no device.
+  static std::unique_ptr<CudaMemory> open(const char* library) noexcept;
+  ~CudaMemory() override;
+  CudaMemory(const CudaMemory&) = delete;
+  CudaMemory& operator=(const CudaMemory&) = delete;
+
+  bool pin(void* memory, uint64_t bytes) noexcept override;
+  void unpin(void* memory, uint64_t bytes) noexcept override;
+
+ private:
+  // The driver's functions as its ABI has them: a status (0 is good), a device's number, a context.
+  using Status = int;
+  using Device = int;
+  using Context = void*;
+  struct Driver {
+    Status (*init)(unsigned int flags);
+    Status (*device_get)(Device* out, int ordinal);
+    Status (*context_retain)(Context* out, Device device);
+    Status (*context_release)(Device device);
+    Status (*context_push)(Context context);
+    Status (*context_pop)(Context* out);
+    Status (*host_register)(void* memory, size_t bytes, unsigned int flags);
+    Status (*host_unregister)(void* memory);
+  };
+
+  CudaMemory(void* library, const Driver& driver) : library_(library), driver_(driver) {}
+
+  void* library_;
+  Driver driver_;
+  Device device_ = 0;
+  Context context_ = nullptr;
+};
+
+}  // namespace stemma::tier
