@@ -311,6 +311,7 @@ class SequenceCache {
   // ---- Looking ----------------------------------------------------------------------------------
 
   SequenceStats stats() const;                          // Any thread.
+  std::string_view policy() const noexcept;             // As the options said. Any thread.
   SessionInfo session(std::string_view session) const;  // Any thread.
   SequenceInfo sequence(SequenceId id) const;           // Any thread.
   // O(everything). Error: out_of_memory. Any thread.

@@ -76,9 +76,12 @@ typedef struct stemma_stack_options {
   uint64_t load_ns;     /* The longest that loading is waited for. */
   uint64_t store_ns;    /* The longest that storing may take before it is given up. */
   uint64_t queue_bytes; /* Of entries that wait for one level; more are dropped. */
+  /* Bytes on their way to and from the engine lie in so much memory, taken now and pinned where there is a CUDA
+   * driver with a device; what finds no room there lies in ordinary memory. 0: all does. */
+  uint64_t transfer_bytes;
 } stemma_stack_options;
 #define STEMMA_STACK_OPTIONS_INIT \
-  {sizeof(stemma_stack_options), 4096, 0, 0, 50000000u, 5000000000u, 10000000000u, 268435456u}
+  {sizeof(stemma_stack_options), 4096, 0, 0, 50000000u, 5000000000u, 10000000000u, 268435456u, 0}
 
 /* There is no initialiser: set struct_size to its size. Since the stack was made, but for "now". */
 typedef struct stemma_level_stats {

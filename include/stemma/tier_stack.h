@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "stemma/clock.h"
+#include "stemma/host_tier.h"
 #include "stemma/result.h"
 #include "stemma/tier.h"
 
@@ -69,6 +70,11 @@ struct StackOptions {
   // 64 times.
   uint64_t rest_ns = 1'000'000'000;
   const Clock* clock = nullptr;  // For measuring; null = monotonic.
+  // Bytes on their way to and from the engine lie in an arena of this size, which is taken at creation, and
+  // pinned where there is a hook: it lives longer than the stack and all payloads. What finds no room there lies
+  // in ordinary memory, as everything does without an arena (0).
+  uint64_t transfer_bytes = 0;
+  HostMemoryHook* hook = nullptr;
 };
 
 // An entry that somebody wants: its key and what it must say of itself. Who does not know how large it is
@@ -82,13 +88,21 @@ struct Wanted {
   uint64_t room() const noexcept { return info.bytes != 0 ? info.bytes : at_most; }
 };
 
+class TransferArena;
+
 // Bytes of one entry, shared by everybody who needs them and changed by nobody.
 struct Payload {
-  static std::shared_ptr<Payload> make(uint64_t bytes);  // Null without memory.
+  // In the arena if there is one with room, otherwise in ordinary memory. Null without memory.
+  static std::shared_ptr<Payload> make(uint64_t bytes,
+                                       const std::shared_ptr<TransferArena>& arena = nullptr);
   std::span<uint8_t> span() noexcept { return {data.get(), size}; }
   std::span<const uint8_t> span() const noexcept { return {data.get(), size}; }
 
-  std::unique_ptr<uint8_t[]> data;
+  struct Free {
+    std::shared_ptr<TransferArena> arena;
+    void operator()(uint8_t* memory) const noexcept;
+  };
+  std::unique_ptr<uint8_t[], Free> data;
   size_t size = 0;
 };
 
@@ -134,7 +148,8 @@ struct StackStats {
   uint64_t shared_loads = 0;               // Entries that somebody else was already loading.
   uint64_t prefetches = 0, dropped_prefetches = 0;  // Entries.
   uint64_t probes = 0, rests = 0;
-  double token_ns = 0;  // What the engine takes for a token; 0: nobody said.
+  uint64_t crowded = 0;  // Payloads that found no room in the arena.
+  double token_ns = 0;   // What the engine takes for a token; 0: nobody said.
 };
 
 class TierStack {
@@ -168,6 +183,9 @@ class TierStack {
   virtual void prefetch(std::span<const Wanted> wanted) = 0;
 
   // ---- Storing ----
+
+  // Memory for what is to be stored. Null without any.
+  virtual std::shared_ptr<Payload> make_payload(uint64_t bytes) = 0;
 
   // The levels that want the entry, now that it was seen; 0: none, or it is there already.
   virtual LevelMask wanting(const EntryKey& key, Sighting sighting) = 0;

@@ -190,6 +190,7 @@ class Core {
 
   // core.cc
   SequenceStats stats();
+  std::string_view policy() const noexcept { return options_.policy; }
   SessionInfo session(std::string_view name);
   SequenceInfo sequence(SequenceId id);
   Result<std::vector<SequenceContent>> contents();

@@ -92,6 +92,9 @@ Result<Truncated> SequenceCache::truncate(const Scope& scope, const Prompt& prom
 void SequenceCache::end_session(std::string_view session) {
   if (core_ != nullptr) core_->end_session(session);
 }
+std::string_view SequenceCache::policy() const noexcept {
+  return core_ == nullptr ? std::string_view() : core_->policy();
+}
 SequenceStats SequenceCache::stats() const {
   return core_ == nullptr ? SequenceStats() : core_->stats();
 }

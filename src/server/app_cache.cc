@@ -94,6 +94,8 @@ void App::cache_stats(const HttpRequest&, const Reply& reply) {
   number("state_evictions", stats.state_evictions);
   out += R"(,"hit_ratio":)";
   append_json_number(out, stats.hit_ratio());
+  out += R"(,"policy":)";
+  append_json_string(out, scheduler_.cache().policy());
   out += '}';
   reply->respond(200, kJson, std::move(out));
 }

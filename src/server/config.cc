@@ -105,9 +105,8 @@ const std::vector<Group>& groups() {
            {"checkpoint-share", "0..1", Share{&Config::checkpoint_share},
             "the part of it for checkpoints; hybrid models want half"},
            {"policy", "NAME", Choice{&Config::policy, kPolicies},
-            "what of it goes first when it is full: default (learns from your traffic), lru, "
-            "lru_k, slru, "
-            "arc, s3_fifo, sieve or gdsf; stemma replay compares them"},
+            "what goes first when it is full: default, lru or another; stemma replay compares "
+            "them"},
            {"logits-bytes", "SIZE", Size{&Config::logits_bytes},
             "memory for logits: a prompt that comes again needs no forward pass"},
            {"segment-tokens", "N", Number{&Config::segment_tokens, 1, 1024, true},

@@ -43,7 +43,7 @@ Result<std::vector<BlockTiers::Capture>> BlockTiers::captures(const Prompt& prom
         one.item.info.words = tokens;
       }
       one.item.priority = priority;
-      one.room = Payload::make(one.item.info.bytes);
+      one.room = stack_.make_payload(one.item.info.bytes);
       if (one.room == nullptr) return Error(Errc::out_of_memory, "no memory to store a block");
       one.item.payload = one.room;
       captures.push_back(std::move(one));
@@ -71,7 +71,7 @@ Result<uint32_t> BlockTiers::store_checkpoints(GroupIndex group, PromptKeys& key
     const LevelMask levels =
         stack_.wanting(item.key, again ? Sighting::used_again : Sighting::computed);
     if (levels == 0) continue;
-    const std::shared_ptr<Payload> room = Payload::make(item.info.bytes);
+    const std::shared_ptr<Payload> room = stack_.make_payload(item.info.bytes);
     if (room == nullptr) return Error(Errc::out_of_memory, "no memory to store a checkpoint");
     // One after the other: a lease holds one checkpoint of a group at a time.
     Transfers read(1);
@@ -159,7 +159,7 @@ Result<uint32_t> BlockTiers::make_room(CachePort& cache, uint32_t positions) try
         one.item.info.words = static_cast<uint32_t>(from.words.size());
       }
       ++wanted;
-      one.room = Payload::make(one.item.info.bytes);
+      one.room = stack_.make_payload(one.item.info.bytes);
       if (one.room == nullptr) continue;
       one.item.payload = one.room;
       captures.push_back(std::move(one));

@@ -4,6 +4,7 @@
 #include <bit>
 #include <new>
 
+#include "tier/transfer_arena.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier {
@@ -38,11 +39,28 @@ Result<std::unique_ptr<TierStack>> TierStack::create(StackOptions options) {
   }
   try {
     auto stack = std::make_unique<LayeredStack>(std::move(options));
+    if (!stack->take_arena()) {
+      return Error(Errc::out_of_memory, "no memory for the stack's transfer_bytes");
+    }
     stack->start();
     return std::unique_ptr<TierStack>(std::move(stack));
   } catch (const std::bad_alloc&) {
     return Error(Errc::out_of_memory, "no memory for a stack of tiers");
   }
+}
+
+bool LayeredStack::take_arena() {
+  if (options_.transfer_bytes == 0) return true;
+  arena_ = TransferArena::create(options_.transfer_bytes, options_.hook);
+  return arena_ != nullptr;
+}
+
+std::shared_ptr<Payload> LayeredStack::make_payload(uint64_t bytes) {
+  std::shared_ptr<Payload> made = Payload::make(bytes, arena_);
+  if (arena_ != nullptr && made != nullptr && made->data.get_deleter().arena == nullptr) {
+    crowded_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return made;
 }
 
 void LayeredStack::start() {
@@ -256,7 +274,7 @@ void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
   const uint64_t entered_ns = monotonic_ns();
   std::vector<Trip*> missing;
   for (Trip& trip : trips) {
-    trip.room = Payload::make(wanted[trip.at].room());
+    trip.room = make_payload(wanted[trip.at].room());
     if (trip.room == nullptr) trip.left = 0;
     missing.push_back(&trip);
   }
@@ -490,6 +508,7 @@ StackStats LayeredStack::stats() const {
   stats.queries = queries_.load(std::memory_order_relaxed);
   stats.late_queries = late_queries_.load(std::memory_order_relaxed);
   stats.shared_loads = shared_loads_.load(std::memory_order_relaxed);
+  stats.crowded = crowded_.load(std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   for (size_t l = 0; l < levels_.size(); ++l) {
     stats.levels[l].latency_ns = speeds_[l].latency_ns();

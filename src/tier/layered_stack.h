@@ -28,6 +28,7 @@ class LayeredStack final : public TierStack {
   ~LayeredStack() override;
   LayeredStack(const LayeredStack&) = delete;
   LayeredStack& operator=(const LayeredStack&) = delete;
+  bool take_arena();  // False: there is no memory for it.
   void start();
 
   std::vector<LevelMask> where(std::span<const Wanted> wanted) override;
@@ -36,6 +37,7 @@ class LayeredStack final : public TierStack {
   std::vector<Loaded> load(std::span<const Wanted> wanted, std::span<const LevelMask> levels,
                            uint64_t wait_ns) override;
   void prefetch(std::span<const Wanted> wanted) override;
+  std::shared_ptr<Payload> make_payload(uint64_t bytes) override;
   LevelMask wanting(const EntryKey& key, Sighting sighting) override;
   void store(const StoreItem& item, LevelMask levels) override;
   bool flush(uint64_t until_ns) override;
@@ -86,6 +88,7 @@ class LayeredStack final : public TierStack {
 
   StackOptions options_;
   const Clock& clock_;
+  std::shared_ptr<TransferArena> arena_;  // Null: none was asked for.
   std::vector<std::unique_ptr<Level>> levels_;
 
   mutable std::mutex mutex_;
@@ -98,7 +101,7 @@ class LayeredStack final : public TierStack {
   bool closing_ = false;
   std::condition_variable changed_;
   uint64_t prefetches_ = 0, dropped_prefetches_ = 0, probes_ = 0, rests_ = 0;
-  std::atomic<uint64_t> queries_{0}, late_queries_{0}, shared_loads_{0};
+  std::atomic<uint64_t> queries_{0}, late_queries_{0}, shared_loads_{0}, crowded_{0};
   std::thread ahead_thread_;
 };
 

@@ -16,17 +16,6 @@ uint64_t now_ns() noexcept { return Clock::monotonic().now_ns(); }
 
 }  // namespace
 
-std::shared_ptr<Payload> Payload::make(uint64_t bytes) {
-  try {
-    auto payload = std::make_shared<Payload>();
-    payload->data = std::make_unique_for_overwrite<uint8_t[]>(bytes);
-    payload->size = bytes;
-    return payload;
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-
 Writer::Writer(Tier& tier, const Options& options, Settled settled)
     : tier_(tier), options_(options), settled_(std::move(settled)), thread_([this] { work(); }) {}
 

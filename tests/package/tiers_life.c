@@ -68,6 +68,7 @@ static stemma_stack* open_stack(const char* path) {
   options.levels = levels;
   options.level_count = 2;
   options.query_ns = MINUTE;
+  options.transfer_bytes = 1u << 20;
   OK(stemma_stack_create(&options, &stack));
   return stack;
 }

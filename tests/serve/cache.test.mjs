@@ -153,6 +153,30 @@ for (const kind of kinds) {
   });
 }
 
+test('the policy is the one that was asked for, and answers do not depend on it', async () => {
+  const servers = await Promise.all(
+    [[], ['--policy', 'lru'], ['--policy', 'gdsf']].map((flags) =>
+      serve('llama', [...precise, '--sequences', '1', '--saved-bytes', '2MiB', ...flags])));
+  const answers = [];
+  for (const [i, policy] of ['default', 'lru', 'gdsf'].entries()) {
+    const server = servers[i];
+    assert.match(server.log, new RegExp(` policy=${policy} `));
+    const said = [];
+    // More than fits: something has to go.
+    for (let n = 0; n < 12; ++n) {
+      const answer = await server.chat([system(`${n % 9}. ${rules.content.repeat(2)}`), user('Hello')]);
+      said.push(answer.text);
+    }
+    const stats = (await server.get('/cache')).json;
+    assert.equal(stats.policy, policy);
+    assert.ok(stats.segment_evictions > 0, JSON.stringify(stats));
+    answers.push(said);
+    await server.stop();
+  }
+  assert.deepEqual(answers[1], answers[0]);
+  assert.deepEqual(answers[2], answers[0]);
+});
+
 for (const kind of kinds) {
   test(`${kind}: truncate forgets what follows a prefix, and the rest stays`, async () => {
     const [server, plain] = await Promise.all([

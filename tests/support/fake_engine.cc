@@ -249,6 +249,7 @@ void FakeEngine::copy(std::span<const BlockCopy> copies, Done done, void* user) 
 
 void FakeEngine::read(GroupIndex group, std::span<const BlockId> blocks, std::span<uint8_t> bytes,
                       Done done, void* user) {
+  if (watch) watch(bytes);
   const Group& g = groups_.at(group);
   const size_t each = g.options.block_bytes;
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -263,6 +264,7 @@ void FakeEngine::read(GroupIndex group, std::span<const BlockId> blocks, std::sp
 
 void FakeEngine::write(GroupIndex group, std::span<const BlockId> blocks,
                        std::span<const uint8_t> bytes, Done done, void* user) {
+  if (watch) watch(bytes);
   const Group& g = groups_.at(group);
   const size_t each = g.options.block_bytes;
   for (size_t i = 0; i < blocks.size(); ++i) {

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -101,6 +102,8 @@ class FakeEngine final : public BlockIo {
   // ---- BlockIo ----------------------------------------------------------------------------------
 
   void copy(std::span<const BlockCopy> copies, Done done, void* user) override;
+  // Called for the bytes of every read and write, if it is set.
+  std::function<void(std::span<const uint8_t>)> watch;
   void read(GroupIndex group, std::span<const BlockId> blocks, std::span<uint8_t> bytes, Done done,
             void* user) override;
   void write(GroupIndex group, std::span<const BlockId> blocks, std::span<const uint8_t> bytes,

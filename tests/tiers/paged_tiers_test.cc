@@ -87,6 +87,49 @@ TEST_F(PagedTiersTest, TwoRequestsForOneStoredPrefixShareOneTransfer) {
   EXPECT_EQ(cache->stats().duplicate_blocks, 0U);
 }
 
+// A device that only remembers what is pinned for it, under an engine that looks where its bytes come from.
+class PinnedTransfers : public PagedTiersTest, public HostMemoryHook {
+ public:
+  bool pin(void* memory, uint64_t bytes) noexcept override {
+    pinned_ = {static_cast<const uint8_t*>(memory), bytes};
+    return true;
+  }
+  void unpin(void*, uint64_t) noexcept override { pinned_ = {}; }
+
+ protected:
+  bool is_pinned(std::span<const uint8_t> bytes) const {
+    return bytes.data() >= pinned_.data() &&
+           bytes.data() + bytes.size() <= pinned_.data() + pinned_.size();
+  }
+  std::span<const uint8_t> pinned_;
+};
+
+TEST_F(PinnedTransfers, WhatTheEngineReadsAndWritesIsPinnedWhileThereIsRoom) {
+  for (const uint64_t room : {uint64_t{1} << 20U, uint64_t{3} * 4096}) {
+    StackOptions stack;
+    stack.transfer_bytes = room;
+    stack.hook = this;
+    make({full(32, 4)}, std::move(stack));
+    EXPECT_EQ(pinned_.size(), room);
+    uint32_t inside = 0, outside = 0;
+    engine->watch = [&](std::span<const uint8_t> bytes) {
+      ++(is_pinned(bytes) ? inside : outside);
+    };
+    const Text text = text_of(24, 1);
+    EXPECT_EQ(serve(text), 0U);
+    forget();
+    EXPECT_EQ(serve(text + text_of(1, 9)), 24U);
+    engine->watch = nullptr;
+    EXPECT_EQ(inside + outside, 12U);
+    EXPECT_EQ(outside != 0, room < 6 * 4096U);
+    EXPECT_GE(inside, 3U);
+    EXPECT_EQ(tiers->stack().stats().crowded, outside);
+  }
+  tiers.reset();
+  cache.reset();
+  EXPECT_TRUE(pinned_.empty());
+}
+
 // Scenario 43.
 TEST_F(PagedTiersTest, AFailedLoadEndsTheReuseBeforeTheFirstBadBlock) {
   const Text text = text_of(49, 1);

@@ -118,6 +118,8 @@ Result<std::unique_ptr<StackHome>> make_stack(const stemma_stack_options* given)
   options.load_ns = c.load_ns;
   options.store_ns = c.store_ns;
   options.queue_bytes = c.queue_bytes;
+  options.transfer_bytes = c.transfer_bytes;
+  if (c.transfer_bytes != 0) options.hook = cuda_memory_hook();
   const uint32_t stride = size_of(c.levels[0]);
   const auto* at = reinterpret_cast<const uint8_t*>(c.levels);
   for (uint32_t i = 0; i < c.level_count; ++i, at += stride) {
