@@ -7,7 +7,6 @@
 namespace stemma {
 
 using sequence::Core;
-using sequence::TurnRecord;
 
 // ---- SequenceCache -----------------------------------------------------------------------------
 

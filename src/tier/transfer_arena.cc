@@ -85,7 +85,7 @@ void TransferArena::check_invariants() const {
     STEMMA_CHECK(range.pages != 0 && range.pages <= pages_ - first);
     const Range last = ranges_[first + range.pages - 1];
     STEMMA_CHECK(last.pages == range.pages && last.free == range.free);
-    STEMMA_CHECK(!(before_free && range.free != 0));
+    STEMMA_CHECK(!before_free || range.free == 0);
     before_free = range.free != 0;
     begins = begins || first == next_;
     if (!before_free) taken += range.pages;
