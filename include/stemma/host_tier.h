@@ -23,7 +23,7 @@
 namespace stemma {
 
 // Makes memory known to a device, so that it can be copied from and to without a detour.
-// Threading: called at creation and destruction only.
+// Threading: pin() is called while a tier or a stack is made, unpin() by whichever thread lets go of the last of it.
 class HostMemoryHook {
  public:
   virtual ~HostMemoryHook() = default;
@@ -33,8 +33,9 @@ class HostMemoryHook {
 };
 
 // Pins by the CUDA driver of this machine, for all of its devices and contexts. The driver (libcuda.so.1) is
-// looked for when this is first called, which takes the first device's primary context and keeps it; Stemma is
-// not linked to it. Null where there is none, or no device that it can use: nothing is there to pin for.
+// looked for when this is first called; Stemma is not linked to it. It keeps the primary context of a device: of
+// the first that has an active one (call it after your engine has begun), else of the first that can be used,
+// which then takes some memory there. Null where there is no driver, or no such device: nothing to pin for.
 // Ownership: the library's, until the process ends. Threading: thread-safe.
 HostMemoryHook* cuda_memory_hook() noexcept;
 
@@ -43,8 +44,8 @@ struct HostTierOptions {
   uint64_t capacity_bytes = 0;
   uint32_t chunk_bytes = 16U << 10U;  // A power of two, 256 bytes to 64 MiB.
   std::string policy = "lru";         // A name that make_policy() knows.
-  // Lives longer than the tier. With it, all memory is taken and pinned at creation. cuda_memory_hook(), or the
-  // engine's own.
+  // Lives longer than the tier. With it, all memory is taken and pinned at creation: cuda_memory_hook(), or the
+  // engine's own. A get copies all the same; for what an engine is given see StackOptions::transfer_bytes.
   HostMemoryHook* hook = nullptr;
 };
 

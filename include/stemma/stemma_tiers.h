@@ -60,12 +60,9 @@ typedef struct stemma_level {
   const char* where;   /* Disk: the directory. Redis: the URL (stemma/redis_url.h). Host: null. */
   uint64_t latency_ns; /* What is assumed until it was measured; 0: what is usual for the kind. */
   uint64_t bytes_per_second; /* Likewise. */
-  /* Host: 1: all of its memory is taken and pinned now. Where there is no CUDA driver with a device, as 0. */
-  uint32_t pinned;
-  uint32_t reserved;
 } stemma_level;
 #define STEMMA_LEVEL_INIT \
-  {sizeof(stemma_level), STEMMA_LEVEL_HOST, STEMMA_WRITE_THROUGH, 1, 0, 0, 0, 0, 0, 0, 0}
+  {sizeof(stemma_level), STEMMA_LEVEL_HOST, STEMMA_WRITE_THROUGH, 1, 0, 0, 0, 0, 0}
 
 typedef struct stemma_stack_options {
   uint32_t struct_size;
@@ -76,8 +73,9 @@ typedef struct stemma_stack_options {
   uint64_t load_ns;     /* The longest that loading is waited for. */
   uint64_t store_ns;    /* The longest that storing may take before it is given up. */
   uint64_t queue_bytes; /* Of entries that wait for one level; more are dropped. */
-  /* Bytes on their way to and from the engine lie in so much memory, taken now and pinned where there is a CUDA
-   * driver with a device; what finds no room there lies in ordinary memory. 0: all does. */
+  /* What is loaded, and blocks that are stored, lie on their way in so much memory, set aside now, and pinned
+   * where there is a CUDA driver with a device: then a context of that device is kept (of the one that has
+   * one, if any has). What finds no room there, or cannot be pinned, lies in ordinary memory. 0: all does. */
   uint64_t transfer_bytes;
 } stemma_stack_options;
 #define STEMMA_STACK_OPTIONS_INIT \

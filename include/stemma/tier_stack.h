@@ -70,9 +70,10 @@ struct StackOptions {
   // 64 times.
   uint64_t rest_ns = 1'000'000'000;
   const Clock* clock = nullptr;  // For measuring; null = monotonic.
-  // Bytes on their way to and from the engine lie in an arena of this size, which is taken at creation, and
-  // pinned where there is a hook: it lives longer than the stack and all payloads. What finds no room there lies
-  // in ordinary memory, as everything does without an arena (0).
+  // What is loaded, and blocks that are stored, lie on their way in an arena of this size: set aside at creation,
+  // and taken and pinned then where there is a hook. What finds no room there lies in ordinary memory, as
+  // everything does without an arena (0). The hook lives longer than the stack and all payloads; a level that
+  // is stuck in a file system may let go of one at any time, so with such levels until the process ends.
   uint64_t transfer_bytes = 0;
   HostMemoryHook* hook = nullptr;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "retain/policies.h"
 #include "stemma/log.h"
 
 namespace stemma::sequence {
@@ -18,9 +19,9 @@ Result<void> check_options(const SequenceOptions& options) {
     return Error(Errc::invalid_argument, "segment_tokens is no power of two from 1 to 1024",
                  tokens);
   }
-  if (!(options.checkpoint_share >= 0 && options.checkpoint_share <= 1)) {
-    return bad("checkpoint_share is not between 0 and 1");
-  }
+  const double share = options.checkpoint_share;
+  const bool is_share = share >= 0 && share <= 1;  // What is no number is none.
+  if (!is_share) return bad("checkpoint_share is not between 0 and 1");
   if (static_cast<uint8_t>(options.reuse) > 3) return bad("reuse is no mode");
   if (options.sessions == 0) return bad("sessions is 0");
   if (options.pending_captures == 0) return bad("pending_captures is 0");
@@ -136,7 +137,9 @@ Result<std::unique_ptr<StateStore>> Core::make_store(uint64_t budget, uint64_t e
   settings.max_positions =
       std::clamp<uint64_t>(uint64_t{settings.max_entries} * 1024, traits_.context_tokens * 4ULL,
                            std::max<uint64_t>(1U << 26U, traits_.context_tokens * 4ULL));
-  settings.policy = options_.policy;
+  // Nobody tells a policy of contents here. One that learns from them goes as lru then, and takes a megabyte.
+  const bool learns = retain::most_bytes(options_.policy).fixed != 0;
+  settings.policy = learns ? std::string_view("lru") : options_.policy;
   settings.clock = clock_;
   return StateStore::create(settings, lexicon_);
 }

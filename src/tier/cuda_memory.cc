@@ -23,31 +23,46 @@ std::unique_ptr<CudaMemory> CudaMemory::open(const char* library) noexcept {
   if (opened == nullptr) return nullptr;
   Driver driver{};
   const bool whole = find(opened, "cuInit", driver.init) &&
+                     find(opened, "cuDeviceGetCount", driver.device_count) &&
                      find(opened, "cuDeviceGet", driver.device_get) &&
+                     find(opened, "cuDevicePrimaryCtxGetState", driver.context_state) &&
                      find(opened, "cuDevicePrimaryCtxRetain", driver.context_retain) &&
                      find(opened, "cuDevicePrimaryCtxRelease_v2", driver.context_release) &&
                      find(opened, "cuCtxPushCurrent_v2", driver.context_push) &&
                      find(opened, "cuCtxPopCurrent_v2", driver.context_pop) &&
                      find(opened, "cuMemHostRegister_v2", driver.host_register) &&
                      find(opened, "cuMemHostUnregister", driver.host_unregister);
-  std::unique_ptr<CudaMemory> memory;
-  if (whole) memory.reset(new (std::nothrow) CudaMemory(opened, driver));
-  if (memory == nullptr) {
+  if (!whole) {
     dlclose(opened);
     return nullptr;
   }
-  Context context = nullptr;
-  if (driver.init(0) != 0 || driver.device_get(&memory->device_, 0) != 0 ||
-      driver.context_retain(&context, memory->device_) != 0) {
-    return nullptr;
-  }
-  memory->context_ = context;
+  // A driver that was started stays: it may have threads.
+  std::unique_ptr<CudaMemory> memory(new (std::nothrow) CudaMemory(driver));
+  if (memory == nullptr || driver.init(0) != 0 || !memory->take_context()) return nullptr;
   return memory;
+}
+
+// A device that is in use already costs nothing more, and is the one that its process may use.
+bool CudaMemory::take_context() noexcept {
+  int count = 0;
+  if (driver_.device_count(&count) != 0) return false;
+  for (const bool active_only : {true, false}) {
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+      unsigned int flags = 0;
+      int active = 0;
+      if (driver_.device_get(&device_, ordinal) != 0 ||
+          driver_.context_state(device_, &flags, &active) != 0 || (active_only && active == 0)) {
+        continue;
+      }
+      if (driver_.context_retain(&context_, device_) == 0) return true;
+      context_ = nullptr;
+    }
+  }
+  return false;
 }
 
 CudaMemory::~CudaMemory() {
   if (context_ != nullptr) driver_.context_release(device_);
-  dlclose(library_);
 }
 
 bool CudaMemory::pin(void* memory, uint64_t bytes) noexcept {

@@ -28,7 +28,9 @@ class CudaMemory final : public HostMemoryHook {
   using Context = void*;
   struct Driver {
     Status (*init)(unsigned int flags);
+    Status (*device_count)(int* out);
     Status (*device_get)(Device* out, int ordinal);
+    Status (*context_state)(Device device, unsigned int* flags, int* active);
     Status (*context_retain)(Context* out, Device device);
     Status (*context_release)(Device device);
     Status (*context_push)(Context context);
@@ -37,9 +39,9 @@ class CudaMemory final : public HostMemoryHook {
     Status (*host_unregister)(void* memory);
   };
 
-  CudaMemory(void* library, const Driver& driver) : library_(library), driver_(driver) {}
+  explicit CudaMemory(const Driver& driver) : driver_(driver) {}
+  bool take_context() noexcept;
 
-  void* library_;
   Driver driver_;
   Device device_ = 0;
   Context context_ = nullptr;

@@ -12,7 +12,7 @@ namespace {
 
 // As the driver has it.
 struct Calls {
-  int contexts, pushed, registered;
+  int contexts, device, pushed, registered;
   void* memory;
   size_t bytes;
   unsigned int flags;
@@ -29,6 +29,8 @@ class CudaMemoryTest : public ::testing::Test {
   }
   void TearDown() override {
     fail(nullptr);
+    unsetenv("FAKE_CUDA_ACTIVE");
+    unsetenv("FAKE_CUDA_BUSY");
     if (library_ != nullptr) dlclose(library_);
   }
   static void fail(const char* function) {
@@ -64,11 +66,26 @@ TEST_F(CudaMemoryTest, AHostTiersMemoryIsPinnedAsLongAsItLives) {
 }
 
 TEST_F(CudaMemoryTest, WithoutADeviceThereIsNothingToPinFor) {
-  for (const char* function : {"cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain"}) {
+  for (const char* function : {"cuInit", "cuDeviceGetCount", "cuDeviceGet",
+                               "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain"}) {
     fail(function);
     EXPECT_EQ(open(), nullptr) << function;
     EXPECT_EQ(calls->contexts, 0) << function;
   }
+}
+
+TEST_F(CudaMemoryTest, TheDeviceIsOneInUseElseTheFirstThatCanBe) {
+  EXPECT_NE(open(), nullptr);
+  EXPECT_EQ(calls->device, 7);
+  setenv("FAKE_CUDA_ACTIVE", "8", 1);
+  EXPECT_NE(open(), nullptr);
+  EXPECT_EQ(calls->device, 8);
+  setenv("FAKE_CUDA_BUSY", "8", 1);
+  EXPECT_NE(open(), nullptr);
+  EXPECT_EQ(calls->device, 9);
+  setenv("FAKE_CUDA_BUSY", "9", 1);
+  EXPECT_EQ(open(), nullptr);
+  EXPECT_EQ(calls->contexts, 0);
 }
 
 TEST_F(CudaMemoryTest, WhatCannotBePinnedIsPlainMemory) {

@@ -95,7 +95,7 @@ class FaultyTier::Impl {
       ++under_way_;
       if (const uint64_t delay = delay_ns(one); delay != 0) {
         ++counts_.delayed_batches;
-        one.due_ns = delay == kNever ? kNever : now_ns() + delay;
+        one.due_ns = deadline_after(now_ns(), delay);
         waiting_.push_back(std::move(one));
         changed_.notify_all();
         return;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "retain/policies.h"
+#include "stemma/log.h"
 #include "tier/entry.h"
 
 namespace stemma::tier {
@@ -68,7 +69,11 @@ Result<void> HostStore::take_memory(const HostTierOptions& options) {
       return Error(Errc::out_of_memory, "the system gave no memory to pin for the host tier");
     }
   }
-  if (options.hook->pin(arena_.data(), most_bytes())) hook_ = options.hook;
+  if (options.hook->pin(arena_.data(), most_bytes())) {
+    hook_ = options.hook;
+  } else {
+    log(LogLevel::warning, "host tier: its memory could not be pinned and is plain");
+  }
   return {};
 }
 

@@ -176,7 +176,9 @@ void LayeredStack::rest(size_t level) {
   const std::lock_guard lock(mutex_);
   Level& tired = *levels_[level];
   if (now < tired.resting_until_ns) return;  // Somebody else noticed it, too.
-  tired.rest_ns = std::clamp(tired.rest_ns * 2, options_.rest_ns, options_.rest_ns * 64);
+  const uint64_t longest = options_.rest_ns > kNever / 64 ? kNever : options_.rest_ns * 64;
+  const uint64_t twice = deadline_after(tired.rest_ns, tired.rest_ns);
+  tired.rest_ns = std::clamp(twice, options_.rest_ns, longest);
   tired.resting_until_ns = deadline_after(now, tired.rest_ns);
   ++rests_;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "stemma/log.h"
 
 namespace stemma::tier {
 
@@ -20,7 +21,12 @@ std::shared_ptr<TransferArena> TransferArena::create(uint64_t bytes, HostMemoryH
     const MutexLock lock(arena->mutex_);
     arena->mark(0, arena->pages_, true);
   }
-  if (hook != nullptr && hook->pin(arena->memory_.data(), arena->bytes())) arena->pinned_by_ = hook;
+  if (hook == nullptr) return arena;
+  if (hook->pin(arena->memory_.data(), arena->bytes())) {
+    arena->pinned_by_ = hook;
+  } else {
+    log(LogLevel::warning, "a stack's transfer_bytes could not be pinned: they are plain memory");
+  }
   return arena;
 }
 

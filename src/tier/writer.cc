@@ -124,7 +124,7 @@ void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
   batch->keep = items;
   tier_.submit(batch);
   // A tier that does not even say so in time is left to itself; the batch keeps what it needs.
-  if (!batch->wait(batch->deadline_ns + kGraceNs)) return all(TierOutcome::late);
+  if (!batch->wait(deadline_after(batch->deadline_ns, kGraceNs))) return all(TierOutcome::late);
   for (const TierItem& item : batch->items()) settled_(item.key, item.outcome);
 }
 

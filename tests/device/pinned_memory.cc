@@ -181,6 +181,7 @@ double restore_speed(const Device& device, HostMemoryHook* hook, uint64_t transf
   stack.levels.push_back({.tier = make_host_tier({.capacity_bytes = uint64_t{1} << 30U}).value()});
   stack.query_ns = kNever;
   stack.queue_bytes = uint64_t{1} << 30U;
+  stack.load_ns = stack.store_ns = kNever;
   stack.transfer_bytes = transfer_bytes;
   stack.hook = hook;
   const auto tiers = tier::PagedTiers::create(

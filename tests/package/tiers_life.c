@@ -61,7 +61,6 @@ static stemma_stack* open_stack(const char* path) {
   stemma_stack_options options = STEMMA_STACK_OPTIONS_INIT;
   stemma_stack* stack = NULL;
   levels[0].capacity_bytes = 4u << 20;
-  levels[0].pinned = 1; /* Where there is a device. */
   levels[1].kind = STEMMA_LEVEL_DISK;
   levels[1].where = path;
   levels[1].capacity_bytes = 64u << 20;

@@ -6,7 +6,8 @@
 #include <string.h>
 
 struct fake_cuda_calls {
-  int contexts;   /* Retained and not released. */
+  int contexts;   /* Retained and not released, */
+  int device;     /* the last on this one. */
   int pushed;     /* And not popped. */
   int registered; /* And not unregistered. */
   void* memory;   /* The last that was registered. */
@@ -19,22 +20,39 @@ static int fails(const char* name) {
   const char* which = getenv("FAKE_CUDA_FAILS");
   return which != NULL && strcmp(which, name) == 0;
 }
+/* The number in a variable, or -1. */
+static int number(const char* name) {
+  const char* text = getenv(name);
+  return text != NULL ? atoi(text) : -1;
+}
 
 static char context;
 
 int cuInit(unsigned int flags) { return flags != 0 || fails("cuInit") ? 100 : 0; }
+/* Three devices, called 7, 8 and 9. FAKE_CUDA_ACTIVE has a context, FAKE_CUDA_BUSY and those before can get none. */
+int cuDeviceGetCount(int* out) {
+  *out = 3;
+  return fails("cuDeviceGetCount") ? 100 : 0;
+}
 int cuDeviceGet(int* out, int ordinal) {
-  *out = 7;
-  return ordinal != 0 || fails("cuDeviceGet") ? 101 : 0;
+  *out = 7 + ordinal;
+  return ordinal < 0 || ordinal > 2 || fails("cuDeviceGet") ? 101 : 0;
+}
+int cuDevicePrimaryCtxGetState(int device, unsigned int* flags, int* active) {
+  *flags = 0;
+  *active = device == number("FAKE_CUDA_ACTIVE");
+  return fails("cuDevicePrimaryCtxGetState") ? 101 : 0;
 }
 int cuDevicePrimaryCtxRetain(void** out, int device) {
-  if (device != 7 || fails("cuDevicePrimaryCtxRetain")) return 2;
+  if (device < 7 || device <= number("FAKE_CUDA_BUSY") || fails("cuDevicePrimaryCtxRetain"))
+    return 2;
   *out = &context;
+  fake_cuda_calls.device = device;
   ++fake_cuda_calls.contexts;
   return 0;
 }
 int cuDevicePrimaryCtxRelease_v2(int device) {
-  if (device != 7) return 101;
+  if (device != fake_cuda_calls.device) return 101;
   --fake_cuda_calls.contexts;
   return 0;
 }

@@ -88,7 +88,7 @@ TEST_F(PagedTiersTest, TwoRequestsForOneStoredPrefixShareOneTransfer) {
 }
 
 // A device that only remembers what is pinned for it, under an engine that looks where its bytes come from.
-class PinnedTransfers : public PagedTiersTest, public HostMemoryHook {
+class PinnedTransfers : public HostMemoryHook, public PagedTiersTest {
  public:
   bool pin(void* memory, uint64_t bytes) noexcept override {
     pinned_ = {static_cast<const uint8_t*>(memory), bytes};

@@ -260,6 +260,22 @@ TEST_F(Stack, AStalledLevelCostsOneBoundedDelay) {
   EXPECT_EQ(stack->stats().rests, 1U);
 }
 
+TEST_F(Stack, NeverIsATimeThatMayBeSaidOfAnything) {
+  make({.query_ns = 5'000'000, .load_ns = kNever, .store_ns = kNever, .rest_ns = kNever});
+  // A tier that takes its time is waited for, and what it took was not lost.
+  tiers[1]->set_plan({.delay_ns = 100'000'000});
+  for (const Entry& one : prompt)
+    stack->store(item(one), stack->wanting(one.key, Sighting::computed));
+  EXPECT_TRUE(stack->flush(kNever));
+  EXPECT_EQ(stack->stats().levels[1].lost, 0U);
+  for (const Entry& one : prompt)
+    EXPECT_EQ(stack->wanting(one.key, Sighting::computed) & 0b10U, 0U);
+  // One that did not answer is not asked again.
+  tiers[1]->set_plan({.stall = true});
+  for (int i = 0; i < 3; ++i) (void)stack->where(wanted(prompt));
+  EXPECT_EQ(stack->stats().rests, 1U);
+}
+
 TEST_F(Stack, ARestedLevelIsAskedAgain) {
   make({.query_ns = 5'000'000, .rest_ns = 1'000'000});
   put(1, prompt);

@@ -292,12 +292,6 @@ TEST(StackAbi, WrongLevelsAreNamed) {
   levels[1].write = 3;
   refused_stack(kBad, "write of this level");
   levels[1] = host();
-  levels[1].pinned = 2;
-  refused_stack(kBad, "pinned of this level");
-  levels[1] = disk("");
-  levels[1].pinned = 1;
-  refused_stack(kBad, "pinned is for host levels");
-  levels[1] = host();
   levels[1].struct_size = 8;
   refused_stack(kBad, "differs from that of the first");
   levels[1] = host(1);

@@ -37,8 +37,7 @@ constexpr Usual kHost{10'000, 5'000'000'000}, kDisk{200'000, 1'000'000'000},
 
 Result<std::unique_ptr<Tier>> open_host(const stemma_level& level) {
   if (level.where != nullptr) return invalid("where of a host level is not null");
-  return make_host_tier({.capacity_bytes = level.capacity_bytes,
-                         .hook = level.pinned != 0 ? cuda_memory_hook() : nullptr});
+  return make_host_tier({.capacity_bytes = level.capacity_bytes});
 }
 
 Result<std::unique_ptr<Tier>> open_disk(const stemma_level& level) {
@@ -81,10 +80,6 @@ Result<tier::StackLevel> open(const stemma_level& c, uint32_t number) {
     return invalid("write of this level is no stemma_write", number);
   }
   if (c.promote > 1) return invalid("promote of this level is neither 0 nor 1", number);
-  if (c.pinned > 1) return invalid("pinned of this level is neither 0 nor 1", number);
-  if (c.pinned != 0 && c.kind != STEMMA_LEVEL_HOST) {
-    return invalid("pinned is for host levels", number);
-  }
   tier::StackLevel level;
   level.write = static_cast<tier::WritePolicy>(c.write);
   level.promote = c.promote != 0;

@@ -353,7 +353,7 @@ void Engine::note(int64_t result) {
   }
   if (result == -ENOSPC || result == -EDQUOT) return;  // Nothing is broken.
   if (++errors_in_a_row_ < options_.errors_to_break) return;
-  broken_until_ns_.store(now() + options_.retry_ns, std::memory_order_relaxed);
+  broken_until_ns_.store(deadline_after(now(), options_.retry_ns), std::memory_order_relaxed);
   if (told_of_errors_) return;
   told_of_errors_ = true;
   log(LogLevel::warning,

@@ -190,7 +190,7 @@ TierOutcome Engine::find_room(const Job& job, const TierItem& item, RecordId& re
     if (result < 0 && !is_full(result)) return TierOutcome::failed;
     if (result >= 0 || !grows) return TierOutcome::refused;
     // The disk is full: make do with the chunks there are.
-    no_growth_until_ns_ = now_ns + options_.retry_ns;
+    no_growth_until_ns_ = deadline_after(now_ns, options_.retry_ns);
     tell_of_full();
   }
 }
@@ -456,7 +456,11 @@ void Engine::settle_zero(Op& op) {
     const base::MutexLock lock(mutex_);
     whole ? books_.free(record) : books_.lose(record);
   }
-  if (!whole) no_lost_until_ns_ = now() + kLostRetries * options_.retry_ns;
+  if (!whole) {
+    const uint64_t wait_ns =
+        options_.retry_ns > kNever / kLostRetries ? kNever : kLostRetries * options_.retry_ns;
+    no_lost_until_ns_ = deadline_after(now(), wait_ns);
+  }
   whole ? when_written(who, false) : end(who, TierOutcome::failed);
 }
 

@@ -118,7 +118,7 @@ bool Core::any_busy() const {
 bool Core::all_stuck(uint64_t now) const {
   for (uint32_t i = 0; i < options_.threads; ++i) {
     const uint64_t seen_ns = threads_[i]->seen_ns.load(std::memory_order_relaxed);
-    if (seen_ns == 0 || now < seen_ns + options_.stall_ns) return false;
+    if (seen_ns == 0 || now < deadline_after(seen_ns, options_.stall_ns)) return false;
   }
   return true;
 }
@@ -190,7 +190,7 @@ void Core::recover() {
 
 void Core::keep(Thread& self) {
   Lock lock(mutex_);
-  uint64_t scan_at_ns = now_ns() + options_.scan_ns;
+  uint64_t scan_at_ns = deadline_after(now_ns(), options_.scan_ns);
   while (!stopping_) {
     if (broken_) {
       keep_.wait_for(lock, for_ns(options_.retry_ns), [this] { return stopping_; });
@@ -207,7 +207,7 @@ void Core::keep(Thread& self) {
       const int result = scan();
       if (result < 0 && result != -ECANCELED) fail(system_text(-result));
       lock.lock();
-      scan_at_ns = now_ns() + options_.scan_ns;
+      scan_at_ns = deadline_after(now_ns(), options_.scan_ns);
     } else {
       if (books_.over()) {
         lock.unlock();
