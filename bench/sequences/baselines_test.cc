@@ -9,6 +9,7 @@
 #include "bench/sequences/compare.h"
 #include "bench/sequences/conversation.h"
 #include "bench/sequences/minimum.h"
+#include "bench/sequences/ours.h"
 #include "bench/sequences/whole_states.h"
 
 namespace stemma::bench::sequences {
@@ -71,6 +72,15 @@ TEST_P(OnEveryModel, OnlySippIsWrongAndOnlyOnWindows) {
           << contender.name << ", " << workload.name << ": " << outcome.first_wrong;
     }
   }
+}
+
+// Prompts that never come again push out what does, with lru; not with a policy that learns.
+TEST(Ours, TheRetentionPolicyDecidesWhatStays) {
+  const Workload workload = one_shot(1);
+  const Setting room = setting_of(workload, Model::full, Memory::normal);
+  Ours plain(room, "lru");
+  Ours learning(room, "default");
+  EXPECT_LT(run(learning, workload).evaluated, run(plain, workload).evaluated);
 }
 
 TEST_P(OnEveryModel, LlamaServerGoesOnWhereItsSlotEnds) {

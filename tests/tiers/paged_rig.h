@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -110,6 +112,24 @@ class PagedTiersTest : public ::testing::Test {
     }
   }
   uint32_t serve(const Text& text, Restored* told = nullptr) { return serve(text, scope, told); }
+  // Three threads serve nine prompts in turn, each behind many ends. Returns the tokens that came out of tiers.
+  uint64_t serve_at_once(uint32_t rounds) {
+    std::atomic<uint64_t> restored_tokens{0};
+    std::vector<std::thread> threads;
+    for (uint32_t self = 0; self < 3; ++self) {
+      threads.emplace_back([&, self] {
+        for (uint32_t round = 0; round < rounds; ++round) {
+          const uint32_t which = (self * 31 + round * 7) % 9;
+          Restored told;
+          serve(text_of(24, which) + text_of(round % 11, 100 + round), &told);
+          restored_tokens += told.restored_tokens;
+          told.hold = {};
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return restored_tokens;
+  }
   void settle() { EXPECT_TRUE(tiers->stack().flush(soon())); }
   // The tier has lost the entry of a group that ends at that depth, on its grid of `block_tokens`.
   void lose(const Text& text, GroupIndex group, uint32_t block_tokens, uint32_t depth) {
