@@ -15,6 +15,9 @@
 
 namespace stemma::bench::sequences {
 
+// The one sequence that the simpler systems compute in.
+inline constexpr SequenceId kWorking{0};
+
 using Blob = std::vector<uint8_t>;
 
 // How many words two texts begin with in common.

@@ -9,7 +9,6 @@
 namespace stemma::bench::sequences {
 namespace {
 
-constexpr SequenceId kWorking{0};
 constexpr uint64_t kBlobHeaderBytes = 20;  // Of the fake engine, in every segment.
 
 }  // namespace

@@ -3,12 +3,6 @@
 #include <utility>
 
 namespace stemma::bench::sequences {
-namespace {
-
-constexpr SequenceId kWorking{0};
-
-}  // namespace
-
 uint64_t MistralRs::stored_bytes() const {
   uint64_t bytes = 0;
   for (const WholeState& entry : entries_) bytes += entry.bytes.size();

@@ -54,7 +54,7 @@ std::vector<Kind> kinds() {
 }
 
 // One request on both sides.
-struct Pair {
+struct SequencePair {
   Turn cpp;
   stemma_turn c = 0;
   std::vector<Token> words;
@@ -183,7 +183,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
     uint32_t admits = 7;
     ASSERT_OK(stemma_sequences_can_admit(c_, said.session.data(), said.session.size(), &admits));
     ASSERT_EQ(admits != 0, cpp_->can_admit(said.session));
-    Pair pair;
+    SequencePair pair;
     Result<Turn> turn = cpp_->begin(scope_, words, said.cpp);
     ASSERT_EQ(answer(stemma_sequences_begin(c_, &c_scope_, &asked.prompt, &said.c, &pair.c)),
               answer(turn));
@@ -193,7 +193,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
     pairs_.push_back(std::move(pair));
   }
 
-  void compute(Pair& pair) {
+  void compute(SequencePair& pair) {
     const uint32_t from = pair.cpp.computed();
     const uint32_t to = chance(80) ? pair.cpp.next_stop() : below(120);
     const SequenceId sequence = pair.cpp.sequence();
@@ -208,7 +208,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
               answer(pair.cpp.computed(to, spent)));
   }
 
-  void use(Pair& pair) {
+  void use(SequencePair& pair) {
     const uint32_t n = below(100);
     switch (below(12)) {
       case 0:
@@ -243,7 +243,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
       case 6: {
         Said said;
         draw(said, 0);
-        Pair fork;
+        SequencePair fork;
         Result<Turn> twin = pair.cpp.fork(said.cpp);
         ASSERT_EQ(answer(stemma_turn_fork(pair.c, &said.c, &fork.c)), answer(twin));
         if (!twin) break;
@@ -269,7 +269,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
   }
 
   void end(size_t index) {
-    Pair pair = std::move(pairs_[index]);
+    SequencePair pair = std::move(pairs_[index]);
     pairs_.erase(pairs_.begin() + static_cast<ptrdiff_t>(index));
     stemma_retain c = STEMMA_RETAIN_INIT;
     Retain cpp;
@@ -377,7 +377,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
   }
 
   void compare() {
-    for (const Pair& pair : pairs_) {
+    for (const SequencePair& pair : pairs_) {
       ASSERT_EQ(stand(pair.c), stand(pair.cpp));
       ASSERT_EQ(pair.words.size(), pair.cpp.length());
     }
@@ -446,7 +446,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
   stemma_sequences* c_ = nullptr;
   const Scope scope_ = scope_of({.model = "model"});
   const stemma_scope c_scope_ = c_scope("model");
-  std::vector<Pair> pairs_;
+  std::vector<SequencePair> pairs_;
 };
 
 TEST_P(SequenceAnswers, ThroughCAndThroughCpp) {

@@ -13,9 +13,9 @@ namespace stemma::test {
 namespace {
 
 #ifdef STEMMA_TSAN
-constexpr int kRounds = 150;
+constexpr int kSequenceRounds = 150;
 #else
-constexpr int kRounds = 600;
+constexpr int kSequenceRounds = 600;
 #endif
 
 class SequenceThreads : public SequencesFixture {
@@ -55,7 +55,7 @@ TEST_F(SequenceThreads, LookingGoesOnBesideTheEngine) {
     });
   }
   std::mt19937 rng(9);
-  for (int i = 0; i < kRounds || looks < 20; ++i) {
+  for (int i = 0; i < kSequenceRounds || looks < 20; ++i) {
     const std::vector<uint32_t> words = tokens(8 + rng() % 200, 1 + rng() % 3).tokens;
     const stemma_prompt prompt = c_prompt(words);
     stemma_turn_options said = STEMMA_TURN_OPTIONS_INIT;
@@ -100,7 +100,7 @@ TEST_F(SequenceThreads, SecondChangeAtTheSameTimeIsBusy) {
   for (uint32_t t = 0; t < 6; ++t) {
     threads.emplace_back([&, t] {
       std::mt19937 rng(t + 100);
-      for (int i = 0; i < kRounds * 3; ++i) {
+      for (int i = 0; i < kSequenceRounds * 3; ++i) {
         std::atomic<uint64_t>& place = shared[rng() % kPlaces];
         const uint64_t turn = place.load();
         stemma_status got = STEMMA_OK;

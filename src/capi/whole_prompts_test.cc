@@ -17,7 +17,7 @@
 namespace stemma::test {
 namespace {
 
-constexpr stemma_status kBad = STEMMA_INVALID_ARGUMENT;
+constexpr stemma_status kInvalid = STEMMA_INVALID_ARGUMENT;
 
 class WholePromptsInC : public ::testing::Test {
  protected:
@@ -101,58 +101,60 @@ TEST_F(WholePromptsInC, MistakesAreNamedAndChangeNothing) {
   const uint32_t* w = words.data();
   const uint8_t* b = bytes.data();
   options.struct_size = 5;
-  EXPECT_REFUSED(kBad, "struct_size of", stemma_whole_prompts_create, &options, &other);
+  EXPECT_REFUSED(kInvalid, "struct_size of", stemma_whole_prompts_create, &options, &other);
   options = STEMMA_WHOLE_PROMPT_OPTIONS_INIT;
   options.enabled = 2;
-  EXPECT_REFUSED(kBad, "options.enabled", stemma_whole_prompts_create, &options, &other);
+  EXPECT_REFUSED(kInvalid, "options.enabled", stemma_whole_prompts_create, &options, &other);
   options = STEMMA_WHOLE_PROMPT_OPTIONS_INIT;
   options.reserved = 1;
-  EXPECT_REFUSED(kBad, "options.reserved", stemma_whole_prompts_create, &options, &other);
-  EXPECT_REFUSED(kBad, "out is null", stemma_whole_prompts_create, nullptr, nullptr);
-  EXPECT_REFUSED(kBad, "on_busy", stemma_whole_prompts_destroy, cache, 2);
-  EXPECT_REFUSED(kBad, "on is", stemma_whole_prompts_enable, cache, 2);
-  EXPECT_REFUSED(kBad, "lease is null", stemma_whole_prompts_find, cache, &scope, w, 20, nullptr,
-                 &found);
-  EXPECT_REFUSED(kBad, "found is null", stemma_whole_prompts_find, cache, &scope, w, 20, &lease,
+  EXPECT_REFUSED(kInvalid, "options.reserved", stemma_whole_prompts_create, &options, &other);
+  EXPECT_REFUSED(kInvalid, "out is null", stemma_whole_prompts_create, nullptr, nullptr);
+  EXPECT_REFUSED(kInvalid, "on_busy", stemma_whole_prompts_destroy, cache, 2);
+  EXPECT_REFUSED(kInvalid, "on is", stemma_whole_prompts_enable, cache, 2);
+  EXPECT_REFUSED(kInvalid, "lease is null", stemma_whole_prompts_find, cache, &scope, w, 20,
+                 nullptr, &found);
+  EXPECT_REFUSED(kInvalid, "found is null", stemma_whole_prompts_find, cache, &scope, w, 20, &lease,
                  nullptr);
-  EXPECT_REFUSED(kBad, "scope is null", stemma_whole_prompts_find, cache, nullptr, w, 20, &lease,
-                 &found);
-  EXPECT_REFUSED(kBad, "tokens is null", stemma_whole_prompts_find, cache, &scope, nullptr, 20,
+  EXPECT_REFUSED(kInvalid, "scope is null", stemma_whole_prompts_find, cache, nullptr, w, 20,
+                 &lease, &found);
+  EXPECT_REFUSED(kInvalid, "tokens is null", stemma_whole_prompts_find, cache, &scope, nullptr, 20,
                  &lease, &found);
   EXPECT_REFUSED(STEMMA_OUT_OF_RANGE, "token_count", stemma_whole_prompts_find, cache, &scope, w,
                  ~size_t{0}, &lease, &found);
-  EXPECT_REFUSED(kBad, "scope is null", stemma_whole_prompts_store, cache, nullptr, w, 20, b, 1,
+  EXPECT_REFUSED(kInvalid, "scope is null", stemma_whole_prompts_store, cache, nullptr, w, 20, b, 1,
                  nullptr, 0);
-  EXPECT_REFUSED(kBad, "tokens is null", stemma_whole_prompts_store, cache, &scope, nullptr, 20, b,
-                 1, nullptr, 0);
-  EXPECT_REFUSED(kBad, "bytes is null", stemma_whole_prompts_store, cache, &scope, w, 20, nullptr,
-                 1, nullptr, 0);
-  EXPECT_REFUSED(kBad, "", stemma_whole_prompts_store, cache, &scope, w, 20, b, 0, nullptr, 0);
-  EXPECT_REFUSED(kBad, "logits is null", stemma_whole_prompts_store, cache, &scope, w, 20, b, 1,
+  EXPECT_REFUSED(kInvalid, "tokens is null", stemma_whole_prompts_store, cache, &scope, nullptr, 20,
+                 b, 1, nullptr, 0);
+  EXPECT_REFUSED(kInvalid, "bytes is null", stemma_whole_prompts_store, cache, &scope, w, 20,
+                 nullptr, 1, nullptr, 0);
+  EXPECT_REFUSED(kInvalid, "", stemma_whole_prompts_store, cache, &scope, w, 20, b, 0, nullptr, 0);
+  EXPECT_REFUSED(kInvalid, "logits is null", stemma_whole_prompts_store, cache, &scope, w, 20, b, 1,
                  nullptr, 1);
   EXPECT_REFUSED(STEMMA_OUT_OF_RANGE, "size", stemma_whole_prompts_store, cache, &scope, w, 20, b,
                  ~size_t{0}, nullptr, 0);
   EXPECT_REFUSED(STEMMA_OUT_OF_RANGE, "logit_count", stemma_whole_prompts_store, cache, &scope, w,
                  20, b, 1, &logit, ~size_t{0});
   EXPECT_EQ(store(words, std::vector<uint8_t>(2 << 20)), STEMMA_OUT_OF_RANGE);
-  EXPECT_REFUSED(kBad, "scope is null", stemma_whole_prompts_touch, cache, nullptr, w, 20, nullptr);
-  EXPECT_REFUSED(kBad, "out is null", stemma_whole_prompts_stats, cache, nullptr);
+  EXPECT_REFUSED(kInvalid, "scope is null", stemma_whole_prompts_touch, cache, nullptr, w, 20,
+                 nullptr);
+  EXPECT_REFUSED(kInvalid, "out is null", stemma_whole_prompts_stats, cache, nullptr);
   stemma_whole_prompt_stats s{};
-  EXPECT_REFUSED(kBad, "struct_size of", stemma_whole_prompts_stats, cache, &s);
-  EXPECT_REFUSED(kBad, "lease is 0", stemma_prompt_lease_release, 0);
-  EXPECT_REFUSED(kBad, "no lease", stemma_prompt_lease_release, 12345);
-  EXPECT_REFUSED(kBad, "no lease", stemma_prompt_lease_release, ~uint64_t{0});
+  EXPECT_REFUSED(kInvalid, "struct_size of", stemma_whole_prompts_stats, cache, &s);
+  EXPECT_REFUSED(kInvalid, "lease is 0", stemma_prompt_lease_release, 0);
+  EXPECT_REFUSED(kInvalid, "no lease", stemma_prompt_lease_release, 12345);
+  EXPECT_REFUSED(kInvalid, "no lease", stemma_prompt_lease_release, ~uint64_t{0});
   stemma_whole_prompts* const foreign = reinterpret_cast<stemma_whole_prompts*>(&s);
   for (stemma_whole_prompts* none : {static_cast<stemma_whole_prompts*>(nullptr), foreign}) {
     const char* why = none == nullptr ? "cache is null" : "no stemma_whole_prompts";
-    EXPECT_REFUSED(kBad, why, stemma_whole_prompts_destroy, none, 0);
-    EXPECT_REFUSED(kBad, why, stemma_whole_prompts_enable, none, 0);
-    EXPECT_REFUSED(kBad, why, stemma_whole_prompts_find, none, &scope, w, 20, &lease, &found);
-    EXPECT_REFUSED(kBad, why, stemma_whole_prompts_store, none, &scope, w, 20, b, 1, nullptr, 0);
-    EXPECT_REFUSED(kBad, why, stemma_whole_prompts_touch, none, &scope, w, 20, nullptr);
-    EXPECT_REFUSED(kBad, why, stemma_whole_prompts_evict, none, 1, nullptr);
-    EXPECT_REFUSED(kBad, why, stemma_whole_prompts_clear, none);
-    EXPECT_REFUSED(kBad, why, stemma_whole_prompts_stats, none, &s);
+    EXPECT_REFUSED(kInvalid, why, stemma_whole_prompts_destroy, none, 0);
+    EXPECT_REFUSED(kInvalid, why, stemma_whole_prompts_enable, none, 0);
+    EXPECT_REFUSED(kInvalid, why, stemma_whole_prompts_find, none, &scope, w, 20, &lease, &found);
+    EXPECT_REFUSED(kInvalid, why, stemma_whole_prompts_store, none, &scope, w, 20, b, 1, nullptr,
+                   0);
+    EXPECT_REFUSED(kInvalid, why, stemma_whole_prompts_touch, none, &scope, w, 20, nullptr);
+    EXPECT_REFUSED(kInvalid, why, stemma_whole_prompts_evict, none, 1, nullptr);
+    EXPECT_REFUSED(kInvalid, why, stemma_whole_prompts_clear, none);
+    EXPECT_REFUSED(kInvalid, why, stemma_whole_prompts_stats, none, &s);
   }
   EXPECT_EQ(other, nullptr);
   EXPECT_EQ(lease, 7U);

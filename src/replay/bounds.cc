@@ -8,8 +8,6 @@
 namespace stemma::replay {
 namespace {
 
-constexpr uint64_t kProgressEvery = 256;
-
 ReplayResult begin(const Trace& trace, const ReplayOptions& options) {
   ReplayResult result;
   result.policy = options.policy;

@@ -14,6 +14,9 @@
 
 namespace stemma::replay {
 
+// Requests between two calls of ReplayOptions::progress.
+inline constexpr uint64_t kProgressEvery = 256;
+
 ReplayResult replay_min(const Trace& trace, const ReplayOptions& options);
 ReplayResult replay_infinite(const Trace& trace, const ReplayOptions& options);
 

@@ -14,8 +14,6 @@
 namespace stemma::replay {
 namespace {
 
-constexpr uint64_t kProgressEvery = 256;
-
 // A cache for one replay, and the clock it lives by.
 class Player {
  public:

@@ -6,7 +6,7 @@
 namespace stemma::retain {
 namespace {
 
-constexpr double kSecond = 1e9;
+constexpr double kNsPerSecond = 1e9;
 constexpr double kFirstEnd_s = 0.5;
 constexpr double kGrowth = 1.25;
 
@@ -60,13 +60,13 @@ bool HazardModel::create() {
 }
 
 uint32_t HazardModel::interval(uint64_t age_ns) noexcept {
-  const double age_s = static_cast<double>(age_ns) / kSecond;
+  const double age_s = static_cast<double>(age_ns) / kNsPerSecond;
   const auto* const after = std::upper_bound(kStart_s.begin() + 1, kStart_s.end() - 1, age_s);
   return static_cast<uint32_t>(after - kStart_s.begin() - 1);
 }
 
 uint64_t HazardModel::end_ns(uint32_t interval) noexcept {
-  return static_cast<uint64_t>(kStart_s[interval + 1] * kSecond);
+  return static_cast<uint64_t>(kStart_s[interval + 1] * kNsPerSecond);
 }
 
 HazardModel::Terms HazardModel::terms_of(const Traits& traits) noexcept {

@@ -10,7 +10,7 @@ namespace {
 
 using Words = std::vector<uint32_t>;
 
-Scope scope_of(std::string_view salt) {
+Scope live_scope(std::string_view salt) {
   return *Scope::make({.model = "m", .tenant_salt = std::string(salt)});
 }
 Words run(uint32_t count, uint32_t from = 1) {
@@ -31,7 +31,7 @@ constexpr SequenceId kA{0}, kB{1}, kC{2};
 TEST(LiveIndex, SequencesAreMatchedToTheWord) {
   LiveIndex index;
   ASSERT_TRUE(index.create(3, 1000));
-  const Scope scope = scope_of("");
+  const Scope scope = live_scope("");
   Words b = run(60);
   b[37] = 999;
   ASSERT_TRUE(index.append(kA, scope, run(50)));
@@ -46,24 +46,24 @@ TEST(LiveIndex, SequencesAreMatchedToTheWord) {
 TEST(LiveIndex, ScopesShareNothingAndVanishWhenEmpty) {
   LiveIndex index;
   ASSERT_TRUE(index.create(2, 1000));
-  ASSERT_TRUE(index.append(kA, scope_of("one"), run(50)));
-  EXPECT_TRUE(matches(index, scope_of("two"), run(50)).empty());
+  ASSERT_TRUE(index.append(kA, live_scope("one"), run(50)));
+  EXPECT_TRUE(matches(index, live_scope("two"), run(50)).empty());
   index.clear(kA);
-  EXPECT_TRUE(matches(index, scope_of("one"), run(50)).empty());
-  ASSERT_TRUE(index.append(kA, scope_of("two"), run(5)));
-  EXPECT_EQ(matches(index, scope_of("two"), run(50)).at(0), 5U);
+  EXPECT_TRUE(matches(index, live_scope("one"), run(50)).empty());
+  ASSERT_TRUE(index.append(kA, live_scope("two"), run(5)));
+  EXPECT_EQ(matches(index, live_scope("two"), run(50)).at(0), 5U);
   index.check_invariants();
 }
 
 TEST(LiveIndex, MoreThanSequencesCanHoldIsRefusedAndChangesNothing) {
   LiveIndex index;
   ASSERT_TRUE(index.create(1, 160));
-  ASSERT_TRUE(index.append(kA, scope_of(""), run(100)));
-  const Result<void> refused = index.append(kA, scope_of(""), run(500, 101));
+  ASSERT_TRUE(index.append(kA, live_scope(""), run(100)));
+  const Result<void> refused = index.append(kA, live_scope(""), run(500, 101));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code(), Errc::out_of_range);
   EXPECT_EQ(index.length(kA), 100U);
-  EXPECT_EQ(matches(index, scope_of(""), run(300)).at(0), 100U);
+  EXPECT_EQ(matches(index, live_scope(""), run(300)).at(0), 100U);
   index.check_invariants();
 }
 
@@ -72,7 +72,7 @@ TEST(LiveIndex, RandomSequencesAgreeWithPlainVectors) {
   std::mt19937 random(20261115);
   LiveIndex index;
   ASSERT_TRUE(index.create(kSequences, kSequences * 400));
-  const std::vector<Scope> scopes{scope_of("x"), scope_of("y")};
+  const std::vector<Scope> scopes{live_scope("x"), live_scope("y")};
   std::vector<Words> plain(kSequences);
   std::vector<uint32_t> scope(kSequences);
   uint64_t matched = 0;

@@ -9,7 +9,7 @@
 namespace stemma::sequence {
 namespace {
 
-constexpr SequenceId kA{0}, kB{1}, kC{2};
+constexpr SequenceId kOne{0}, kTwo{1}, kThree{2};
 
 EngineTraits traits(uint32_t sequences, uint32_t context_tokens, bool unified = true) {
   EngineTraits traits;
@@ -34,73 +34,73 @@ struct Fixture : Room {
 
 TEST(Room, PositionsAreTakenAndGivenBack) {
   Fixture room(traits(2, 100));
-  EXPECT_EQ(room.free_for(kA), 100U);
-  room.set(kA, 30);
-  room.set(kB, 20);
+  EXPECT_EQ(room.free_for(kOne), 100U);
+  room.set(kOne, 30);
+  room.set(kTwo, 20);
   EXPECT_EQ(room.used(), 50U);
-  EXPECT_EQ(room.free_for(kA), 50U);
-  room.set(kA, 10);
+  EXPECT_EQ(room.free_for(kOne), 50U);
+  room.set(kOne, 10);
   EXPECT_EQ(room.used(), 30U);
-  room.set(kA, 0);
-  room.set(kB, 0);
+  room.set(kOne, 0);
+  room.set(kTwo, 0);
   EXPECT_EQ(room.used(), 0U);
   EXPECT_EQ(room.extents(), 0U);
 }
 
 TEST(Room, SharedPositionsCountOnceUntilTheLastLetsGo) {
   Fixture room(traits(3, 100));
-  room.set(kA, 40);
-  room.copy(kA, kB, 30);
+  room.set(kOne, 40);
+  room.copy(kOne, kTwo, 30);
   EXPECT_EQ(room.used(), 40U);
-  EXPECT_EQ(room.length(kB), 30U);
-  room.set(kB, 50);  // 20 of its own.
+  EXPECT_EQ(room.length(kTwo), 30U);
+  room.set(kTwo, 50);  // 20 of its own.
   EXPECT_EQ(room.used(), 60U);
-  room.copy(kB, kC, 45);
+  room.copy(kTwo, kThree, 45);
   EXPECT_EQ(room.used(), 60U);
-  room.set(kA, 0);  // 10 were A's alone.
+  room.set(kOne, 0);  // 10 were A's alone.
   EXPECT_EQ(room.used(), 50U);
-  room.set(kB, 10);  // C still has 45.
+  room.set(kTwo, 10);  // C still has 45.
   EXPECT_EQ(room.used(), 45U);
-  room.set(kC, 0);
+  room.set(kThree, 0);
   EXPECT_EQ(room.used(), 10U);
   room.check_invariants();
 }
 
 TEST(Room, WhatGoesOnBehindSomethingSharedIsItsOwn) {
   Fixture room(traits(2, 100));
-  room.set(kA, 10);
-  room.copy(kA, kB, 10);
-  room.set(kA, 20);
-  room.set(kB, 25);
+  room.set(kOne, 10);
+  room.copy(kOne, kTwo, 10);
+  room.set(kOne, 20);
+  room.set(kTwo, 25);
   EXPECT_EQ(room.used(), 10U + 10U + 15U);
-  room.set(kA, 0);
+  room.set(kOne, 0);
   EXPECT_EQ(room.used(), 25U);
 }
 
 TEST(Room, MoreThanTheContextHasLeavesNothingFree) {
   Fixture room(traits(2, 100));
-  room.set(kA, 120);
-  EXPECT_EQ(room.free_for(kA), 0U);
-  EXPECT_EQ(room.free_for(kB), 0U);
+  room.set(kOne, 120);
+  EXPECT_EQ(room.free_for(kOne), 0U);
+  EXPECT_EQ(room.free_for(kTwo), 0U);
 }
 
 TEST(Room, SplitContextsAreCountedOneByOne) {
   Fixture room(traits(2, 100, false));
-  room.set(kA, 90);
-  room.set(kB, 30);
+  room.set(kOne, 90);
+  room.set(kTwo, 30);
   EXPECT_EQ(room.used(), 120U);
-  EXPECT_EQ(room.free_for(kA), 10U);
-  EXPECT_EQ(room.free_for(kB), 70U);
+  EXPECT_EQ(room.free_for(kOne), 10U);
+  EXPECT_EQ(room.free_for(kTwo), 70U);
   // What others let go is of no use.
-  EXPECT_EQ(room.free_if(kA, 90, {0, 1}), 10U);
-  EXPECT_EQ(room.free_if(kA, 40, {0, 0}), 60U);
-  EXPECT_EQ(room.free_if(kA, 0, {0, 0}), 100U);
+  EXPECT_EQ(room.free_if(kOne, 90, {0, 1}), 10U);
+  EXPECT_EQ(room.free_if(kOne, 40, {0, 0}), 60U);
+  EXPECT_EQ(room.free_if(kOne, 0, {0, 0}), 100U);
 }
 
 TEST(Room, ARowOfCopiesLeavesNoTrail) {
   Fixture room(traits(2, 100'000));
-  room.set(kA, 10);
-  SequenceId from = kA, to = kB;
+  room.set(kOne, 10);
+  SequenceId from = kOne, to = kTwo;
   for (uint32_t turn = 1; turn < 1000; ++turn) {
     room.copy(from, to, room.length(from));
     room.set(to, room.length(to) + 10);

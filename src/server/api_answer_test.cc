@@ -12,7 +12,7 @@
 namespace stemma::server {
 namespace {
 
-using nlohmann::json;
+using Parsed = nlohmann::json;
 
 AnswerHead head(AnswerKind kind, bool usage = false, bool logprobs = false) {
   return {.kind = kind,
@@ -25,15 +25,15 @@ AnswerHead head(AnswerKind kind, bool usage = false, bool logprobs = false) {
 }
 
 // The events of a stream; [DONE] as a string.
-std::vector<json> events(std::string_view text) {
-  std::vector<json> out;
+std::vector<Parsed> events(std::string_view text) {
+  std::vector<Parsed> out;
   while (!text.empty()) {
     EXPECT_TRUE(text.starts_with("data: "));
     const size_t end = text.find("\n\n");
     EXPECT_NE(end, text.npos);
     const std::string_view data = text.substr(6, end - 6);
     EXPECT_EQ(data.find('\n'), data.npos);
-    out.push_back(data == "[DONE]" ? json("[DONE]") : json::parse(data));
+    out.push_back(data == "[DONE]" ? Parsed("[DONE]") : Parsed::parse(data));
     text.remove_prefix(end + 2);
   }
   return out;
@@ -69,7 +69,7 @@ TEST(AnswerStream, OfAChatIsRolesTextEndsUsageAndDone) {
              nullptr, out);
   writer.usage(sums, out);
   AnswerWriter::done(out);
-  const std::vector<json> list = events(out);
+  const std::vector<Parsed> list = events(out);
   ASSERT_EQ(list.size(), 5U);
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(list[i]["id"], "id-1");
@@ -81,10 +81,10 @@ TEST(AnswerStream, OfAChatIsRolesTextEndsUsageAndDone) {
     EXPECT_EQ(list[i]["usage"].is_null(), i != 3);
   }
   EXPECT_EQ(list[0]["choices"][0]["delta"]["role"], "assistant");
-  EXPECT_EQ(list[1]["choices"][0]["delta"], json({{"content", "Hi \"you\"\n"}}));
+  EXPECT_EQ(list[1]["choices"][0]["delta"], Parsed({{"content", "Hi \"you\"\n"}}));
   EXPECT_TRUE(list[1]["choices"][0]["finish_reason"].is_null());
   EXPECT_TRUE(list[1]["choices"][0]["logprobs"].is_null());
-  EXPECT_EQ(list[2]["choices"][0]["delta"], json::object());
+  EXPECT_EQ(list[2]["choices"][0]["delta"], Parsed::object());
   EXPECT_EQ(list[2]["choices"][0]["finish_reason"], "length");
   EXPECT_TRUE(list[3]["choices"].empty());
   EXPECT_EQ(list[3]["usage"]["prompt_tokens"], 10);
@@ -105,7 +105,7 @@ TEST(AnswerStream, WithoutUsageSaysNothingOfItAndTheLastEndReports) {
       {.choice = 2, .cause = StopCause::stop_text, .stop_text = "\n#", .generated_tokens = 1},
       &sums, out);
   writer.usage(sums, out);
-  const std::vector<json> list = events(out);
+  const std::vector<Parsed> list = events(out);
   ASSERT_EQ(list.size(), 2U);
   EXPECT_FALSE(list[0].contains("usage"));
   EXPECT_EQ(list[0]["choices"][0]["index"], 2);
@@ -127,13 +127,13 @@ TEST(AnswerStream, OfACompletionHasTextAndRunningOffsets) {
                out);
   writer.piece({.choice = 1, .text = "z", .logprobs = {token(3, -1.0F, "z")}}, out);
   writer.piece({.choice = 0, .text = "b", .logprobs = {token(3, -2.0F, "b")}}, out);
-  const std::vector<json> list = events(out);
+  const std::vector<Parsed> list = events(out);
   ASSERT_EQ(list.size(), 3U);
   EXPECT_EQ(list[0]["object"], "text_completion");
   EXPECT_EQ(list[0]["choices"][0]["text"], "a\xE2\x82\xAC");
-  EXPECT_EQ(list[0]["choices"][0]["logprobs"]["text_offset"], json({0, 1}));
-  EXPECT_EQ(list[1]["choices"][0]["logprobs"]["text_offset"], json({0}));
-  EXPECT_EQ(list[2]["choices"][0]["logprobs"]["text_offset"], json({2}));
+  EXPECT_EQ(list[0]["choices"][0]["logprobs"]["text_offset"], Parsed({0, 1}));
+  EXPECT_EQ(list[1]["choices"][0]["logprobs"]["text_offset"], Parsed({0}));
+  EXPECT_EQ(list[2]["choices"][0]["logprobs"]["text_offset"], Parsed({2}));
 }
 
 TEST(Answer, OfAChatIsOneObject) {
@@ -148,20 +148,20 @@ TEST(Answer, OfAChatIsOneObject) {
   choices[1].text = "C";
   choices[1].end = {
       .choice = 1, .cause = StopCause::length, .stop_text = "", .generated_tokens = 1};
-  const json answer = json::parse(writer.whole(choices, summary()));
+  const Parsed answer = Parsed::parse(writer.whole(choices, summary()));
   EXPECT_EQ(answer["object"], "chat.completion");
   EXPECT_EQ(answer["choices"][0]["message"]["role"], "assistant");
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "AB");
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(answer["choices"][1]["index"], 1);
   EXPECT_EQ(answer["choices"][1]["finish_reason"], "length");
-  const json& first = answer["choices"][0]["logprobs"]["content"][0];
+  const Parsed& first = answer["choices"][0]["logprobs"]["content"][0];
   EXPECT_EQ(first["token"], "A");
   EXPECT_EQ(first["logprob"], -0.25);
-  EXPECT_EQ(first["bytes"], json({65}));
+  EXPECT_EQ(first["bytes"], Parsed({65}));
   EXPECT_EQ(first["top_logprobs"].size(), 2U);
   EXPECT_EQ(first["top_logprobs"][1]["token"], "\xEF\xBF\xBD");
-  EXPECT_EQ(first["top_logprobs"][1]["bytes"], json({255}));
+  EXPECT_EQ(first["top_logprobs"][1]["bytes"], Parsed({255}));
   EXPECT_EQ(first["top_logprobs"][1]["logprob"], -9999.0);
   EXPECT_EQ(answer["choices"][0]["logprobs"]["content"].size(), 2U);
   EXPECT_EQ(answer["usage"]["total_tokens"], 14);
@@ -176,26 +176,26 @@ TEST(Answer, OfACompletionHasTheLegacyLogprobs) {
        .logprobs = {
            token(1, std::nanf(""), "a"),  // The first token of an echoed prompt.
            token(2, -0.5F, "b", {{{2, -0.5F}, "b"}, {{8, -1.0F}, "\xFF"}, {{9, -2.0F}, "\xFE"}})}});
-  const json answer = json::parse(writer.whole({&choice, 1}, summary()));
+  const Parsed answer = Parsed::parse(writer.whole({&choice, 1}, summary()));
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["choices"][0]["text"], "ab");
-  const json& logprobs = answer["choices"][0]["logprobs"];
-  EXPECT_EQ(logprobs["tokens"], json({"a", "b"}));
+  const Parsed& logprobs = answer["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Parsed({"a", "b"}));
   EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
   EXPECT_EQ(logprobs["token_logprobs"][1], -0.5);
   EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
   // Two tokens that read alike are one name, with the likelier one's number.
-  EXPECT_EQ(logprobs["top_logprobs"][1], json({{"b", -0.5}, {"\xEF\xBF\xBD", -1.0}}));
-  EXPECT_EQ(logprobs["text_offset"], json({0, 1}));
+  EXPECT_EQ(logprobs["top_logprobs"][1], Parsed({{"b", -0.5}, {"\xEF\xBF\xBD", -1.0}}));
+  EXPECT_EQ(logprobs["text_offset"], Parsed({0, 1}));
   AnswerWriter plain(head(AnswerKind::completion));
   EXPECT_TRUE(
-      json::parse(plain.whole({&choice, 1}, summary()))["choices"][0]["logprobs"].is_null());
+      Parsed::parse(plain.whole({&choice, 1}, summary()))["choices"][0]["logprobs"].is_null());
 }
 
 TEST(Answer, TimingsAreLlamaServers) {
   std::string out;
   append_timings(out, summary());
-  const json timings = json::parse(out);
+  const Parsed timings = Parsed::parse(out);
   EXPECT_EQ(timings["cache_n"], 6);
   EXPECT_EQ(timings["prompt_n"], 4);
   EXPECT_DOUBLE_EQ(timings["prompt_ms"], 8.0);
@@ -207,23 +207,23 @@ TEST(Answer, TimingsAreLlamaServers) {
   EXPECT_DOUBLE_EQ(timings["predicted_per_second"], 2000.0);
   out.clear();
   append_timings(out, Summary{});  // Nothing is divided by nothing.
-  EXPECT_EQ(json::parse(out)["prompt_per_second"], 0.0);
+  EXPECT_EQ(Parsed::parse(out)["prompt_per_second"], 0.0);
 }
 
 TEST(Answer, ReportsWhatWasReusedAndWhy) {
   std::string out;
   Summary sums = summary();
   append_report(out, sums);
-  json report = json::parse(out);
+  Parsed report = Parsed::parse(out);
   EXPECT_EQ(report["reused_tokens"], 6);
   EXPECT_EQ(report["evaluated_tokens"], 4);
-  EXPECT_EQ(report["steps"], json({{"fork", 6}}));
+  EXPECT_EQ(report["steps"], Parsed({{"fork", 6}}));
   EXPECT_EQ(report["miss"], "first_use");
   EXPECT_TRUE(report["retokenised_at"].is_null());
   sums.retokenised_at = 5;
   out.clear();
   append_report(out, sums);
-  EXPECT_EQ(json::parse(out)["retokenised_at"], 5);
+  EXPECT_EQ(Parsed::parse(out)["retokenised_at"], 5);
 }
 
 TEST(Answer, IdsSayWhatTheyAreOfAndDiffer) {
@@ -247,12 +247,12 @@ TEST(Answer, ModelsAndTokensAreListed) {
   card.created_s = 5;
   card.context_tokens = 4096;
   card.info.vocabulary = 32000;
-  const json models = json::parse(encode_models({&card, 1}));
+  const Parsed models = Parsed::parse(encode_models({&card, 1}));
   EXPECT_EQ(models["object"], "list");
   EXPECT_EQ(models["data"][0]["id"], "m");
   EXPECT_EQ(models["data"][0]["object"], "model");
   EXPECT_EQ(models["data"][0]["meta"]["n_vocab"], 32000);
-  EXPECT_EQ(json::parse(encode_models({}))["data"], json::array());
+  EXPECT_EQ(Parsed::parse(encode_models({}))["data"], Parsed::array());
   EXPECT_EQ(encode_tokens(std::vector<Token>{1, 22}), R"({"tokens":[1,22]})");
   EXPECT_EQ(encode_pieces(std::vector<std::pair<Token, std::string>>{{1, "a"}, {2, "\xE2\x82"}}),
             R"({"tokens":[{"id":1,"piece":"a"},{"id":2,"piece":[226,130]}]})");

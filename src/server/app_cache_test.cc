@@ -18,14 +18,13 @@ using test::completion;
 using test::conversation;
 using test::error_code;
 using test::HttpClient;
-using test::json;
 using test::Json;
+using test::json;
+using test::kChat;
+using test::kCompletions;
 using test::letters;
 using test::ServerRig;
 using test::ServerRigOptions;
-
-constexpr const char* kChat = "/v1/chat/completions";
-constexpr const char* kCompletions = "/v1/completions";
 
 uint64_t cached(const Json& answer) {
   return answer["usage"]["prompt_tokens_details"]["cached_tokens"].get<uint64_t>();

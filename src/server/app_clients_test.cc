@@ -19,11 +19,11 @@ using test::error_code;
 using test::HttpAnswer;
 using test::HttpClient;
 using test::Json;
+using test::kCompletions;
 using test::letters;
 using test::ServerRig;
 using test::ServerRigOptions;
 
-constexpr const char* kCompletions = "/v1/completions";
 constexpr uint32_t kEndless = ServerRigOptions::kEndless;
 
 // ---- Clients that leave --------------------------------------------------------------------------------

@@ -21,15 +21,14 @@ using test::conversation;
 using test::error_code;
 using test::HttpAnswer;
 using test::HttpClient;
-using test::json;
 using test::Json;
+using test::json;
+using test::kChat;
+using test::kCompletions;
 using test::letters;
 using test::ServerRig;
 using test::ServerRigOptions;
 using test::StreamAnswer;
-
-constexpr const char* kChat = "/v1/chat/completions";
-constexpr const char* kCompletions = "/v1/completions";
 
 // ---- Every route ---------------------------------------------------------------------------------------
 

@@ -19,13 +19,12 @@ using test::completion;
 using test::error_code;
 using test::HttpAnswer;
 using test::HttpClient;
-using test::json;
 using test::Json;
+using test::json;
+using test::kCompletions;
 using test::letters;
 using test::ServerRig;
 using test::ServerRigOptions;
-
-constexpr const char* kCompletions = "/v1/completions";
 
 // A recording under way, and what came of it.
 class Recording {

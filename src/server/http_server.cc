@@ -22,7 +22,7 @@ constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 constexpr uint64_t kRefusedAtOnce =
     1024;  // Clients that hear 503; others are closed without a word.
 
-void ignore(const error_code&) {}  // Closing cannot fail in a way that matters.
+void ignore_error(const error_code&) {}  // Closing cannot fail in a way that matters.
 
 bool is_sane(const HttpOptions& options) {
   const auto sane = [](std::chrono::milliseconds time) {
@@ -175,7 +175,7 @@ class HttpServer::Impl {
  private:
   error_code listen_on(const tcp::endpoint& endpoint) {
     error_code error;
-    ignore(acceptor_->close(error));
+    ignore_error(acceptor_->close(error));
     if (acceptor_->open(endpoint.protocol(), error) ||
         acceptor_->set_option(tcp::acceptor::reuse_address(true), error) ||
         acceptor_->bind(endpoint, error) || acceptor_->listen(shared_.options.backlog, error)) {
@@ -217,7 +217,7 @@ class HttpServer::Impl {
 
   void close_acceptor() {
     error_code error;
-    ignore(acceptor_->close(error));
+    ignore_error(acceptor_->close(error));
     pause_->cancel();
   }
 

@@ -36,11 +36,10 @@ using test::completion;
 using test::HttpAnswer;
 using test::HttpClient;
 using test::Json;
+using test::kCompletions;
 using test::letters;
 using test::ServerRig;
 using test::ServerRigOptions;
-
-constexpr const char* kCompletions = "/v1/completions";
 
 uint64_t run_seconds() { return test::from_environment("STEMMA_SERVER_SECONDS", 4); }
 

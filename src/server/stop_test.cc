@@ -124,7 +124,7 @@ TEST(TextStream, TokensWithoutTextAreReleasedInOrder) {
 }
 
 // The obvious way: the whole text, looked through from every end.
-Outcome naive(const std::vector<std::string>& tokens, const std::vector<std::string>& stops) {
+Outcome naive_stop(const std::vector<std::string>& tokens, const std::vector<std::string>& stops) {
   std::string bytes;
   for (const std::string& token : tokens) bytes += token;
   const std::string text = to_utf8(bytes);
@@ -170,7 +170,7 @@ TEST(TextStream, AgreesWithTheNaiveWayHoweverTheTextIsCut) {
       tokens.push_back(bytes.substr(at, n));
       at += n;
     }
-    const Outcome want = naive(tokens, stops);
+    const Outcome want = naive_stop(tokens, stops);
     TextStream stream(stops);
     std::string text;
     std::string source;  // Bytes of the tokens released.

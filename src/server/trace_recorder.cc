@@ -49,7 +49,7 @@ TraceDigest digest_of(const Scope& scope, std::string_view session) {
   return TraceDigest::of(hash.finish());
 }
 
-uint64_t random_bits() {
+uint64_t random_start() {
   std::random_device device;
   return uint64_t{device()} << 32U | device();
 }
@@ -74,8 +74,8 @@ class TraceRecorder::Recording {
         block_tokens_(block_tokens),
         options_(options),
         begun_ns_(options.clock->now_ns()),
-        blocks_(random_bits()),
-        sessions_(random_bits()),
+        blocks_(random_start()),
+        sessions_(random_start()),
         reply_(std::move(reply)) {}
 
   uint64_t number() const noexcept { return number_; }

@@ -13,7 +13,7 @@ namespace stemma {
 
 namespace {
 
-uint64_t now_ns() noexcept { return Clock::monotonic().now_ns(); }
+using tier::monotonic_ns;
 
 // splitmix64's finisher over three numbers.
 uint64_t dice(uint64_t a, uint64_t b, uint64_t c) noexcept {
@@ -95,7 +95,7 @@ class FaultyTier::Impl {
       ++under_way_;
       if (const uint64_t delay = delay_ns(one); delay != 0) {
         ++counts_.delayed_batches;
-        one.due_ns = deadline_after(now_ns(), delay);
+        one.due_ns = deadline_after(monotonic_ns(), delay);
         waiting_.push_back(std::move(one));
         changed_.notify_all();
         return;
@@ -166,7 +166,7 @@ class FaultyTier::Impl {
   void keep_time() {
     std::unique_lock lock(mutex_);
     while (!closing_) {
-      const uint64_t now = now_ns();
+      const uint64_t now = monotonic_ns();
       const auto due = std::find_if(waiting_.begin(), waiting_.end(), [now](const Waiting& one) {
         return one.due_ns <= now || one.batch->verdict(now) != TierOutcome::pending;
       });
@@ -191,7 +191,8 @@ class FaultyTier::Impl {
 
   void begin(Waiting one) {
     const TierOp op = one.batch->op();
-    if (const TierOutcome verdict = one.batch->verdict(now_ns()); verdict != TierOutcome::pending) {
+    if (const TierOutcome verdict = one.batch->verdict(monotonic_ns());
+        verdict != TierOutcome::pending) {
       end_all(one.batch, verdict);
       return;
     }

@@ -9,15 +9,16 @@
 #include "tier/counters.h"
 #include "tier/entry.h"
 #include "tier/host_store.h"
+#include "tier/wait_until.h"
 
 namespace stemma {
 
 namespace {
 
+using tier::monotonic_ns;
+
 using base::MutexLock;
 using tier::HostStore;
-
-uint64_t now_ns() noexcept { return Clock::monotonic().now_ns(); }
 
 class HostTier final : public Tier {
  public:
@@ -40,7 +41,7 @@ class HostTier final : public Tier {
     const std::span<TierItem> items = batch->items();
     begin(op);
     for (TierItem& item : items) {
-      item.outcome = batch->verdict(now_ns());
+      item.outcome = batch->verdict(monotonic_ns());
       if (item.outcome == TierOutcome::pending) item.outcome = run(op, item);
     }
     settle(op, items);
@@ -56,8 +57,8 @@ class HostTier final : public Tier {
     const MutexLock lock(mutex_);
     stats.entries = store_->entries();
     stats.used_bytes = store_->used_bytes();
-    stats.read_ns = reading_.total_ns(now_ns());
-    stats.write_ns = writing_.total_ns(now_ns());
+    stats.read_ns = reading_.total_ns(monotonic_ns());
+    stats.write_ns = writing_.total_ns(monotonic_ns());
     return stats;
   }
 
@@ -156,16 +157,16 @@ class HostTier final : public Tier {
 
   void begin(TierOp op) {
     const MutexLock lock(mutex_);
-    if (op == TierOp::get) reading_.begin(now_ns());
-    if (op == TierOp::put) writing_.begin(now_ns());
+    if (op == TierOp::get) reading_.begin(monotonic_ns());
+    if (op == TierOp::put) writing_.begin(monotonic_ns());
   }
 
   // Deepest first, so that the deepest is the first to go. Until here nothing that the batch put could
   // go, and what did not fit beside it was refused.
   void settle(TierOp op, std::span<const TierItem> items) {
     const MutexLock lock(mutex_);
-    if (op == TierOp::get) reading_.end(now_ns());
-    if (op == TierOp::put) writing_.end(now_ns());
+    if (op == TierOp::get) reading_.end(monotonic_ns());
+    if (op == TierOp::put) writing_.end(monotonic_ns());
     if (op != TierOp::get && op != TierOp::put) return;
     for (size_t i = items.size(); i > 0; --i) {
       // Also what was not done: it may have been skipped by an eviction while it was read.

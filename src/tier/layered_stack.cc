@@ -12,7 +12,6 @@ namespace stemma::tier {
 namespace {
 
 // Deadlines of batches are on this clock, whatever measures.
-uint64_t monotonic_ns() noexcept { return Clock::monotonic().now_ns(); }
 
 // What a level knows of an entry without reading it may already show that it is another one.
 bool may_be(const EntryInfo& known, const EntryInfo& wanted) noexcept {

@@ -18,8 +18,6 @@ namespace stemma::tier {
 
 namespace {
 
-uint64_t monotonic_ns() noexcept { return Clock::monotonic().now_ns(); }
-
 class PromptFetch final : public Fetch {
  public:
   bool over() const noexcept override { return over_.load(std::memory_order_acquire); }

@@ -12,8 +12,6 @@ constexpr size_t kMostItems = 64;
 constexpr uint64_t kMostBytes = 16U << 20U;
 constexpr uint64_t kGraceNs = 1'000'000'000;
 
-uint64_t now_ns() noexcept { return Clock::monotonic().now_ns(); }
-
 }  // namespace
 
 Writer::Writer(Tier& tier, const Options& options, Settled settled)
@@ -120,7 +118,7 @@ void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
     item.words = from.words;
     item.priority = from.priority;
   }
-  batch->deadline_ns = deadline_after(now_ns(), options_.deadline_ns);
+  batch->deadline_ns = deadline_after(monotonic_ns(), options_.deadline_ns);
   batch->keep = items;
   tier_.submit(batch);
   // A tier that does not even say so in time is left to itself; the batch keeps what it needs.

@@ -16,7 +16,7 @@ using paged::Random;
 constexpr uint32_t kLongestPrompt = 80;
 constexpr uint32_t kLongestAnswer = 10;
 
-double now_seconds() {
+double world_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -338,7 +338,7 @@ Outcome run_world(const WorldConfig& config, const EngineFactory& factory) {
     desks.push_back(std::make_unique<Desk>(config, i, models, own));
     desks.back()->open(cache, arena, factory);
   }
-  const double begin = now_seconds();
+  const double begin = world_seconds();
   std::optional<Churn> churn;
   if (config.churn) churn.emplace(cache, config.seed).start();
   if (config.threads == 1) {
@@ -350,7 +350,7 @@ Outcome run_world(const WorldConfig& config, const EngineFactory& factory) {
   churn.reset();
   Outcome outcome;
   outcome.tally.schedules = 1;
-  outcome.tally.cached_seconds = now_seconds() - begin;
+  outcome.tally.cached_seconds = world_seconds() - begin;
   Judge judge(models.pointers());
   for (auto& desk : desks) {
     desk->close();

@@ -1,14 +1,12 @@
 // Prompts at the edges and beyond them.
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "support/cache_fixture.h"
+#include "support/numbers.h"
 
 namespace stemma::test {
 namespace {
-
-constexpr uint32_t kHuge = std::numeric_limits<uint32_t>::max();
 
 class Prompts : public PagedFixture {
  protected:

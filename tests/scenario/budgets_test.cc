@@ -2,11 +2,10 @@
 #include <vector>
 
 #include "support/cache_fixture.h"
+#include "support/numbers.h"
 
 namespace stemma::test {
 namespace {
-
-constexpr uint64_t kSecond = 1'000'000'000;
 
 class Pins : public PagedFixture {};
 

@@ -1,15 +1,13 @@
 // Calls that make no sense: each is a clear error, and nothing has changed. In every build.
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "support/cache_fixture.h"
+#include "support/numbers.h"
 
 namespace stemma::test {
 namespace {
-
-constexpr uint32_t kHuge = std::numeric_limits<uint32_t>::max();
 
 class Misuse : public PagedFixture {
  protected:

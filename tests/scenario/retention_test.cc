@@ -4,11 +4,10 @@
 
 #include "support/cache_fixture.h"
 #include "support/cpu_time.h"
+#include "support/numbers.h"
 
 namespace stemma::test {
 namespace {
-
-constexpr uint64_t kSecond = 1'000'000'000;
 
 class Retention : public PagedFixture {
  protected:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr Fault kEveryFault[] = {Fault::before, Fault::halfway, Fault::after, Fault::lie_nothing,
                                  Fault::lie_half};
-const Text kText = tokens(80, 1);
+const Text kText80 = tokens(80, 1);
 
 uint64_t failures(const SequenceRig& rig, Step step) {
   return rig.cache.stats().failures[static_cast<uint32_t>(step)];
@@ -31,13 +31,13 @@ TEST(SequenceFailures, FailedLoadIsNoHitAndHarmsNobody) {
     for (const Fault fault : kEveryFault) {
       SCOPED_TRACE(std::string(kind.name) + ", " + to_string(fault));
       SequenceRig rig(kind.options);
-      rig.chat(kText);
+      rig.chat(kText80);
       rig.take_all_sequences();
       rig.chat(tokens(40, 5), {.session = "idle"});
       Request running = rig.begin(tokens(40, 6));
       rig.run(running);
       rig.engine.faults.next(Call::load, fault);
-      Request request = rig.begin(kText + tokens(9, 2));
+      Request request = rig.begin(kText80 + tokens(9, 2));
       EXPECT_EQ(request.turn.report().reused_tokens, 80U) << "the plan";
       rig.run(request);
       const SequenceReport report = request.turn.report();
@@ -59,18 +59,18 @@ TEST(SequenceFailures, WhatWasBadIsNotTriedAgain) {
     if (!kind.saves()) continue;
     SCOPED_TRACE(kind.name);
     SequenceRig rig(kind.options);
-    rig.chat(kText);
+    rig.chat(kText80);
     rig.take_all_sequences();
     rig.engine.faults.next(Call::load, Fault::before);
-    rig.chat(kText + tokens(9, 2), {.keep = false});
+    rig.chat(kText80 + tokens(9, 2), {.keep = false});
     rig.take_all_sequences();
-    const SequenceReport again = rig.chat(kText + tokens(9, 2), {.keep = false});
+    const SequenceReport again = rig.chat(kText80 + tokens(9, 2), {.keep = false});
     EXPECT_EQ(again.failures, 0U);
     EXPECT_LT(again.reused_tokens, 80U) << "though it would work now";
     EXPECT_EQ(rig.cache.stats().quarantined, 1U);
-    rig.chat(kText + tokens(9, 2));
+    rig.chat(kText80 + tokens(9, 2));
     rig.take_all_sequences();
-    EXPECT_EQ(rig.chat(kText + tokens(9, 2) + tokens(9, 3)).reused_tokens, 89U)
+    EXPECT_EQ(rig.chat(kText80 + tokens(9, 2) + tokens(9, 3)).reused_tokens, 89U)
         << "computed and saved anew, it is as good as any";
   }
 }
@@ -80,7 +80,7 @@ TEST(SequenceFailures, LogHandlerMayLookAtTheCache) {
     if (!kind.saves()) continue;
     SCOPED_TRACE(kind.name);
     SequenceRig rig(kind.options);
-    rig.chat(kText);
+    rig.chat(kText80);
     rig.take_all_sequences();
     rig.engine.faults.next(Call::load, Fault::before);
     static uint64_t seen;
@@ -90,7 +90,7 @@ TEST(SequenceFailures, LogHandlerMayLookAtTheCache) {
           seen += static_cast<const SequenceCache*>(user)->stats().quarantined;
         },
         &rig.cache);
-    rig.chat(kText + tokens(9, 2));
+    rig.chat(kText80 + tokens(9, 2));
     set_log_handler(nullptr, nullptr);
     EXPECT_EQ(seen, 1U);
   }
@@ -104,11 +104,11 @@ TEST(SequenceFailures, BytesThatWereSavedByHalfAreNeverServed) {
         SCOPED_TRACE(std::string(kind.name) + ", save " + std::to_string(nth));
         SequenceRig rig(kind.options);
         rig.engine.faults = FaultSchedule({{Call::save, nth, fault}});
-        rig.chat(kText + tokens(80, 2));
+        rig.chat(kText80 + tokens(80, 2));
         rig.take_all_sequences();
-        rig.chat(kText + tokens(80, 2) + tokens(9, 3));  // Judged: whatever it reuses is right.
+        rig.chat(kText80 + tokens(80, 2) + tokens(9, 3));  // Judged: whatever it reuses is right.
         rig.take_all_sequences();
-        rig.chat(kText + tokens(80, 2) + tokens(9, 4));
+        rig.chat(kText80 + tokens(80, 2) + tokens(9, 4));
       }
     }
   }
@@ -118,11 +118,11 @@ TEST(SequenceFailures, EarlierCheckpointServesWhenTheLaterOneFails) {
   for (const EngineOptions& engine : {window_engine(), hybrid_engine(), bounded_engine()}) {
     SequenceRig rig(engine);
     const uint32_t ends[] = {40};
-    rig.chat(kText, {.message_ends = ends});
+    rig.chat(kText80, {.message_ends = ends});
     rig.take_all_sequences();
     // Two segments, or one, and then the checkpoint.
     rig.engine.faults = FaultSchedule({{Call::load, 2, Fault::halfway}});
-    const SequenceReport report = rig.chat(kText + tokens(9, 2));
+    const SequenceReport report = rig.chat(kText80 + tokens(9, 2));
     EXPECT_EQ(report.failures, 1U);
     EXPECT_EQ(failures(rig, Step::checkpoint), 1U);
     EXPECT_TRUE(report.reused_tokens == 40 || report.reused_tokens == 79) << report.reused_tokens;
@@ -136,12 +136,12 @@ TEST(SequenceFailures, SavedPartsServeWhenACopyFails) {
     for (const Fault fault : kEveryFault) {
       SCOPED_TRACE(std::string(kind.name) + ", " + to_string(fault));
       SequenceRig rig(kind.options);
-      rig.chat(kText, {.session = "a"});
+      rig.chat(kText80, {.session = "a"});
       rig.drain();
-      Request source = rig.begin(kText + tokens(2, 2), {.session = "a"});
+      Request source = rig.begin(kText80 + tokens(2, 2), {.session = "a"});
       rig.run(source);
       rig.engine.faults.next(Call::copy, fault);
-      Request request = rig.begin(kText + tokens(9, 3), {.session = "b"});
+      Request request = rig.begin(kText80 + tokens(9, 3), {.session = "b"});
       ASSERT_EQ(request.turn.report().steps[static_cast<uint32_t>(Step::fork)], 80U);
       const SequenceReport report = rig.run(request);
       EXPECT_EQ(report.failures, 1U);
@@ -167,10 +167,10 @@ TEST(SequenceFailures, FailedTrimEmptiesTheSequence) {
       SequenceOptions options = small_cache();
       if (!saved) options.saved_bytes = 0;
       SequenceRig rig(engine, options);
-      rig.chat(kText, {.session = "a"});
+      rig.chat(kText80, {.session = "a"});
       rig.drain();
       rig.engine.faults.next(Call::trim, fault);
-      const SequenceReport report = rig.chat(kText.first(70) + tokens(9, 2), {.session = "a"});
+      const SequenceReport report = rig.chat(kText80.first(70) + tokens(9, 2), {.session = "a"});
       EXPECT_EQ(report.failures, 1U);
       EXPECT_EQ(failures(rig, Step::trim), 1U);
       EXPECT_EQ(report.reused_tokens, saved ? 70U : 0U) << "what was saved is as good";
@@ -184,16 +184,16 @@ TEST(SequenceFailures, SequenceThatDoesNotHoldWhatItShouldIsNotReused) {
     SequenceOptions options = small_cache();
     options.saved_bytes = 0;
     SequenceRig rig(kind.options, options);
-    rig.chat(kText, {.session = "a"});
+    rig.chat(kText80, {.session = "a"});
     ok(rig.engine.clear(SequenceId{0}));  // Behind the cache's back.
-    Request request = rig.begin(kText + tokens(9, 2), {.session = "a"});
+    Request request = rig.begin(kText80 + tokens(9, 2), {.session = "a"});
     EXPECT_EQ(rig.execute(request), 0U);
     EXPECT_EQ(request.turn.report().reason, SequenceMiss::failed);
     rig.compute(request);
     rig.finish(request);
     for (const Fault lie : {Fault::lie_nothing, Fault::lie_half}) {
       rig.engine.faults.next(Call::held, lie);
-      rig.chat(kText + tokens(9, 2) + tokens(9, 3), {.session = "a"});
+      rig.chat(kText80 + tokens(9, 2) + tokens(9, 3), {.session = "a"});
     }
   }
 }
@@ -205,14 +205,14 @@ TEST(SequenceFailures, FailedSaveCostsTheCaptureAndNothingElse) {
       for (const Fault fault : {Fault::before, Fault::halfway, Fault::after}) {
         SCOPED_TRACE(std::string(kind.name) + ", " + to_string(call) + " " + to_string(fault));
         SequenceRig rig(kind.options);
-        rig.chat(kText, {.session = "a"});
+        rig.chat(kText80, {.session = "a"});
         rig.engine.faults.next(call, fault);
         rig.drain();
         EXPECT_EQ(rig.cache.pending(), 0U) << "not tried again and again";
         EXPECT_GE(rig.cache.stats().captures[static_cast<uint32_t>(CaptureFate::failed)], 1U);
-        EXPECT_EQ(rig.chat(kText + tokens(9, 2), {.session = "a"}).reused_tokens, 80U);
+        EXPECT_EQ(rig.chat(kText80 + tokens(9, 2), {.session = "a"}).reused_tokens, 80U);
         rig.take_all_sequences();
-        EXPECT_EQ(rig.kept(kText + tokens(9, 2)), 89U) << "the next one is saved";
+        EXPECT_EQ(rig.kept(kText80 + tokens(9, 2)), 89U) << "the next one is saved";
       }
     }
   }
@@ -222,12 +222,12 @@ TEST(SequenceFailures, VictimThatCannotBeSavedGoesAllTheSame) {
   EngineOptions engine = full_engine();
   engine.sequences = 1;
   SequenceRig rig(engine);
-  rig.chat(kText, {.session = "a"});
+  rig.chat(kText80, {.session = "a"});
   rig.engine.faults.next(Call::save, Fault::halfway);
   const SequenceReport report = rig.chat(tokens(60, 2), {.session = "b"});
   EXPECT_EQ(report.victims, 1U);
   EXPECT_EQ(rig.cache.stats().victims_saved, 0U);
-  EXPECT_EQ(rig.kept(kText), 0U);
+  EXPECT_EQ(rig.kept(kText80), 0U);
 }
 
 // ---- Sequences that cannot be cleared -----------------------------------------------------------------
@@ -240,7 +240,7 @@ TEST(SequenceFailures, SequenceThatCannotBeClearedIsBrokenUntilItCan) {
     SequenceRig rig(kind.options, options);
     Request running = rig.begin(tokens(40, 6));
     rig.run(running);
-    rig.chat(kText, {.session = "a"});
+    rig.chat(kText80, {.session = "a"});
     break_clear(rig);
     Request request = rig.begin(tokens(40, 7), {.session = "b"});
     EXPECT_FALSE(rig.try_execute(request));
@@ -265,7 +265,7 @@ TEST(SequenceFailures, AbandonedSequenceThatCannotBeClearedIsNobodysUntilItCan) 
   for (const Fault fault : {Fault::before, Fault::halfway, Fault::lie_nothing, Fault::lie_half}) {
     SCOPED_TRACE(to_string(fault));
     SequenceRig rig;
-    Request request = rig.begin(kText, {.session = "a"});
+    Request request = rig.begin(kText80, {.session = "a"});
     rig.run(request);
     std::vector<PlannedFault> list;
     for (uint64_t n = 0; n < 10; ++n) list.push_back({Call::clear, n, fault});
@@ -274,9 +274,9 @@ TEST(SequenceFailures, AbandonedSequenceThatCannotBeClearedIsNobodysUntilItCan) 
     rig.check("abandon");
     EXPECT_FALSE(request.turn.active());
     EXPECT_EQ(rig.info(0).state, SequenceState::broken);
-    EXPECT_EQ(rig.kept(kText), 0U);
+    EXPECT_EQ(rig.kept(kText80), 0U);
     EXPECT_FALSE(rig.cache.session("a").in_flight);
-    Request other = rig.begin(kText);
+    Request other = rig.begin(kText80);
     EXPECT_NE(other.turn.sequence(), SequenceId{0}) << "there are better ones";
     rig.run(other);
     rig.finish(other);
@@ -292,7 +292,7 @@ TEST(SequenceFailures, FailedRewindLeavesAnEmptySequence) {
       SCOPED_TRACE(std::string(kind.name) + ", " + to_string(fault));
       SequenceRig rig(kind.options);
       rig.chat(tokens(40, 5), {.session = "idle"});
-      Request request = rig.begin(kText);
+      Request request = rig.begin(kText80);
       rig.run(request);
       const bool exact = kind.options.rewind == Rewind::exact;
       if (exact && !kind.options.segments) continue;  // It cannot go back at all.
@@ -302,7 +302,7 @@ TEST(SequenceFailures, FailedRewindLeavesAnEmptySequence) {
       static_cast<void>(request.turn.abandon());
       rig.check("abandon");
       EXPECT_TRUE(rig.cache.session("idle").resident);
-      rig.chat(kText);
+      rig.chat(kText80);
     }
   }
 }
@@ -313,14 +313,14 @@ TEST(SequenceFailures, FailedShiftLeavesAnEmptySequence) {
     EngineOptions engine = full_engine();
     engine.shift = true;
     SequenceRig rig(engine);
-    Request request = rig.begin(kText);
+    Request request = rig.begin(kText80);
     rig.run(request);
     rig.engine.faults.next(Call::shift, fault);
     EXPECT_FALSE(rig.try_shift(request, 10, 20));
     EXPECT_EQ(rig.engine.right(request.turn.sequence(), {}), "");
     static_cast<void>(request.turn.finish());
     rig.check("finish");
-    EXPECT_EQ(rig.kept(kText), 0U);
+    EXPECT_EQ(rig.kept(kText80), 0U);
   }
 }
 
@@ -330,7 +330,7 @@ TEST(SequenceFailures, FailedForkLeavesItsSourceAndIsHonest) {
     for (const Fault fault : kEveryFault) {
       SCOPED_TRACE(std::string(kind.name) + ", " + to_string(fault));
       SequenceRig rig(kind.options);
-      Request trunk = rig.begin(kText);
+      Request trunk = rig.begin(kText80);
       rig.run(trunk);
       rig.engine.faults.next(Call::copy, fault);
       Result<Request> branch = rig.try_fork(trunk);

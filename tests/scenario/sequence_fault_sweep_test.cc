@@ -12,9 +12,9 @@ namespace {
 constexpr Call kCallsOfTheCache[] = {Call::clear, Call::trim, Call::copy, Call::size,
                                      Call::save,  Call::load, Call::shift};
 
-class Story {
+class SweepStory {
  public:
-  explicit Story(EngineOptions engine) : rig(changed(engine), small()) {}
+  explicit SweepStory(EngineOptions engine) : rig(changed(engine), small()) {}
 
   void tell() {
     const Text system = tokens(40, 1);
@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Every, SequenceFaultSweep, ::testing::ValuesIn(every_en
 TEST_P(SequenceFaultSweep, AnyOneCallMayFailInAnyWay) {
   FakeSequences::Counts counts;
   {
-    Story story(GetParam().options);
+    SweepStory story(GetParam().options);
     story.tell();
     counts = story.rig.engine.counts();
     story.expect_all_is_well();
@@ -117,7 +117,7 @@ TEST_P(SequenceFaultSweep, AnyOneCallMayFailInAnyWay) {
         const auto fault = static_cast<Fault>(f);
         if (!possible(call, fault)) continue;
         SCOPED_TRACE(to_string(call) + " " + std::to_string(nth) + ", " + to_string(fault));
-        Story story(GetParam().options);
+        SweepStory story(GetParam().options);
         story.rig.engine.faults = FaultSchedule({{call, nth, fault}});
         story.tell();
         story.expect_all_is_well();
@@ -132,7 +132,7 @@ TEST_P(SequenceFaultSweep, ManyCallsMayFail) {
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     for (const bool lies : {false, true}) {
       SCOPED_TRACE("seed " + std::to_string(seed) + (lies ? ", held() lies" : ""));
-      Story story(GetParam().options);
+      SweepStory story(GetParam().options);
       story.rig.engine.faults = lies ? FaultSchedule::random(seed, 100, kHeld)
                                      : FaultSchedule::random(seed, 150, kCallsOfTheCache);
       for (int i = 0; i < 3; ++i) story.tell();

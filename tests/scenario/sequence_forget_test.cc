@@ -10,8 +10,6 @@
 namespace stemma::test {
 namespace {
 
-const Text kText = tokens(100, 1);
-
 TEST(SequenceForget, WhatWasSavedSurvivesTheContext) {
   for (const EngineKind& kind : every_engine()) {
     SCOPED_TRACE(kind.name);

@@ -67,7 +67,7 @@ class Witness final : public SavedListener {
   std::map<Key, Saved> saved_;
 };
 
-SequenceOptions heard_by(Witness& witness, uint64_t saved_bytes) {
+SequenceOptions handed_to(Witness& witness, uint64_t saved_bytes) {
   SequenceOptions options = small_cache();
   options.saved_bytes = saved_bytes;
   options.logits_bytes = 1U << 16U;
@@ -85,7 +85,7 @@ TEST(SequenceHandedOn, WhateverLeavesIsWholeAndHasItsName) {
        every_engine([](EngineOptions& options) { options.state_bytes = 1024; })) {
     SCOPED_TRACE(kind.name);
     Witness witness;
-    SequenceRig rig(kind.options, heard_by(witness, 40U << 10U));
+    SequenceRig rig(kind.options, handed_to(witness, 40U << 10U));
     for (uint32_t i = 0; i < 30; ++i) chat_and_leave(rig, tokens(150 + i, 10 + i));
     EXPECT_EQ(witness.taken.empty(), !kind.saves());
     if (!kind.saves()) continue;
@@ -100,7 +100,7 @@ TEST(SequenceHandedOn, WhateverLeavesIsWholeAndHasItsName) {
 TEST(SequenceHandedOn, BytesAreLookedAtOnlyIfSomebodyWantsThem) {
   Witness witness;
   witness.wanting = 0;
-  SequenceRig rig(full_engine(), heard_by(witness, 40U << 10U));
+  SequenceRig rig(full_engine(), handed_to(witness, 40U << 10U));
   for (uint32_t i = 0; i < 30; ++i) chat_and_leave(rig, tokens(150, 10 + i));
   EXPECT_GT(witness.asked, 0U);
   EXPECT_TRUE(witness.taken.empty());
@@ -111,7 +111,7 @@ TEST(SequenceHandedOn, AllThatStaysIsHandedOnInPartsAndStays) {
     if (!kind.saves()) continue;
     SCOPED_TRACE(kind.name);
     Witness witness;
-    SequenceRig rig(kind.options, heard_by(witness, 4U << 20U));
+    SequenceRig rig(kind.options, handed_to(witness, 4U << 20U));
     for (uint32_t i = 0; i < 3; ++i) chat_and_leave(rig, tokens(150, 10 + i));
     witness.taken.clear();  // Tails that were kept nowhere.
     const HandedOn all = rig.cache.hand_on();
@@ -140,7 +140,7 @@ TEST(SequenceHandedOn, NoCallHandsOnMoreThanWasAskedFor) {
     if (!kind.saves()) continue;
     SCOPED_TRACE(kind.name);
     Witness witness;
-    SequenceRig rig(kind.options, heard_by(witness, 4U << 20U));
+    SequenceRig rig(kind.options, handed_to(witness, 4U << 20U));
     for (uint32_t i = 0; i < 3; ++i) chat_and_leave(rig, tokens(150 + 40 * i, 10 + i));
     const HandedOn all = rig.cache.hand_on();
     for (const uint64_t most : {uint64_t{0}, uint64_t{1}, all.bytes / 4, all.bytes / 2}) {
@@ -159,7 +159,7 @@ TEST(SequenceHandedOn, NoCallHandsOnMoreThanWasAskedFor) {
 
 TEST(SequenceHandedOn, DamagedBytesGoNowhere) {
   Witness witness;
-  SequenceRig rig(full_engine(), heard_by(witness, 4U << 20U));
+  SequenceRig rig(full_engine(), handed_to(witness, 4U << 20U));
   const Text text = tokens(192, 1);
   chat_and_leave(rig, text);
   std::vector<key::MediaSpan> none;
@@ -171,7 +171,7 @@ TEST(SequenceHandedOn, DamagedBytesGoNowhere) {
 
 TEST(SequenceHandedOn, AnotherCaptureOfTheSameWordsIsAUse) {
   Witness witness;
-  SequenceRig rig(full_engine(), heard_by(witness, 4U << 20U));
+  SequenceRig rig(full_engine(), handed_to(witness, 4U << 20U));
   const Text text = tokens(192, 1);
   chat_and_leave(rig, text);
   EXPECT_TRUE(witness.used.empty());

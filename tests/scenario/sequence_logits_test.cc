@@ -6,8 +6,6 @@
 namespace stemma::test {
 namespace {
 
-const Text kText = tokens(100, 1);
-
 SequenceOptions with_logits(uint64_t bytes = 100'000) {
   SequenceOptions options = small_cache();
   options.logits_bytes = bytes;

@@ -6,13 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "support/numbers.h"
 #include "support/sequence_rig.h"
 
 namespace stemma::test {
 namespace {
-
-constexpr uint32_t kHuge = 0xFFFF'FFFFU;
-const Text kText = tokens(100, 1);
 
 // Refused with an error that names the option.
 void expect_refused(const std::function<void(SequenceOptions&)>& change, const std::string& name) {

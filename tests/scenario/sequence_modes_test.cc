@@ -13,7 +13,6 @@ SequenceOptions with_reuse(Reuse reuse) {
   return options;
 }
 
-const Text kText = tokens(100, 1);
 const Text kNext = kText + tokens(20, 2);
 
 TEST(SequenceModes, SwitchedOffEveryRequestStartsEmptyAndLeavesNothing) {

@@ -10,7 +10,7 @@ namespace stemma::test {
 namespace {
 
 constexpr SequenceId kA{0};
-const Text kText = tokens(60, 1);
+const Text kText60 = tokens(60, 1);
 
 // A naive cache over an engine of its own.
 struct Naive {
@@ -43,11 +43,11 @@ struct Naive {
 // W0.4
 TEST(SequenceRegressions, SampledTokenWithoutARowIsNotReused) {
   const Text sampled = tokens(1, 2);
-  const Text next = kText + sampled + tokens(5, 3);
+  const Text next = kText60 + sampled + tokens(5, 3);
   Naive naive;
-  naive.start(kText);
-  naive.compute(kText, 0);
-  naive.cache.finish("a", kA, 0, kText + sampled, true);  // The last token was never computed.
+  naive.start(kText60);
+  naive.compute(kText60, 0);
+  naive.cache.finish("a", kA, 0, kText60 + sampled, true);  // The last token was never computed.
   EXPECT_EQ(naive.start(next), 61U) << "one row more than there is";
   EXPECT_NE(naive.wrong(next, 61), "");
   naive.compute(next, 61);
@@ -56,7 +56,7 @@ TEST(SequenceRegressions, SampledTokenWithoutARowIsNotReused) {
   for (const EngineKind& kind : every_engine()) {
     SCOPED_TRACE(kind.name);
     SequenceRig rig(kind.options);
-    Request request = rig.begin(kText, {.session = "a"});
+    Request request = rig.begin(kText60, {.session = "a"});
     rig.run(request);
     ok(request.turn.extend(sampled.tokens));
     rig.finish(request);
@@ -68,43 +68,43 @@ TEST(SequenceRegressions, SampledTokenWithoutARowIsNotReused) {
 
 // W0.5
 TEST(SequenceRegressions, RecurrentStateIsUsedAtItsOwnDepthOnly) {
-  const Text parted = kText.first(40) + tokens(20, 2);
+  const Text parted = kText60.first(40) + tokens(20, 2);
   Naive naive(hybrid_engine());
-  naive.chat(kText);
-  naive.cache.keep_snapshot(kA, kText);
+  naive.chat(kText60);
+  naive.cache.keep_snapshot(kA, kText60);
   EXPECT_EQ(naive.start(parted), 40U) << "with the state of 60";
   naive.compute(parted, 40);
   EXPECT_NE(naive.wrong(parted, 60), "");
 
   for (const EngineOptions& engine : {hybrid_engine(), hybrid_state_engine(), mamba_engine()}) {
     SequenceRig rig(engine);
-    rig.chat(kText, {.session = "a"});
+    rig.chat(kText60, {.session = "a"});
     rig.drain();
     EXPECT_EQ(rig.chat(parted, {.session = "a"}).reused_tokens, 0U);
-    EXPECT_EQ(rig.chat(kText + tokens(9, 3), {.session = "b"}).reused_tokens, 60U);
+    EXPECT_EQ(rig.chat(kText60 + tokens(9, 3), {.session = "b"}).reused_tokens, 60U);
   }
 }
 
 // W0.6
 TEST(SequenceRegressions, WholeMatchEvaluatesOneTokenInsteadOfAll) {
   Naive naive;
-  naive.chat(kText);
-  EXPECT_EQ(naive.chat(kText), 0U) << "all of it is there, so none of it is used";
+  naive.chat(kText60);
+  EXPECT_EQ(naive.chat(kText60), 0U) << "all of it is there, so none of it is used";
 
   for (const EngineKind& kind : every_engine()) {
     SequenceRig rig(kind.options);
-    rig.chat(kText);
+    rig.chat(kText60);
     const uint32_t possible = kind.saves() || kind.options.rewind == Rewind::any ? 59 : 0;
-    EXPECT_EQ(rig.chat(kText).reused_tokens, possible) << kind.name;
+    EXPECT_EQ(rig.chat(kText60).reused_tokens, possible) << kind.name;
   }
 }
 
 // W0.7
 TEST(SequenceRegressions, PlaceholdersOfMediaProveNothing) {
-  const Text pictured = kText.with(image(1, 20, 10));
+  const Text pictured = kText60.with(image(1, 20, 10));
   {
     Naive naive;
-    naive.chat(kText);
+    naive.chat(kText60);
     EXPECT_EQ(naive.start(pictured + tokens(5, 2)), 60U) << "text passes for a picture";
     EXPECT_NE(naive.wrong(pictured + tokens(5, 2), 60), "");
   }
@@ -116,7 +116,7 @@ TEST(SequenceRegressions, PlaceholdersOfMediaProveNothing) {
   }
 
   SequenceRig rig;
-  rig.chat(kText, {.session = "a"});
+  rig.chat(kText60, {.session = "a"});
   Request request = rig.begin(pictured + tokens(5, 2), {.session = "a"});
   EXPECT_EQ(rig.run(request).reused_tokens, 20U);
   rig.finish(request);
@@ -129,8 +129,8 @@ TEST(SequenceRegressions, PlaceholdersOfMediaProveNothing) {
 
 // W1.3
 TEST(SequenceRegressions, StateThatWasSavedLaterIsNotTrimmedIntoAnEarlierOne) {
-  const Text said = kText + tokens(30, 2);
-  const Text next = kText + tokens(20, 3);
+  const Text said = kText60 + tokens(30, 2);
+  const Text next = kText60 + tokens(20, 3);
   for (const EngineOptions& engine : {window_engine(), hybrid_engine()}) {
     Naive naive(engine);
     naive.chat(said);
@@ -147,7 +147,7 @@ TEST(SequenceRegressions, StateThatWasSavedLaterIsNotTrimmedIntoAnEarlierOne) {
     SCOPED_TRACE(kind.name);
     SequenceRig rig(kind.options);
     const uint32_t ends[] = {60};
-    Request request = rig.begin(kText, {.message_ends = ends});
+    Request request = rig.begin(kText60, {.message_ends = ends});
     rig.run(request);
     rig.answer(request, tokens(30, 2));
     rig.finish(request);
@@ -159,10 +159,10 @@ TEST(SequenceRegressions, StateThatWasSavedLaterIsNotTrimmedIntoAnEarlierOne) {
 
 // W1.4
 TEST(SequenceRegressions, HitsAreCountedWhenTheyHappened) {
-  const Text next = kText + tokens(9, 2);
+  const Text next = kText60 + tokens(9, 2);
   Naive naive;
-  naive.chat(kText);
-  naive.cache.capture(kA, kText, 60);
+  naive.chat(kText60);
+  naive.cache.capture(kA, kText60, 60);
   ok(naive.engine.clear(kA));
   naive.cache.forget_context();
   naive.engine.faults.next(Call::load, Fault::halfway);
@@ -171,7 +171,7 @@ TEST(SequenceRegressions, HitsAreCountedWhenTheyHappened) {
   EXPECT_EQ(naive.cache.statistics().restored_tokens, 60U) << "which were never restored";
 
   SequenceRig rig;
-  rig.chat(kText);
+  rig.chat(kText60);
   rig.take_all_sequences();
   const SequenceStats before = rig.cache.stats();
   rig.engine.faults.next(Call::load, Fault::halfway);
@@ -189,11 +189,11 @@ TEST(SequenceRegressions, HitsAreCountedWhenTheyHappened) {
 
 // W1.5
 TEST(SequenceRegressions, SequenceIsEmptyAfterAFailedRestore) {
-  const Text next = kText + tokens(9, 2);
+  const Text next = kText60 + tokens(9, 2);
   Naive naive;
-  naive.chat(kText);
-  naive.cache.capture(kA, kText, 60);
-  naive.chat(kText.first(40) + tokens(20, 3));
+  naive.chat(kText60);
+  naive.cache.capture(kA, kText60, 60);
+  naive.chat(kText60.first(40) + tokens(20, 3));
   // The live match is 40, the saved one 60; loading that fails, and the live one is gone.
   naive.engine.faults.next(Call::load, Fault::halfway);
   EXPECT_EQ(naive.start(next), 40U) << "the live match is believed in as before";
@@ -204,9 +204,9 @@ TEST(SequenceRegressions, SequenceIsEmptyAfterAFailedRestore) {
     for (const Fault fault : {Fault::before, Fault::halfway, Fault::after}) {
       SCOPED_TRACE(std::string(kind.name) + ", " + to_string(fault));
       SequenceRig rig(kind.options);
-      rig.chat(kText, {.session = "a"});
+      rig.chat(kText60, {.session = "a"});
       rig.take_all_sequences();
-      rig.chat(kText.first(40) + tokens(20, 3), {.session = "a"});
+      rig.chat(kText60.first(40) + tokens(20, 3), {.session = "a"});
       rig.drain();
       rig.engine.faults.next(Call::load, fault);
       rig.chat(next, {.session = "a"});  // Judged: what is said to be available is.
@@ -218,15 +218,15 @@ TEST(SequenceRegressions, SequenceIsEmptyAfterAFailedRestore) {
 TEST(SequenceRegressions, ShiftedSequenceIsNotTakenForAnExactOne) {
   EngineOptions engine = full_engine();
   engine.shift = true;
-  const Text kept = kText.first(10) + of({kText.tokens.begin() + 30, kText.tokens.end()});
+  const Text kept = kText60.first(10) + of({kText60.tokens.begin() + 30, kText60.tokens.end()});
   Naive naive(engine);
-  naive.chat(kText);
+  naive.chat(kText60);
   EXPECT_TRUE(naive.cache.shift(kA, 10, 20));
   EXPECT_EQ(naive.start(kept + tokens(9, 2)), 40U);
   EXPECT_NE(naive.wrong(kept + tokens(9, 2), 40), "") << "computed with other words in view";
 
   SequenceRig rig(engine);
-  Request request = rig.begin(kText, {.session = "a"});
+  Request request = rig.begin(kText60, {.session = "a"});
   rig.run(request);
   ok(rig.try_shift(request, 10, 20));
   EXPECT_EQ(request.text.tokens, kept.tokens);
@@ -237,17 +237,17 @@ TEST(SequenceRegressions, ShiftedSequenceIsNotTakenForAnExactOne) {
 // W1.13
 TEST(SequenceRegressions, SecondFinishChangesNothing) {
   Naive naive;
-  naive.chat(kText);
-  naive.cache.finish("a", kA, 0, kText, false);  // Again, and now it failed.
+  naive.chat(kText60);
+  naive.cache.finish("a", kA, 0, kText60, false);  // Again, and now it failed.
   EXPECT_EQ(naive.cache.slot(kA).state, NaiveSequences::Slot::State::free) << "an idle one is gone";
   Naive other;
-  other.chat(kText);
+  other.chat(kText60);
   other.cache.finish("b", kA, 0, tokens(60, 2), true);  // Under another name, with other words.
   EXPECT_EQ(other.start(tokens(60, 2) + tokens(9, 3), "b"), 60U);
   EXPECT_NE(other.wrong(tokens(60, 2) + tokens(9, 3), 60), "");
 
   SequenceRig rig;
-  Request request = rig.begin(kText, {.session = "a"});
+  Request request = rig.begin(kText60, {.session = "a"});
   rig.run(request);
   rig.finish(request);
   const std::string before = rig.books();
@@ -261,21 +261,21 @@ TEST(SequenceRegressions, SecondFinishChangesNothing) {
 TEST(SequenceRegressions, NothingIsSavedFromASequenceThatIsAnothersByNow) {
   const Text stranger = tokens(60, 2);
   Naive naive;
-  naive.chat(kText);
+  naive.chat(kText60);
   ok(naive.engine.clear(kA));
   naive.cache.forget_context();
   naive.chat(stranger, "b");
-  naive.cache.capture(kA, kText, 60);  // A callback that comes too late.
+  naive.cache.capture(kA, kText60, 60);  // A callback that comes too late.
   ok(naive.engine.clear(kA));
   naive.cache.forget_context();
-  EXPECT_EQ(naive.start(kText + tokens(9, 3)), 60U);
-  EXPECT_NE(naive.wrong(kText + tokens(9, 3), 60), "") << "the stranger's words";
+  EXPECT_EQ(naive.start(kText60 + tokens(9, 3)), 60U);
+  EXPECT_NE(naive.wrong(kText60 + tokens(9, 3), 60), "") << "the stranger's words";
 
   for (const EngineKind& kind : every_engine()) {
     SCOPED_TRACE(kind.name);
     SequenceRig rig(kind.options);
     const uint32_t ends[] = {40};
-    Request late = rig.begin(kText, {.message_ends = ends});
+    Request late = rig.begin(kText60, {.message_ends = ends});
     rig.execute(late);
     rig.renew_context();
     Request fresh = rig.begin(stranger);
@@ -286,7 +286,7 @@ TEST(SequenceRegressions, NothingIsSavedFromASequenceThatIsAnothersByNow) {
     EXPECT_EQ(code(late.turn.finish()), Errc::stale);
     rig.drain();
     EXPECT_EQ(rig.calls(Call::save), saves);
-    EXPECT_EQ(rig.kept(kText), 0U);
+    EXPECT_EQ(rig.kept(kText60), 0U);
     rig.finish(fresh);
     rig.take_all_sequences();
     EXPECT_EQ(rig.chat(stranger + tokens(9, 3)).reused_tokens, kind.saves() ? 60U : 0U);

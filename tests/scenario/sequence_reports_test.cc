@@ -12,7 +12,6 @@ namespace stemma::test {
 namespace {
 
 using Kind = SequenceContent::Kind;
-const Text kText = tokens(100, 1);
 
 TEST(SequenceReports, EnumerationsHaveNames) {
   std::set<std::string> names;

@@ -9,14 +9,14 @@ namespace {
 
 const Text kStart = tokens(100, 1);
 const Text kFirst = kStart + tokens(60, 2);
-const Text kSecond = kStart + tokens(60, 3);
+const Text kSecondTurn = kStart + tokens(60, 3);
 
 // Both at the same time, so that each has a sequence, whatever the engine can do.
 void chat_both(SequenceRig& rig) {
   const uint32_t ends[] = {100};
   Request first = rig.begin(kFirst, {.session = "a", .message_ends = ends});
   rig.run(first);
-  rig.chat(kSecond, {.session = "b", .message_ends = ends});
+  rig.chat(kSecondTurn, {.session = "b", .message_ends = ends});
   rig.finish(first);
 }
 
@@ -33,7 +33,7 @@ TEST(SequenceTruncate, ContinuationsGoAndThePrefixStays) {
     EXPECT_GE(cut.live_tokens, 120U);
     EXPECT_EQ(cut.in_use, 0U);
     EXPECT_LE(rig.look(kFirst).matched_tokens, 100U);
-    EXPECT_LE(rig.look(kSecond).matched_tokens, 100U);
+    EXPECT_LE(rig.look(kSecondTurn).matched_tokens, 100U);
     EXPECT_EQ(rig.kept(tokens(90, 4)), 90U) << "nobody else's";
     EXPECT_FALSE(rig.cache.session("a").resident) << "that is not what it left";
     EXPECT_TRUE(rig.cache.session("c").resident);
@@ -104,7 +104,7 @@ TEST(SequenceTruncate, OtherBranchesStayWhereThePromptGoesOn) {
     rig.check("truncate");
     EXPECT_EQ(cut.sequences, 1U);
     EXPECT_LE(rig.look(kFirst).matched_tokens, 100U);
-    EXPECT_EQ(rig.kept(kSecond), 160U);
+    EXPECT_EQ(rig.kept(kSecondTurn), 160U);
   }
 }
 

@@ -3,13 +3,11 @@
 #include <utility>
 #include <vector>
 
+#include "support/numbers.h"
 #include "support/sequence_rig.h"
 
 namespace stemma::test {
 namespace {
-
-constexpr uint32_t kHuge = 0xFFFF'FFFFU;
-const Text kText = tokens(100, 1);
 
 EngineOptions shifting(EngineOptions options = full_engine()) {
   options.shift = true;

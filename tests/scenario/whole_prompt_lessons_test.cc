@@ -6,12 +6,11 @@
 
 #include "stemma/whole_prompt.h"
 #include "support/naive_prompt_cache.h"
+#include "support/numbers.h"
 #include "support/text.h"
 
 namespace stemma::test {
 namespace {
-
-constexpr uint64_t kMib = 1U << 20U;
 
 PromptTokens prompt_of(uint32_t seed, uint32_t count = 10) { return tokens(count, seed).tokens; }
 PromptBytes bytes_of(uint8_t fill, size_t count = 100) { return PromptBytes(count, fill); }

@@ -10,12 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include "support/numbers.h"
 #include "support/text.h"
 
 namespace stemma::test {
 namespace {
-
-constexpr uint64_t kMib = 1U << 20U;
 
 class PromptCache : public ::testing::Test {
  protected:

@@ -41,6 +41,9 @@ namespace test {
 
 // ---- Requests -----------------------------------------------------------------------------------------
 
+// A prompt for tests to which its words do not matter.
+inline const Text kText = tokens(100, 1);
+
 // A turn, and all of its words so far.
 struct Request {
   Turn turn;

@@ -201,6 +201,9 @@ class ServerRig {
 };
 
 // Answers.
+inline constexpr const char* kChat = "/v1/chat/completions";
+inline constexpr const char* kCompletions = "/v1/completions";
+
 inline Json json(const HttpAnswer& answer) {
   EXPECT_TRUE(answer.complete);
   EXPECT_EQ(answer.header("content-type"), "application/json") << answer.body;

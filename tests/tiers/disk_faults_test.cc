@@ -10,6 +10,7 @@
 #include "stemma/disk_tier.h"
 #include "stemma/log.h"
 #include "support/environment.h"
+#include "support/now.h"
 #include "support/sim_files.h"
 #include "tiers/tier_suite.h"
 
@@ -23,8 +24,6 @@ using tier::disk::kPage;
 
 constexpr const char* kSlab = "/store/entries.slab";
 constexpr uint64_t kChunk = 32 * kPage;
-
-uint64_t now_ns() { return Clock::monotonic().now_ns(); }
 
 DiskOptions options_for(SimFiles& files, uint64_t chunks = 32) {
   return {.path = "/store",

@@ -21,15 +21,15 @@ using tier::disk::DiskOptions;
 using tier::disk::DiskTier;
 using tier::disk::kPage;
 
-constexpr uint64_t kChunk = 32 * kPage;
+constexpr uint64_t kSmallChunk = 32 * kPage;
 
 class DiskOpen : public ::testing::Test {
  protected:
   DiskOptions options(uint64_t chunks = 16) const {
     return {.path = path,
-            .capacity_bytes = chunks * kChunk,
+            .capacity_bytes = chunks * kSmallChunk,
             .max_entry_bytes = 60'000,
-            .chunk_bytes = kChunk};
+            .chunk_bytes = kSmallChunk};
   }
   std::unique_ptr<DiskTier> open(uint64_t chunks = 16) {
     return std::move(DiskTier::open(options(chunks)).value());
@@ -142,7 +142,7 @@ TEST_F(DiskOpen, ForeignFilesAreNamedAndLeftAlone) {
 
 TEST_F(DiskOpen, BadOptionsAreNamed) {
   auto bad = options();
-  bad.capacity_bytes = kChunk - 1;
+  bad.capacity_bytes = kSmallChunk - 1;
   EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
   bad = options();
   bad.chunk_bytes = 5000;
@@ -158,7 +158,7 @@ TEST_F(DiskOpen, BadOptionsAreNamed) {
     open();
   }
   bad = options();
-  bad.capacity_bytes = kChunk / 2;
+  bad.capacity_bytes = kSmallChunk / 2;
   EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
 }
 
@@ -200,7 +200,7 @@ TEST_F(DiskOpen, ASmallerCapacityKeepsTheNewestAndGivesRoomBack) {
   }
   struct stat found = {};
   ASSERT_EQ(stat((path + "/entries.slab").c_str(), &found), 0);
-  EXPECT_LE(static_cast<uint64_t>(found.st_blocks) * 512, 5 * kChunk + 64 * 1024);
+  EXPECT_LE(static_cast<uint64_t>(found.st_blocks) * 512, 5 * kSmallChunk + 64 * 1024);
 }
 
 TEST_F(DiskOpen, TheOrderOfUseIsThatOfThePutsAfterwards) {
@@ -268,8 +268,8 @@ TEST_F(DiskOpen, AStoreThatWasMadeForSmallerEntriesSaysSo) {
   auto larger = options();
   larger.max_entry_bytes = uint64_t{8} << 20U;
   const auto tier = std::move(DiskTier::open(larger).value());
-  EXPECT_LT(tier->traits().max_entry_bytes, kChunk);
-  EXPECT_EQ(Client(*tier).put(entry(1, 0, kChunk)), refused);
+  EXPECT_LT(tier->traits().max_entry_bytes, kSmallChunk);
+  EXPECT_EQ(Client(*tier).put(entry(1, 0, kSmallChunk)), refused);
   EXPECT_EQ(Client(*tier).put(entry(1, 0, tier->traits().max_entry_bytes)), done);
 }
 

@@ -17,14 +17,15 @@ class HostPlace final : public TierPlace {
   uint32_t chunk_bytes_;
 };
 
-TierCase host(const char* name, uint32_t chunk_bytes) {
+TierCase host_case(const char* name, uint32_t chunk_bytes) {
   return {name, [chunk_bytes] { return std::make_unique<HostPlace>(chunk_bytes); }};
 }
 
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Host, TierContract,
-                         ::testing::Values(host("Host", 16U << 10U), host("SmallChunks", 256)),
+                         ::testing::Values(host_case("Host", 16U << 10U),
+                                           host_case("SmallChunks", 256)),
                          case_name);
 
 }  // namespace stemma::test

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "stemma/redis_tier.h"
+#include "support/now.h"
 #include "tiers/redis_server.h"
 #include "tiers/tier_suite.h"
 
 namespace stemma::test {
 
-inline uint64_t now_ns() { return Clock::monotonic().now_ns(); }
 inline constexpr uint64_t kMs = 1'000'000;
 
 // What is bounded ends within this much more than its bound, on a machine that is slow and has much to do.

@@ -9,12 +9,15 @@
 
 #include "stemma/host_tier.h"
 #include "stemma/sequence_tiers.h"
+#include "support/numbers.h"
 #include "support/sequence_rig.h"
 #include "tiers/borrowed_tier.h"
 
 namespace stemma::test {
 
-inline constexpr uint64_t kSecond = 1'000'000'000;
+// A conversation and its next turn.
+inline const Text kTalk = tokens(200, 1);
+inline const Text kNext = kTalk + tokens(30, 2);
 
 inline std::unique_ptr<Tier> host_tier(uint64_t bytes = 16U << 20U) {
   HostTierOptions options;

@@ -22,9 +22,6 @@ using tier::SequenceTiers;
 using tier::StackOptions;
 using tier::TierStack;
 
-const Text kTalk = tokens(200, 1);
-const Text kNext = kTalk + tokens(30, 2);
-
 TEST(SequenceTiers, AnotherProcessReusesWhatThisOneSaved) {
   for (const EngineKind& kind : every_engine()) {
     SCOPED_TRACE(kind.name);

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "stemma/log.h"
+#include "support/now.h"
 #include "support/temporary_directory.h"
 #include "tier/entry.h"
 #include "tiers/shared_rig.h"
@@ -20,7 +21,6 @@ namespace {
 using enum TierOutcome;
 
 constexpr uint64_t kMs = 1'000'000;
-uint64_t now_ns() { return Clock::monotonic().now_ns(); }
 
 class SharedFaults : public ::testing::Test {
  protected:

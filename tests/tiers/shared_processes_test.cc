@@ -17,6 +17,7 @@
 #include "support/temporary_directory.h"
 #include "tiers/shared/shared_processes.h"
 #include "tiers/shared_rig.h"
+#include "tiers/tier_suite.h"
 
 namespace stemma::test {
 namespace {
@@ -26,13 +27,6 @@ using processes::options_for;
 
 pid_t start(std::vector<std::string> words) {
   return start_program("shared_program", std::move(words));
-}
-
-uint64_t first_seed() {
-  const uint64_t seed =
-      from_environment("STEMMA_TIER_SEED", Clock::monotonic().now_ns() % 1'000'003);
-  std::printf("STEMMA_TIER_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  return seed;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "stemma/faulty_tier.h"
 #include "stemma/host_tier.h"
+#include "support/now.h"
 #include "tiers/tier_suite.h"
 
 namespace stemma::test {
@@ -24,8 +25,6 @@ using tier::StoreItem;
 using tier::TierStack;
 using tier::Wanted;
 using tier::WritePolicy;
-
-uint64_t now_ns() { return Clock::monotonic().now_ns(); }
 
 // Two levels of host memory, each with a FaultyTier around it.
 class Stack : public ::testing::Test {

@@ -1,4 +1,5 @@
 #include "tiers/tier_suite.h"
+#include "support/now.h"
 
 #include <atomic>
 #include <thread>
@@ -9,13 +10,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TierContract);
 
 using enum TierOutcome;
 
-namespace {
-
-Outcomes all(size_t count, TierOutcome outcome) { return Outcomes(count, outcome); }
-
-uint64_t now_ns() { return Clock::monotonic().now_ns(); }
-
-}  // namespace
+namespace {}  // namespace
 
 // ---- What is put is what is got ----
 

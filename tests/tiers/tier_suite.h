@@ -67,6 +67,10 @@ Entry with_words(Entry entry);
 std::vector<Entry> entries(uint64_t prompt, uint32_t count, uint64_t bytes);
 
 using Outcomes = std::vector<TierOutcome>;
+inline Outcomes all(size_t count, TierOutcome outcome) { return Outcomes(count, outcome); }
+
+// Where random tests begin: STEMMA_TIER_SEED, or somewhere else each time. Prints it.
+uint64_t first_seed();
 
 struct Got {
   TierOutcome outcome = TierOutcome::pending;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "support/environment.h"
+#include "support/now.h"
 #include "tiers/tier_suite.h"
 
 namespace stemma::test {
@@ -16,16 +17,6 @@ namespace stemma::test {
 using enum TierOutcome;
 
 namespace {
-
-Outcomes all(size_t count, TierOutcome outcome) { return Outcomes(count, outcome); }
-
-uint64_t now_ns() { return Clock::monotonic().now_ns(); }
-
-uint64_t first_seed() {
-  const uint64_t seed = from_environment("STEMMA_TIER_SEED", now_ns() % 1'000'000'007);
-  std::printf("STEMMA_TIER_SEED=%llu\n", static_cast<unsigned long long>(seed));
-  return seed;
-}
 
 // Prompts of 8 entries of which about 4 fit.
 constexpr uint32_t kBlocks = 8;

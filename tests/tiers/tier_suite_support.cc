@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
+#include "support/environment.h"
 #include "support/mix.h"
 #include "tiers/tier_suite.h"
 
@@ -16,6 +18,13 @@ constexpr uint8_t kGuard = 0xEE;
 uint64_t until() { return Clock::monotonic().now_ns() + kPatienceNs; }
 
 }  // namespace
+
+uint64_t first_seed() {
+  const uint64_t seed =
+      from_environment("STEMMA_TIER_SEED", Clock::monotonic().now_ns() % 1'000'000'007);
+  std::printf("STEMMA_TIER_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  return seed;
+}
 
 Entry entry(uint64_t prompt, uint32_t depth, uint64_t bytes) {
   Entry made;

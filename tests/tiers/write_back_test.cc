@@ -11,8 +11,6 @@ namespace {
 
 using tier::WritePolicy;
 
-const Text kTalk = tokens(200, 1);
-const Text kNext = kTalk + tokens(30, 2);
 constexpr uint32_t kEnds[] = {100, 200};
 const TurnOptions kTurn{.message_ends = kEnds};
 

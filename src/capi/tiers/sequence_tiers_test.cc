@@ -13,7 +13,7 @@
 namespace stemma::test {
 namespace {
 
-constexpr uint64_t kMinute = 60'000'000'000;
+constexpr uint64_t kSequenceWait = 60'000'000'000;
 constexpr stemma_status kBad = STEMMA_INVALID_ARGUMENT;
 
 stemma_level host(uint64_t bytes = 16U << 20U) {
@@ -31,7 +31,7 @@ stemma_stack* stack_of(const std::vector<stemma_level>& levels) {
   stemma_stack_options options = STEMMA_STACK_OPTIONS_INIT;
   options.levels = levels.data();
   options.level_count = levels.size();
-  options.query_ns = kMinute;  // A busy machine is not a late tier.
+  options.query_ns = kSequenceWait;  // A busy machine is not a late tier.
   stemma_stack* stack = nullptr;
   EXPECT_OK(stemma_stack_create(&options, &stack));
   return stack;
@@ -61,7 +61,7 @@ class SequenceTiersAbi : public SequencesFixture {
   void stop() {
     uint32_t done = 0;
     EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 1, nullptr));
-    EXPECT_OK(stemma_stack_flush(stack, kMinute, &done));
+    EXPECT_OK(stemma_stack_flush(stack, kSequenceWait, &done));
     EXPECT_EQ(done, 1U);
     end_cache();
     EXPECT_REFUSED(STEMMA_BUSY, "use this stack", stemma_stack_destroy, stack);
@@ -85,7 +85,7 @@ class SequenceTiersAbi : public SequencesFixture {
   uint32_t request(const std::vector<uint32_t>& words, stemma_fetched* told = nullptr) {
     const stemma_fetch one = fetch(words);
     stemma_fetched fetched{};
-    EXPECT_OK(stemma_fetch_wait(one, kMinute, &fetched));
+    EXPECT_OK(stemma_fetch_wait(one, kSequenceWait, &fetched));
     EXPECT_EQ(fetched.over, 1U);
     EXPECT_OK(stemma_fetch_admit(one, cache, nullptr, nullptr));
     EXPECT_OK(stemma_fetch_end(one));
@@ -140,13 +140,13 @@ TEST_F(SequenceTiersAbi, ALevelThatIsWrittenBackGetsWhatLeaves) {
     for (uint32_t i = 0; i < 12; ++i) {
       request(tokens(300, 100 + i).tokens);
       EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 1, nullptr));
-      EXPECT_OK(stemma_stack_flush(stack, kMinute, &done));
+      EXPECT_OK(stemma_stack_flush(stack, kSequenceWait, &done));
     }
   };
   const std::vector<uint32_t> words = tokens(300).tokens;
   EXPECT_EQ(request(words), 0U);
   EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 1, nullptr));
-  EXPECT_OK(stemma_stack_flush(stack, kMinute, nullptr));
+  EXPECT_OK(stemma_stack_flush(stack, kSequenceWait, nullptr));
   EXPECT_EQ(level_stats(stack, 0).stored, 0U);
   crowd();
   EXPECT_GT(level_stats(stack, 0).written_back, 0U);
@@ -201,7 +201,7 @@ TEST_F(SequenceTiersAbi, AFetchTellsWhenItIsOver) {
       tiers, cache, &scope, &prompt, nullptr,
       [](void* user) { ++*static_cast<std::atomic<uint32_t>*>(user); }, &over, &one));
   stemma_fetched fetched{};
-  ASSERT_OK(stemma_fetch_wait(one, kMinute, &fetched));
+  ASSERT_OK(stemma_fetch_wait(one, kSequenceWait, &fetched));
   EXPECT_EQ(fetched.over, 1U);
   EXPECT_EQ(fetched.loaded_tokens, 0U);
   ASSERT_OK(stemma_fetch_cancel(one));
@@ -326,7 +326,7 @@ TEST(StackAbi, ARedisThatIsAwayIsALevelThatHasNothing) {
   stats.struct_size = sizeof stats;
   EXPECT_REFUSED(STEMMA_OUT_OF_RANGE, "no such level", stemma_stack_level_stats, stack, 2, &stats);
   EXPECT_OK(stemma_stack_prefilled(stack, 100, 1'000'000));
-  EXPECT_OK(stemma_stack_flush(stack, kMinute, nullptr));
+  EXPECT_OK(stemma_stack_flush(stack, kSequenceWait, nullptr));
   EXPECT_OK(stemma_stack_destroy(stack));
 }
 

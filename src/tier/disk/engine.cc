@@ -12,11 +12,7 @@
 
 namespace stemma::tier::disk {
 
-namespace {
-
-uint64_t now() noexcept { return Clock::monotonic().now_ns(); }
-
-}  // namespace
+namespace {}  // namespace
 
 Engine::Engine(const DiskOptions& options, std::unique_ptr<Store> store)
     : options_(options), store_(std::move(store)), books_(*store_->books) {
@@ -99,7 +95,7 @@ void Engine::submit(std::shared_ptr<TierBatch> batch) {
 }
 
 void Engine::answer_contains(const std::shared_ptr<TierBatch>& batch) {
-  const TierOutcome verdict = batch->verdict(now());
+  const TierOutcome verdict = batch->verdict(monotonic_ns());
   for (size_t i = 0; i < batch->items().size(); ++i) {
     TierItem& item = batch->items()[i];
     TierOutcome outcome = verdict;
@@ -126,8 +122,8 @@ TierStats Engine::stats() const {
   stats.used_bytes = books_.used_bytes();
   stats.evictions = books_.evictions();
   stats.evicted_bytes = books_.evicted_bytes();
-  stats.read_ns = reading_.total_ns(now());
-  stats.write_ns = writing_.total_ns(now());
+  stats.read_ns = reading_.total_ns(monotonic_ns());
+  stats.write_ns = writing_.total_ns(monotonic_ns());
   return stats;
 }
 
@@ -161,7 +157,7 @@ void Engine::run() {
   std::array<Io*, 8> ended = {};
   for (;;) {
     const bool closing = take_incoming();
-    const uint64_t now_ns = now();
+    const uint64_t now_ns = monotonic_ns();
     sweep(now_ns, closing);
     look_for_files(now_ns);
     start_zeros();  // Before others take the ops,
@@ -324,7 +320,7 @@ void Engine::end(Waiter who, TierOutcome outcome, bool already_there) {
       const base::MutexLock lock(mutex_);
       for (size_t i = batch->items().size(); i-- > 0;) {
         const RecordId id = books_.find(batch->items()[i].key);
-        if (id != kNoRecord) books_.touch(id, now());
+        if (id != kNoRecord) books_.touch(id, monotonic_ns());
       }
     }
     live_.erase(job.place);
@@ -334,7 +330,7 @@ void Engine::end(Waiter who, TierOutcome outcome, bool already_there) {
 
 bool Engine::is_open() const noexcept {
   const uint64_t until_ns = broken_until_ns_.load(std::memory_order_relaxed);
-  return until_ns == 0 || now() >= until_ns;
+  return until_ns == 0 || monotonic_ns() >= until_ns;
 }
 
 bool Engine::broken(uint64_t now_ns) {
@@ -353,7 +349,8 @@ void Engine::note(int64_t result) {
   }
   if (result == -ENOSPC || result == -EDQUOT) return;  // Nothing is broken.
   if (++errors_in_a_row_ < options_.errors_to_break) return;
-  broken_until_ns_.store(deadline_after(now(), options_.retry_ns), std::memory_order_relaxed);
+  broken_until_ns_.store(deadline_after(monotonic_ns(), options_.retry_ns),
+                         std::memory_order_relaxed);
   if (told_of_errors_) return;
   told_of_errors_ = true;
   log(LogLevel::warning,

@@ -7,12 +7,11 @@
 #include "key/little_endian.h"
 #include "stemma/log.h"
 #include "tier/disk/engine.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier::disk {
 
 namespace {
-
-uint64_t now() noexcept { return Clock::monotonic().now_ns(); }
 
 uint64_t seconds_since_1970() noexcept {
   const auto time = std::chrono::system_clock::now().time_since_epoch();
@@ -36,12 +35,12 @@ void Engine::begin_job(Job& job) {
   // The deepest goes first, so it is the first to be touched.
   for (size_t i = job.batch->items().size(); i-- > 0;) {
     const RecordId id = books_.find(job.batch->items()[i].key);
-    if (id != kNoRecord) books_.touch(id, now());
+    if (id != kNoRecord) books_.touch(id, monotonic_ns());
   }
 }
 
 void Engine::begin_item(Job& job, size_t item) {
-  const uint64_t now_ns = now();
+  const uint64_t now_ns = monotonic_ns();
   const TierOutcome verdict = job.batch->verdict(now_ns);
   if (verdict != TierOutcome::pending) return end({&job, item}, verdict);
   if (broken(now_ns)) return end({&job, item}, TierOutcome::failed);
@@ -60,7 +59,7 @@ void Engine::launch(Op& op, Io::Kind kind, uint64_t offset) {
   free_ops_.pop_back();
   {
     const base::MutexLock lock(mutex_);
-    (op.what == Op::What::get ? reading_ : writing_).begin(now());
+    (op.what == Op::What::get ? reading_ : writing_).begin(monotonic_ns());
   }
   queue_->start(op);
 }
@@ -68,7 +67,7 @@ void Engine::launch(Op& op, Io::Kind kind, uint64_t offset) {
 void Engine::free_op(Op& op) {
   {
     const base::MutexLock lock(mutex_);
-    (op.what == Op::What::get ? reading_ : writing_).end(now());
+    (op.what == Op::What::get ? reading_ : writing_).end(monotonic_ns());
   }
   bounces_.give_back(std::move(op.bounce));
   op.bounce = PageMemory();
@@ -132,7 +131,7 @@ void Engine::begin_put(Job& job, size_t item_index) {
     }
     const RecordId old = books_.find(item.key);
     there = old != kNoRecord && books_[old].info() == item.info;
-    if (there) books_.touch(old, now());
+    if (there) books_.touch(old, monotonic_ns());
   }
   if (there) return when_written(who, true);
 
@@ -162,7 +161,7 @@ TierOutcome Engine::find_room(const Job& job, const TierItem& item, RecordId& re
   const auto slot_pages = static_cast<uint32_t>(slot_pages_for(shape_of(item.info).pages));
   for (;;) {
     SlotBooks::Room room;
-    const uint64_t now_ns = now();
+    const uint64_t now_ns = monotonic_ns();
     {
       const base::MutexLock lock(mutex_);
       books_.refuse_growth(now_ns < no_growth_until_ns_);
@@ -269,7 +268,7 @@ void Engine::settle_put(Op& op) {
       books_.retire(old);
       zeros_.push_back({old, {}});
     }
-    books_.publish(record, now());
+    books_.publish(record, monotonic_ns());
   } else {
     abandon(record);
   }
@@ -459,7 +458,7 @@ void Engine::settle_zero(Op& op) {
   if (!whole) {
     const uint64_t wait_ns =
         options_.retry_ns > kNever / kLostRetries ? kNever : kLostRetries * options_.retry_ns;
-    no_lost_until_ns_ = deadline_after(now(), wait_ns);
+    no_lost_until_ns_ = deadline_after(monotonic_ns(), wait_ns);
   }
   whole ? when_written(who, false) : end(who, TierOutcome::failed);
 }

@@ -21,8 +21,6 @@ constexpr int kIdleMs = 1'000;
 // What is in flight when the tier goes may still be answered in this time.
 constexpr uint64_t kFarewellNs = 250'000'000;
 
-uint64_t now() { return Clock::monotonic().now_ns(); }
-
 }  // namespace
 
 Loop::Loop(const RedisOptions& options, const TierTraits& traits, std::shared_ptr<TlsContext> tls,
@@ -32,7 +30,7 @@ Loop::Loop(const RedisOptions& options, const TierTraits& traits, std::shared_pt
       tls_(std::move(tls)),
       wakeup_(std::move(wakeup)),
       epoll_fd_(epoll_fd),
-      seed_(options.seed != 0 ? options.seed : now() ^ 0x5EED'0000U) {
+      seed_(options.seed != 0 ? options.seed : monotonic_ns() ^ 0x5EED'0000U) {
   slots_.fill(kNowhere);
   for (const Address& address : options_.place.hosts) {
     const uint32_t node = node_for(address);
@@ -102,7 +100,7 @@ std::string Loop::problem() const {
 TierStats Loop::stats() const {
   TierStats out;
   ended_.read(out);
-  const uint64_t now_ns = now();
+  const uint64_t now_ns = monotonic_ns();
   const std::lock_guard lock(mutex_);
   out.read_ns = reading_.total_ns(now_ns);
   out.write_ns = writing_.total_ns(now_ns);
@@ -146,7 +144,7 @@ void Loop::run() {
       stop = stop_;
     }
     if (!stop) continue;
-    const uint64_t now_ns = now();
+    const uint64_t now_ns = monotonic_ns();
     if (!stopping_) {
       stopping_ = true;
       farewell_ns = now_ns + kFarewellNs;
@@ -160,8 +158,8 @@ void Loop::run() {
 
 void Loop::turn() {
   epoll_event events[64];
-  const int happened = epoll_wait(epoll_fd_, events, 64, patience_ms(now()));
-  uint64_t now_ns = now();
+  const int happened = epoll_wait(epoll_fd_, events, 64, patience_ms(monotonic_ns()));
+  uint64_t now_ns = monotonic_ns();
   for (int i = 0; i < happened; ++i) {
     auto* connection = static_cast<Connection*>(events[i].data.ptr);
     if (connection == nullptr) {
@@ -178,7 +176,7 @@ void Loop::turn() {
   }
   // Only after the wakeup was cleared: what comes in between wakes once more.
   take_inbox();
-  now_ns = now();
+  now_ns = monotonic_ns();
   // By number: what arrives may tell of nodes that are new.
   for (size_t n = 0; n < nodes_.size(); ++n) {
     for (const auto& connection : nodes_[n]->connections) {
@@ -222,7 +220,7 @@ void Loop::take_inbox() {
     taken.swap(inbox_);
   }
   // Looked at afterwards: a deadline that had passed when it was submitted has passed.
-  const uint64_t now_ns = now();
+  const uint64_t now_ns = monotonic_ns();
   for (auto& [number, batch] : taken) admit(std::move(batch), number, now_ns);
 }
 
@@ -356,8 +354,8 @@ void Loop::finish_job(Job* job) {
   jobs_.erase(number);
   {
     const std::lock_guard lock(mutex_);
-    if (op == TierOp::get) reading_.end(now());
-    if (op == TierOp::put) writing_.end(now());
+    if (op == TierOp::get) reading_.end(monotonic_ns());
+    if (op == TierOp::put) writing_.end(monotonic_ns());
     open_jobs_.erase(number);
     items_ -= items;
   }

@@ -6,6 +6,7 @@
 #include "tier/entry.h"
 #include "tier/redis/key_name.h"
 #include "tier/redis/loop.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier::redis {
 
@@ -16,8 +17,6 @@ constexpr uint8_t kMostTries = 3;
 constexpr uint64_t kTryAgainNs = 20'000'000;
 constexpr uint64_t kReadOnlyNs = 100'000'000;
 constexpr size_t kMostRemarks = 32;
-
-uint64_t now() { return Clock::monotonic().now_ns(); }
 
 // Whether a value that begins so is what a put would write. Its bytes are believed until somebody gets them: a
 // key names one content.
@@ -174,7 +173,7 @@ void Loop::redirect(Connection& from, Command command, std::string_view to, bool
 void Loop::again_later(Command command, uint64_t delay_ns) {
   if (command.tries == kMostTries || stopping_) return end_item(command, TierOutcome::failed);
   ++command.tries;
-  later_.push_back({now() + delay_ns, command});
+  later_.push_back({monotonic_ns() + delay_ns, command});
 }
 
 void Loop::sweep(uint32_t node, const EntryKey& key) {
