@@ -5,7 +5,8 @@
 #   make test          checked build and all tests
 #   make bench         build it and run its benchmarks            make bench ARGS="--help"
 #   make bench-serve   the server end to end, on a generated model ARGS="--help"
-#   make asan | tsan   all tests under sanitizers
+#   make asan | tsan   all tests under sanitizers                 (scripts/sanitize: the part that CI runs)
+#   make check-long    everything that .ci/run leaves out: hours
 #   make soak          random runs for a long time, each of SOAK  SECONDS=3600 SOAK=oracle_test
 #   make fuzz          every fuzz target for a while              SECONDS=60
 #   make mutants       plant known bugs; the tests must find them ONLY=name
@@ -32,7 +33,7 @@ SOAK_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),3600)
 FUZZ_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),60)
 
 .DEFAULT_GOAL := build
-.PHONY: build run test bench bench-serve asan tsan soak fuzz mutants coverage format format-check lint headers \
+.PHONY: build run test bench bench-serve asan tsan check-long soak fuzz mutants coverage format format-check lint headers \
         valgrind install package abi-update clean
 
 build:
@@ -63,6 +64,9 @@ headers:
 	@scripts/bootstrap build
 	@cmake --preset dev >/dev/null
 	@cmake --build --preset dev --target all_verify_interface_header_sets
+
+check-long:
+	@.ci/long
 
 soak:
 	@scripts/bootstrap build

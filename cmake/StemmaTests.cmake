@@ -51,6 +51,8 @@ function(stemma_add_tests name label)
   endif()
   add_executable(${name} ${ARGN})
   stemma_configure_target(${name})
+  # Tests are compiled more often than they run; what they test keeps its own level.
+  target_compile_options(${name} PRIVATE $<$<NOT:$<BOOL:${STEMMA_COVERAGE}>>:-O1>)
   target_link_libraries(${name} PRIVATE stemma_test_support GTest::gtest_main)
   gtest_discover_tests(${name}
     DISCOVERY_MODE PRE_TEST
