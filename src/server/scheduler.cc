@@ -88,7 +88,7 @@ Result<uint64_t> Scheduler::submit(Generation asked, std::shared_ptr<Listener> l
   request->summary.prompt_tokens = length;
   request->fetch = look_in_tiers(*request);
   const std::lock_guard lock(mutex_);
-  if (closing_ || stopping_ || arrived_.size() + next_up_ >= options_.queue) {
+  if (closing_ || stopping_ || unbegun() + next_up_ >= options_.queue) {
     if (request->fetch != nullptr) request->fetch->cancel();
     ++stats_.refused;
     return Error(Errc::busy,
@@ -118,6 +118,11 @@ std::shared_ptr<tier::Fetch> Scheduler::look_in_tiers(const Request& request) {
       std::span(checkpoints).first(cache_->saved_checkpoints(request.scope, prompt, checkpoints));
   how.on_over = [bell = bell_] { bell->ring(); };
   return options_.tiers->fetch(request.scope, prompt, how);
+}
+
+uint32_t Scheduler::unbegun() const {
+  return static_cast<uint32_t>(std::ranges::count_if(
+      arrived_, [](const std::shared_ptr<Request>& each) { return each->next_choice == 0; }));
 }
 
 bool Scheduler::is_ready(const std::shared_ptr<Request>& request) {
@@ -166,7 +171,7 @@ Scheduler::Kept Scheduler::keep_everything(uint64_t until_ns) {
 SchedulerStats Scheduler::stats() const {
   const std::lock_guard lock(mutex_);
   SchedulerStats now = stats_;
-  now.waiting = static_cast<uint32_t>(arrived_.size()) + stats_.waiting;
+  now.waiting = unbegun() + stats_.waiting;
   return now;
 }
 
@@ -297,9 +302,16 @@ void Scheduler::admit() {
       const std::lock_guard lock(mutex_);
       const auto next = std::ranges::find_if(arrived_, is_ready);
       if (next == arrived_.end()) return;
-      waiting_.push_back(std::make_unique<Stream>(*next, 0, model_.info().vocabulary, endings_));
+      const std::shared_ptr<Request> request = *next;
       arrived_.erase(next);
-      next_up_ = 1;
+      const uint32_t choice = request->next_choice++;
+      waiting_.push_back(
+          std::make_unique<Stream>(request, choice, model_.info().vocabulary, endings_));
+      next_up_ = choice == 0 ? 1 : 0;
+      // The others wait until there is a prompt that they can share.
+      if (choice != 0 && request->next_choice < request->asked.choices && !request->over) {
+        arrived_.push_back(request);
+      }
     }
     Stream& stream = *waiting_.front();
     if (stream.request->over) {
@@ -326,6 +338,11 @@ void Scheduler::admit() {
     Stream& begun = *active_.back();
     if (begun.turn.computed() == begun.turn.length()) answer_first(begun, begun.turn.logits());
   }
+}
+
+void Scheduler::queue_choice(const std::shared_ptr<Request>& request) {
+  const std::lock_guard lock(mutex_);
+  arrived_.push_back(request);
 }
 
 Retain Scheduler::retain_of(const Request& request, FinishReason finish, uint32_t output_tokens) {

@@ -6,7 +6,8 @@
 //                  '------ suspended when the context is full ---------'
 //
 // Every pass takes one token of each answer under way and fills the rest of the batch with prompts, oldest
-// first. Where there are tiers, they are asked for a prompt as soon as it arrives, and it waits, while others
+// first. Choices of one request that find no sequence queue again behind the requests that came meanwhile, one after
+// the other, so that nobody waits for all of them. Where there are tiers, they are asked for a prompt as soon as it arrives, and it waits, while others
 // go first, until they have answered. When an answer finds no room, the youngest request gives way: what it has is kept like any other
 // prefix, and it goes on from there later. A forward pass that fails costs the requests in it one more try.
 //
@@ -154,6 +155,9 @@ class Scheduler {
   // Takes in what the tiers had.
   void take_in(Request& request, const TurnOptions& options);
   static bool is_ready(const std::shared_ptr<Request>& request);
+  uint32_t unbegun() const;  // Requests in arrived_ that have not begun. Under mutex_.
+  // Has the request's next choice begin when its turn comes.
+  void queue_choice(const std::shared_ptr<Request>& request);
   // The first token of a stream, and with the first choice's those of the others.
   void answer_first(Stream& stream, std::span<const float> logits);
   void fork_choices(Stream& first, std::span<const float> logits);
@@ -192,7 +196,7 @@ class Scheduler {
 
   // The engine's thread alone.
   std::vector<StreamPtr> active_;
-  std::deque<StreamPtr> waiting_;  // Suspended ones and further choices first.
+  std::deque<StreamPtr> waiting_;  // Suspended ones, then the one that is next.
   std::vector<engine::BatchItem> batch_;
   std::vector<Share> shares_;  // Which part of the batch is whose.
   Workspace workspace_;
@@ -206,8 +210,9 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
+  // Requests with a choice to begin, each once.
   std::deque<std::shared_ptr<Request>> arrived_;
-  uint32_t next_up_ = 0;  // 1: the one that arrived first is in waiting_, and has not begun.
+  uint32_t next_up_ = 0;    // 1: the one that arrived first is in waiting_, and has not begun.
   std::vector<uint64_t> cancelled_;
   struct Errand {
     const std::function<void(SequenceCache&)>* work;
