@@ -340,8 +340,14 @@ int run_serve(std::span<const std::string_view> arguments) {
       log.line("written back parts=" + std::to_string(kept.written_back.parts) +
                " bytes=" + std::to_string(kept.written_back.bytes));
     }
-    if (!kept.in_time) {
-      log.line("the tiers did not take everything in time; what they lack will be computed");
+    if (!kept.in_tiers) {
+      std::string lacking;
+      for (const server::Scheduler::KeptTier& tier : kept.tiers) {
+        lacking += " " + tier.name + " waiting=" + std::to_string(tier.waiting) +
+                   " lost=" + std::to_string(tier.lost);
+      }
+      log.line("the tiers did not take everything; what they lack will be computed again:" +
+               lacking);
     }
   }
   // Those it cut off hear of it before their connections close.

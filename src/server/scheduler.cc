@@ -15,6 +15,12 @@ namespace {
 constexpr size_t kAnswered = 64;
 constexpr uint64_t kAnsweredTokens = 1U << 20U;
 
+uint64_t lost_by(const tier::StackStats& stats) {
+  uint64_t lost = 0;
+  for (const tier::LevelStats& level : stats.levels) lost += level.lost + level.dropped;
+  return lost;
+}
+
 }  // namespace
 
 std::unique_ptr<Scheduler> Scheduler::create(engine::LanguageModel& model,
@@ -150,21 +156,41 @@ Scheduler::Kept Scheduler::keep_everything(uint64_t until_ns) {
   // Less than a tier's queue takes, so that nothing is dropped.
   constexpr uint64_t kPartBytes = 32U << 20U;
   Kept kept;
-  kept.ran = run([&](SequenceCache& cache) { kept.drained = cache.drain({.evict = true}); });
   tier::SequenceTiers* const tiers = options_.tiers;
+  const uint64_t lost_before = tiers == nullptr ? 0 : lost_by(tiers->stack().stats());
+  kept.ran = run([&](SequenceCache& cache) { kept.drained = cache.drain({.evict = true}); });
   if (!kept.ran || tiers == nullptr) return kept;
+  const auto settle = [&] {
+    return tiers->stack().flush(until_ns) && lost_by(tiers->stack().stats()) == lost_before;
+  };
   // What was evicted for it is on its way already.
-  kept.in_time = tiers->stack().flush(until_ns);
-  bool over = !tiers->writes_back();
-  while (!over && kept.in_time) {
+  kept.in_tiers = settle();
+  bool makes_good = false;
+  {
+    const std::lock_guard lock(mutex_);
+    makes_good = made_good_ != lost_before;
+  }
+  bool over = !tiers->writes_back() && !makes_good;
+  while (!over && kept.in_tiers) {
     HandedOn& all = kept.written_back;
     const bool ran = run([&](SequenceCache& cache) {
+      tiers->offer_lost(makes_good);
       const HandedOn part = cache.hand_on(all.next, kPartBytes);
+      tiers->offer_lost(false);
       all = {all.parts + part.parts, all.bytes + part.bytes, part.next, part.over};
     });
     over = !ran || all.over;
-    kept.in_time = ran && tiers->stack().flush(until_ns);
+    kept.in_tiers = ran && settle();
   }
+  for (const tier::LevelStats& level : tiers->stack().stats().levels) {
+    const uint64_t asked = level.stored + level.promoted;
+    kept.tiers.push_back({.name = level.name,
+                          .stored = asked - std::min(asked, level.waiting + level.lost),
+                          .waiting = level.waiting,
+                          .lost = level.lost + level.dropped});
+  }
+  const std::lock_guard lock(mutex_);
+  if (kept.in_tiers) made_good_ = lost_before;
   return kept;
 }
 

@@ -94,14 +94,22 @@ class Scheduler {
   // Runs `work` on the engine's thread between two passes, and waits for it. false: it has stopped.
   bool run(const std::function<void(SequenceCache&)>& work);
 
-  // Saves what waits to be saved; and where tiers are write-back, has them take all that they lack, a part at a
-  // time, so that requests go on meanwhile; and waits until everything is durable. All by then, on
-  // Clock::monotonic(), or `in_time` is false: the rest may be lost with the process.
+  // Saves what waits to be saved. Has tiers take what they lack: write-back tiers all of it, others what they lost
+  // before. That happens a part at a time, so that requests go on meanwhile. Then waits until everything is durable,
+  // at most until `until_ns` on Clock::monotonic().
+  struct KeptTier {
+    std::string name;
+    uint64_t stored = 0;   // Entries since the start that it took,
+    uint64_t waiting = 0;  // that wait to be taken now,
+    uint64_t lost = 0;     // and that it refused, failed or was too late to take.
+  };
   struct Kept {
     bool ran = false;  // false: it has stopped.
-    bool in_time = true;
+    // Everything that was to be taken by tiers was, in time. Otherwise the rest may be lost with the process.
+    bool in_tiers = true;
     Drained drained;
     HandedOn written_back;
+    std::vector<KeptTier> tiers;
   };
   Kept keep_everything(uint64_t until_ns);
 
@@ -213,6 +221,7 @@ class Scheduler {
   // Requests with a choice to begin, each once.
   std::deque<std::shared_ptr<Request>> arrived_;
   uint32_t next_up_ = 0;    // 1: the one that arrived first is in waiting_, and has not begun.
+  uint64_t made_good_ = 0;  // Of what tiers lost, so much was offered to them again.
   std::vector<uint64_t> cancelled_;
   struct Errand {
     const std::function<void(SequenceCache&)>* work;
