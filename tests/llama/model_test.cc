@@ -133,6 +133,30 @@ TEST(LlamaModel, ContextsAndBatchesSmallerThanTheSequencesAreMadeLargeEnough) {
   }
 }
 
+TEST(LlamaModel, BatchesOfOneTokenAreEnough) {
+  const std::vector<Token> words = {72, 101, 108, 108, 111, 33};
+  for (const Architecture architecture : kArchitectures) {
+    for (const bool unified : {true, false}) {
+      LlamaOptions options = options_for(architecture);
+      options.sequences = 1;
+      options.unified = unified;
+      options.flash_attention = false;
+      const std::unique_ptr<LlamaModel> usual = load_model(options);
+      const std::vector<float> right = ok(compute(*usual, SequenceId{0}, words));
+      for (uint32_t batch = 1; batch <= 3; ++batch) {
+        options.batch_tokens = batch;
+        const std::unique_ptr<LlamaModel> model = load_model(options);
+        EXPECT_LE(model->info().batch_tokens, 3U);
+        EXPECT_EQ(model->sequences().traits().bytes_per_token,
+                  usual->sequences().traits().bytes_per_token);
+        EXPECT_EQ(model->sequences().traits().checkpoint_bytes,
+                  usual->sequences().traits().checkpoint_bytes);
+        EXPECT_LT(difference(right, ok(compute(*model, SequenceId{0}, words, 1))), 1e-3);
+      }
+    }
+  }
+}
+
 TEST(LlamaModel, ProgressIsToldAndMayStopIt) {
   std::vector<std::string> told;
   LlamaOptions options = options_for(Architecture::llama);
