@@ -92,6 +92,21 @@ std::string metadata(const llama_model* model, const char* key) {
   return length < 0 ? "" : std::string(text, std::min<size_t>(length, sizeof text - 1));
 }
 
+// Whether a word is one with which chat templates mark turns: <|im_start|>, as no ordinary text is written; or
+// another one in brackets, <start_of_turn> or [INST], that the model's own template writes.
+bool looks_special(std::string_view text, std::string_view chat_template) {
+  constexpr std::string_view kWideBar = "\xEF\xBD\x9C";  // DeepSeek's.
+  const auto within = [&](std::string_view begin, std::string_view end) {
+    return text.size() > begin.size() + end.size() && text.starts_with(begin) &&
+           text.ends_with(end);
+  };
+  if (within("<|", "|>") || within("<" + std::string(kWideBar), std::string(kWideBar) + ">")) {
+    return true;
+  }
+  return (within("<", ">") || within("[", "]")) &&
+         chat_template.find(text) != std::string_view::npos;
+}
+
 std::string name_of(const std::string& path) {
   std::string name = std::filesystem::path(path).filename().string();
   if (name.ends_with(".gguf")) name.resize(name.size() - 5);
@@ -180,38 +195,8 @@ std::string LlamaModel::start(const LlamaOptions& options) {
     return options.path + " has no vocabulary";
   }
 
-  llama_context_params context_options = llama_context_default_params();
-  const uint32_t trained = static_cast<uint32_t>(std::max(1, llama_model_n_ctx_train(model_)));
-  const uint32_t ids = options.sequences + (options.unified ? 1 : 0);
-  const uint64_t asked = options.context_tokens == 0 ? trained : options.context_tokens;
-  // llama.cpp rounds up as well, but later: it would have made the batch as small as the context by then,
-  // and it stops the process where a batch has less than one token for each sequence.
-  const uint64_t rounded = (asked + kContextStep - 1) / kContextStep * kContextStep;
-  const uint64_t wanted = options.unified ? rounded : rounded * ids;
-  if (wanted > std::numeric_limits<uint32_t>::max()) {
-    return "a context of " + std::to_string(asked) + (options.unified ? "" : " for each sequence") +
-           " is too large";
-  }
-  const auto context_tokens = static_cast<uint32_t>(wanted);
-  const uint32_t threads = options.threads != 0
-                               ? options.threads
-                               : std::max(1U, std::thread::hardware_concurrency() / 2);
-  context_options.n_ctx = context_tokens;
-  context_options.n_batch = context_options.n_ubatch = std::max(ids, options.batch_tokens);
-  context_options.n_seq_max = ids;
-  context_options.n_threads = context_options.n_threads_batch = static_cast<int32_t>(threads);
-  context_options.type_k = k_type->type;
-  context_options.type_v = v_type->type;
-  context_options.flash_attn_type =
-      options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-  context_options.kv_unified = options.unified;
-  context_options.swa_full = false;
-  context_options.no_perf = true;
-  context_ = llama_init_from_model(model_, context_options);
-  if (context_ == nullptr) {
-    return with_reason("no context of " + std::to_string(context_tokens) + " tokens for " +
-                       options.path);
-  }
+  info_.trained_tokens = static_cast<uint32_t>(std::max(1, llama_model_n_ctx_train(model_)));
+  if (std::string why = make_context(options); !why.empty()) return why;
 
   std::vector<llama_adapter_lora*> adapters;
   std::vector<float> scales;
@@ -249,17 +234,53 @@ std::string LlamaModel::start(const LlamaOptions& options) {
   info_.description = description;
   if (const char* text = llama_model_chat_template(model_, nullptr)) info_.chat_template = text;
   info_.vocabulary = static_cast<uint32_t>(llama_vocab_n_tokens(vocabulary_));
-  info_.trained_tokens = trained;
   info_.batch_tokens = llama_n_batch(context_);
   info_.parameters = llama_model_n_params(model_);
   info_.file_bytes = llama_model_size(model_);
   info_.adds_bos = llama_vocab_get_add_bos(vocabulary_);
   find_sign();
+  find_mistyped();
   if (const llama_token bos = llama_vocab_bos(vocabulary_); bos != LLAMA_TOKEN_NULL) {
     append_text(static_cast<Token>(bos), true, info_.bos_text);
   }
   if (const llama_token eos = llama_vocab_eos(vocabulary_); eos != LLAMA_TOKEN_NULL) {
     append_text(static_cast<Token>(eos), true, info_.eos_text);
+  }
+  return "";
+}
+
+std::string LlamaModel::make_context(const LlamaOptions& options) {
+  llama_context_params context_options = llama_context_default_params();
+  const uint32_t ids = options.sequences + (options.unified ? 1 : 0);
+  const uint64_t asked =
+      options.context_tokens == 0 ? info_.trained_tokens : options.context_tokens;
+  // llama.cpp rounds up as well, but later: it would have made the batch as small as the context by then,
+  // and it stops the process where a batch has less than one token for each sequence.
+  const uint64_t rounded = (asked + kContextStep - 1) / kContextStep * kContextStep;
+  const uint64_t wanted = options.unified ? rounded : rounded * ids;
+  if (wanted > std::numeric_limits<uint32_t>::max()) {
+    return "a context of " + std::to_string(asked) + (options.unified ? "" : " for each sequence") +
+           " is too large";
+  }
+  const auto context_tokens = static_cast<uint32_t>(wanted);
+  const uint32_t threads = options.threads != 0
+                               ? options.threads
+                               : std::max(1U, std::thread::hardware_concurrency() / 2);
+  context_options.n_ctx = context_tokens;
+  context_options.n_batch = context_options.n_ubatch = std::max(ids, options.batch_tokens);
+  context_options.n_seq_max = ids;
+  context_options.n_threads = context_options.n_threads_batch = static_cast<int32_t>(threads);
+  context_options.type_k = type_named(options.k_type)->type;
+  context_options.type_v = type_named(options.v_type)->type;
+  context_options.flash_attn_type =
+      options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  context_options.kv_unified = options.unified;
+  context_options.swa_full = false;
+  context_options.no_perf = true;
+  context_ = llama_init_from_model(model_, context_options);
+  if (context_ == nullptr) {
+    return with_reason("no context of " + std::to_string(context_tokens) + " tokens for " +
+                       options.path);
   }
   return "";
 }
@@ -380,7 +401,20 @@ bool LlamaModel::ends_generation(Token token) const noexcept {
 bool LlamaModel::is_special(Token token) const noexcept {
   if (token >= info_.vocabulary) return false;
   const uint32_t attributes = llama_vocab_get_attr(vocabulary_, static_cast<llama_token>(token));
-  return (attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
+  return (attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0 ||
+         std::ranges::binary_search(mistyped_, token);
+}
+
+// Converters type special tokens that they know nothing of as user-defined, which llama.cpp makes out of any
+// text. But user-defined words are ordinary ones, too: runs of spaces, tags of HTML.
+void LlamaModel::find_mistyped() {
+  for (Token token = 0; token < info_.vocabulary; ++token) {
+    const uint32_t attributes = llama_vocab_get_attr(vocabulary_, static_cast<llama_token>(token));
+    if ((attributes & LLAMA_TOKEN_ATTR_USER_DEFINED) == 0) continue;
+    std::string text;
+    append_text(token, true, text);
+    if (looks_special(text, info_.chat_template)) mistyped_.push_back(token);
+  }
 }
 
 Result<std::string> LlamaModel::apply_own_template(std::string_view chat_template,

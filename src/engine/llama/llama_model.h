@@ -73,7 +73,10 @@ class LlamaModel final : public LanguageModel {
  private:
   LlamaModel() = default;
   std::string start(const LlamaOptions& options);
+  // "" or why there is none.
+  std::string make_context(const LlamaOptions& options);
   void find_sign();
+  void find_mistyped();
 
   ModelInfo info_;
   ::llama_model* model_ = nullptr;
@@ -83,6 +86,7 @@ class LlamaModel final : public LanguageModel {
   struct Batch;
   std::unique_ptr<Batch> batch_;
   std::vector<Token> sign_;            // What kSign becomes, where a space is put in front of it.
+  std::vector<Token> mistyped_;        // Special tokens that the file calls words; ascending.
   std::vector<uint8_t> wants_logits_;  // By item of the last batch.
 };
 
