@@ -157,6 +157,32 @@ TEST(LlamaModel, BatchesOfOneTokenAreEnough) {
   }
 }
 
+// Making it would have the system end the process.
+TEST(LlamaModel, ContextThatDoesNotFitIntoMemoryIsRefusedWithNumbers) {
+  const uint64_t a_token =
+      load_model(options_for(Architecture::llama))->sequences().traits().bytes_per_token;
+  const auto tight = [&](LlamaOptions& options) { options.memory_bytes = 1000 * a_token; };
+  expect_says(why_not(tight), "a context of 1024 tokens needs");
+  expect_says(why_not(tight), "choose a context of at most 768 tokens");
+  // What the machine has left is less than this needs, too.
+  expect_says(why_not([](LlamaOptions& options) { options.context_tokens = 0xFFFF'0000U; }),
+              "a context of 4294901760 tokens needs");
+  LlamaOptions enough = options_for(Architecture::llama);
+  enough.memory_bytes = 1024 * a_token;
+  EXPECT_EQ(load_model(enough)->sequences().traits().context_tokens, 1024U);
+  // A split context has its size for each sequence.
+  const auto split = [&](LlamaOptions& options) {
+    tight(options);
+    options.unified = false;
+    options.context_tokens = 512;
+  };
+  expect_says(why_not(split), "a context of 512 tokens for each of 4 sequences needs");
+  // A recurrent model's memory does not grow with its context.
+  LlamaOptions recurrent = options_for(Architecture::recurrent);
+  recurrent.memory_bytes = 1;
+  EXPECT_NE(load_model(recurrent), nullptr);
+}
+
 TEST(LlamaModel, ProgressIsToldAndMayStopIt) {
   std::vector<std::string> told;
   LlamaOptions options = options_for(Architecture::llama);

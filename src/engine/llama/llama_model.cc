@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "engine/llama/file_id.h"
+#include "engine/llama/free_memory.h"
 
 namespace stemma::engine {
 
@@ -106,6 +108,8 @@ bool looks_special(std::string_view text, std::string_view chat_template) {
   return (within("<", ">") || within("[", "]")) &&
          chat_template.find(text) != std::string_view::npos;
 }
+
+std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
 
 std::string name_of(const std::string& path) {
   std::string name = std::filesystem::path(path).filename().string();
@@ -277,12 +281,56 @@ std::string LlamaModel::make_context(const LlamaOptions& options) {
   context_options.kv_unified = options.unified;
   context_options.swa_full = false;
   context_options.no_perf = true;
+  if (std::string why = check_memory(options, context_options); !why.empty()) return why;
   context_ = llama_init_from_model(model_, context_options);
   if (context_ == nullptr) {
     return with_reason("no context of " + std::to_string(context_tokens) + " tokens for " +
                        options.path);
   }
   return "";
+}
+
+// llama.cpp writes to all of a context's memory when it makes one, and the system ends the process that takes more
+// than there is. So a context of the least size is measured first.
+std::string LlamaModel::check_memory(const LlamaOptions& options,
+                                     const llama_context_params& wanted) const {
+  std::optional<FreeMemory> free =
+      options.memory_bytes == 0 ? free_memory() : FreeMemory{options.memory_bytes, "the caller"};
+  if (!free) return "";
+  // Where a GPU has layers, it has their K and V, too.
+  for (size_t i = 0; options.gpu_layers != 0 && i < ggml_backend_dev_count(); ++i) {
+    ggml_backend_dev_t device = ggml_backend_dev_get(i);
+    if (ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_GPU) continue;
+    size_t device_free = 0;
+    size_t device_total = 0;
+    ggml_backend_dev_memory(device, &device_free, &device_total);
+    free->bytes += device_free;
+  }
+  llama_context_params small = wanted;
+  const uint32_t parts = options.unified ? 1 : wanted.n_seq_max;
+  small.n_ctx = kContextStep * parts;
+  if (small.n_ctx >= wanted.n_ctx) return "";
+  EngineTraits traits;
+  {
+    llama_context* context = llama_init_from_model(model_, small);
+    if (context == nullptr) return "";  // Whoever makes the real one says why.
+    std::string why;
+    const auto sequences = LlamaSequences::create(
+        context, {options.sequences, options.unified, false, options.shares}, why);
+    if (sequences != nullptr) traits = sequences->traits();
+    llama_free(context);
+  }
+  const uint64_t fixed = traits.checkpoint_bytes * wanted.n_seq_max;
+  const uint64_t needed = traits.bytes_per_token * wanted.n_ctx + fixed;
+  if (traits.bytes_per_token == 0 || needed <= free->bytes) return "";
+  const uint64_t most =
+      (free->bytes - std::min(free->bytes, fixed)) / traits.bytes_per_token / parts;
+  return "a context of " + std::to_string(wanted.n_ctx / parts) + " tokens" +
+         (parts == 1 ? "" : " for each of " + std::to_string(parts) + " sequences") + " needs " +
+         mebibytes(needed) + " for K and V (" + std::to_string(traits.bytes_per_token) +
+         " bytes a token), but " + free->limit + " has " + mebibytes(free->bytes) +
+         " left; choose a context of at most " +
+         std::to_string(most / kContextStep * kContextStep) + " tokens";
 }
 
 // Only vocabularies of these kinds put a space in front, and those of others may lack the sign.

@@ -18,6 +18,7 @@
 
 struct llama_model;
 struct llama_vocab;
+struct llama_context_params;
 
 namespace stemma::engine {
 
@@ -42,6 +43,8 @@ struct LlamaOptions {
   bool unified = true;
   bool shares = true;       // false: every sequence reuses only what it holds itself, as slots do.
   int32_t gpu_layers = -1;  // -1 = all, where there is a GPU.
+  // A context whose K and V need more is refused; 0 = what the system has left, GPUs' included.
+  uint64_t memory_bytes = 0;
   // Told what is being done, and how far it is, 0 to 1. false stops.
   std::function<bool(const char*, double)> progress;
 };
@@ -75,6 +78,8 @@ class LlamaModel final : public LanguageModel {
   std::string start(const LlamaOptions& options);
   // "" or why there is none.
   std::string make_context(const LlamaOptions& options);
+  // "" or why the context does not fit into memory.
+  std::string check_memory(const LlamaOptions& options, const llama_context_params& wanted) const;
   void find_sign();
   void find_mistyped();
 
