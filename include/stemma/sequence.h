@@ -244,8 +244,9 @@ class SequenceCache {
 
   // ---- Requests ---------------------------------------------------------------------------------
 
-  // Leases a sequence and plans. The engine is asked at most what sequences hold: passes of others shorten windows.
-  // (What the plan does not keep of its sequence takes up room until execute(): do not wait long with that.)
+  // Leases a sequence and plans. Of the engine only held() is called: passes of other sequences
+  // shorten how far a window goes back. (What the sequence holds, and the plan does not keep, takes up
+  // room until execute(): do not wait long with that.)
   // Error: busy (every sequence is leased, or the session is under way), invalid_argument (tokens,
   // media, options), out_of_range (the prompt and what it reserves are more than the context has),
   // out_of_blocks (not enough of it is free or idle), out_of_memory; nothing changed.

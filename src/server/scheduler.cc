@@ -324,6 +324,8 @@ void Scheduler::take_cancelled() {
 void Scheduler::admit() {
   if (crowded_ && !active_.empty()) return;
   for (;;) {
+    // Room comes when somebody ends.
+    if (!active_.empty() && (blocked_ || !cache_->can_admit())) return;
     if (waiting_.empty()) {
       const std::lock_guard lock(mutex_);
       const auto next = std::ranges::find_if(arrived_, is_ready);
@@ -347,8 +349,8 @@ void Scheduler::admit() {
     const Result<void> started = start(stream);
     if (!started) {
       const Errc code = started.error().code();
-      // Room comes when somebody ends.
-      if ((code == Errc::busy || code == Errc::out_of_blocks) && !active_.empty()) return;
+      blocked_ = (code == Errc::busy || code == Errc::out_of_blocks) && !active_.empty();
+      if (blocked_) return;
       fail(*stream.request, started.error(), started.error().to_string(),
            code == Errc::busy || code == Errc::out_of_blocks);
       waiting_.pop_front();
@@ -448,10 +450,12 @@ void Scheduler::sweep() {
     // First come, first served, also of those who gave way.
     if (stream->state == Stream::State::waiting) waiting_.push_front(std::move(stream));
   }
-  std::erase_if(active_, [](const StreamPtr& stream) {
+  const size_t gone = std::erase_if(active_, [](const StreamPtr& stream) {
     return stream == nullptr || stream->state == Stream::State::over;
   });
-  std::erase_if(waiting_, [](const StreamPtr& stream) { return stream->request->over; });
+  const size_t over =
+      std::erase_if(waiting_, [](const StreamPtr& stream) { return stream->request->over; });
+  if (gone + over != 0) blocked_ = false;
 }
 
 void Scheduler::publish() {

@@ -213,6 +213,8 @@ class Scheduler {
   uint64_t answered_tokens_ = 0;
   // The last pass found no room: those who gave way wait until one has succeeded, or nobody would go on.
   bool crowded_ = false;
+  // The one that is next found no room, and nobody has ended since: it is not planned again before.
+  bool blocked_ = false;
   SchedulerStats sums_;
 
   mutable std::mutex mutex_;

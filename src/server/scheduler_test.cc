@@ -192,6 +192,30 @@ TEST(Scheduler, RequestWithManyChoicesDoesNotHoldOthersUp) {
   rig.expect_quiet();
 }
 
+// Whoever waits is planned again when somebody has ended, not in every pass.
+TEST(Scheduler, RequestsThatWaitAreNotTriedInEveryPass) {
+  for (const uint32_t context : {1024U, 256U}) {  // There is no sequence; there is no room.
+    FakeSequences::Options engine = test::full_engine();
+    engine.context_tokens = context;
+    Rig rig(engine);
+    constexpr uint32_t kRequests = 12;
+    std::vector<std::shared_ptr<Ear>> ears;
+    rig.together([&] {
+      for (uint32_t i = 0; i < kRequests; ++i) {
+        ears.push_back(
+            rig.ask(words(80, i), 30, [](Generation& g) { g.sampling.ignore_eos = true; }));
+      }
+    });
+    for (uint32_t i = 0; i < kRequests; ++i) {
+      ASSERT_TRUE(ears[i]->wait());
+      EXPECT_EQ(ears[i]->failure, "");
+    }
+    const SequenceStats stats = rig.scheduler->cache().stats();
+    EXPECT_LE(stats.outcomes[static_cast<size_t>(Outcome::refused)], kRequests);
+    rig.expect_quiet();
+  }
+}
+
 // Also of two such requests, and while the queue is full: only requests that have not begun count as waiting.
 TEST(Scheduler, ChoicesThatWaitTakeNoPlaceInTheQueue) {
   SchedulerOptions options;
