@@ -284,8 +284,10 @@ if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGE
   endforeach()
   add_test(NAME serve.RequestsThatAreCutOffHearOfIt COMMAND python3
     "${PROJECT_SOURCE_DIR}/tests/program/serve_test.py" $<TARGET_FILE:stemma>)
-  set_tests_properties(serve.RequestsThatAreCutOffHearOfIt PROPERTIES
-    LABELS program TIMEOUT ${stemma_test_timeout_s})
+  add_test(NAME serve.ListensBeforeTheModelIsThere COMMAND python3
+    "${PROJECT_SOURCE_DIR}/tests/program/loading_test.py" $<TARGET_FILE:stemma>)
+  set_tests_properties(serve.RequestsThatAreCutOffHearOfIt serve.ListensBeforeTheModelIsThere
+    PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
 endif()
 # The server, as its clients and operators meet it: the program on models that it made itself.
 if(TARGET stemma AND TARGET stemma_server AND TARGET stemma_engine_llama AND TARGET stemma_gguf)

@@ -13,7 +13,7 @@
 //             in every layer the next token reads, and never ends inside a unit. After any failure the
 //             sequence in question is empty, the others are untouched, and the answer is true.
 // Threading:  calls that change something (begin, drain, warm, admit, hand_on, those that forget, and all of Turn) on one
-//             thread at a time, that of the engine; it is called in execute, computed, rewind, shift,
+//             thread at a time, that of the engine; it is called in begin, execute, computed, rewind, shift,
 //             fork, reserve, finish, abandon, drain, warm, truncate and drop_scope, with no lock held. lookup,
 //             can_admit, stats, session, sequence and what is named "any thread" may run beside them.
 // Ownership:  the engine outlives the cache. Turns keep the innards alive; when the cache is destroyed
@@ -244,8 +244,9 @@ class SequenceCache {
 
   // ---- Requests ---------------------------------------------------------------------------------
 
-  // Leases a sequence and plans; the engine is not called. (What the sequence holds, and the plan does not
-  // keep, takes up room until execute(): do not wait long with that.)
+  // Leases a sequence and plans. Of the engine only held() is called: passes of other sequences
+  // shorten how far a window goes back. (What the sequence holds, and the plan does not keep, takes up
+  // room until execute(): do not wait long with that.)
   // Error: busy (every sequence is leased, or the session is under way), invalid_argument (tokens,
   // media, options), out_of_range (the prompt and what it reserves are more than the context has),
   // out_of_blocks (not enough of it is free or idle), out_of_memory; nothing changed.

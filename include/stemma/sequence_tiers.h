@@ -118,6 +118,9 @@ class SequenceTiers final : public SavedListener {
 
   // Whether any level is write-back: then what is saved is not all in tiers until hand_on() has been called.
   bool writes_back() const noexcept;
+  // While it is on, write-through levels are also offered what leaves memory or is handed on, unless
+  // they are known to have it: entries that they lost when they were full or did not answer.
+  void offer_lost(bool on) noexcept;
   // Whether any level wants more than saved(): wants() and take().
   bool hears_later() const noexcept;
   TierStack& stack() noexcept;

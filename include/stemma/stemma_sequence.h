@@ -502,7 +502,7 @@ STEMMA_API stemma_status stemma_sequences_create(const stemma_engine* engine,
  * Defer: the handle is gone at once; turns can only end. No callback of the engine comes any more. */
 STEMMA_API stemma_status stemma_sequences_destroy(stemma_sequences* cache, uint32_t on_busy);
 
-/* Leases a sequence and plans; the engine is not called. Null options: defaults. The caller ends *out
+/* Leases a sequence and plans; of the engine only held() is called. Null options: defaults. End *out
  * with stemma_turn_finish() or _abandon(). Busy (every sequence is leased, or the session is under
  * way), invalid, out of range (more than the context has), out of blocks, out of memory. */
 STEMMA_API stemma_status stemma_sequences_begin(stemma_sequences* cache, const stemma_scope* scope,

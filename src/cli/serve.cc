@@ -22,12 +22,14 @@
 #include <string>
 #include <thread>
 
+#include "cli/notify.h"
 #include "cli/serve_tiers.h"
 #include "engine/llama/file_id.h"
 #include "engine/llama/llama_model.h"
 #include "server/app.h"
 #include "server/chat.h"
 #include "server/config.h"
+#include "server/front_door.h"
 #include "server/http_server.h"
 #include "server/scheduler.h"
 #include "stemma/log.h"
@@ -178,6 +180,25 @@ std::string fill(const Config& config, engine::LlamaOptions& options) {
   return "";
 }
 
+server::HttpOptions listening_of(const Config& config, Log& log) {
+  server::HttpOptions listening;
+  listening.host = config.host;
+  listening.port = static_cast<uint16_t>(config.port);
+  listening.header_bytes = config.header_bytes;
+  listening.body_bytes = config.body_bytes;
+  listening.connections = config.connections;
+  listening.body_time = std::chrono::seconds(config.read_seconds);
+  listening.write_time = std::chrono::seconds(config.write_seconds);
+  listening.cors_origin = config.cors_origin;
+  listening.log = [&log](std::string_view line) { log.line(line); };
+  return listening;
+}
+
+struct StopAtEnd {
+  server::HttpServer& server;
+  ~StopAtEnd() { server.stop(); }
+};
+
 Reuse reuse_of(const std::string& name) {
   if (name == "live") return Reuse::live;
   if (name == "saved") return Reuse::saved;
@@ -241,9 +262,26 @@ int run_serve(std::span<const std::string_view> arguments) {
     std::fprintf(stderr, "stemma serve: %s\n", why.c_str());
     return 2;
   }
+  // Clients are answered from now on, if only that the model is loading.
+  server::FrontDoor front_door;
+  std::string why;
+  auto http = server::HttpServer::create(
+      listening_of(config, log),
+      [&](server::HttpRequest request, std::shared_ptr<server::HttpReply> reply) {
+        front_door.handle(std::move(request), std::move(reply));
+      },
+      &why);
+  if (!http) return fail(why);
+  if (const Result<void> started = (*http)->start(); !started)
+    return fail(started.error().to_string());
+  const std::string url =
+      "http://" +
+      (config.host.find(':') == std::string::npos ? config.host : "[" + config.host + "]") + ":" +
+      std::to_string((*http)->port());
+  notify_supervisor("STATUS=loading the model; url=" + url);
+
   Progress progress;
   options.progress = [&](const char* what, double part) { return progress.tell(what, part); };
-  std::string why;
   const std::unique_ptr<engine::LlamaModel> model = engine::LlamaModel::load(options, why);
   if (model == nullptr && waiting_signal() != 0) {
     log.line(std::string("ended on ") + (waiting_signal() == SIGTERM ? "SIGTERM" : "SIGINT") +
@@ -266,6 +304,8 @@ int run_serve(std::span<const std::string_view> arguments) {
   scheduling.cache.policy = config.policy;
   scheduling.cache.segment_tokens = static_cast<uint32_t>(config.segment_tokens);
   scheduling.cache.interval_tokens = static_cast<uint32_t>(config.interval_tokens);
+  warn_of_small_budget(config, model->sequences().traits(),
+                       [&](std::string_view line) { log.line(line); });
   ServeTiers tiers;
   uint32_t fingerprint = 0;
   if (const Result<Scope> scope = Scope::make(model->info().scope)) {
@@ -291,38 +331,22 @@ int run_serve(std::span<const std::string_view> arguments) {
   if (!config.quiet) routes.log = [&](std::string_view line) { log.line(line); };
   server::App app(*model, *scheduler, *chat, routes);
 
-  server::HttpOptions listening;
-  listening.host = config.host;
-  listening.port = static_cast<uint16_t>(config.port);
-  listening.header_bytes = config.header_bytes;
-  listening.body_bytes = config.body_bytes;
-  listening.connections = config.connections;
-  listening.body_time = std::chrono::seconds(config.read_seconds);
-  listening.write_time = std::chrono::seconds(config.write_seconds);
-  listening.cors_origin = config.cors_origin;
-  listening.log = [&](std::string_view line) { log.line(line); };
-  auto http = server::HttpServer::create(
-      listening,
-      [&](server::HttpRequest request, std::shared_ptr<server::HttpReply> reply) {
-        app.handle(std::move(request), std::move(reply));
-      },
-      &why);
-  if (!http) return fail(why);
+  // Before the App goes, nobody asks it any more.
+  const StopAtEnd stop_first{**http};
   app.watch(http->get());
-  if (const Result<void> started = (*http)->start(); !started)
-    return fail(started.error().to_string());
+  front_door.open(app);
 
   const EngineTraits traits = model->sequences().traits();
   log.line("ready model=" + app.model_id() + " memory=" + engine::to_string(model->memory_kind()) +
            " context=" + std::to_string(traits.context_tokens) + " sequences=" +
            std::to_string(traits.sequences) + " saved_bytes=" + std::to_string(config.saved_bytes) +
-           " policy=" + config.policy + " url=http://" +
-           (config.host.find(':') == std::string::npos ? config.host : "[" + config.host + "]") +
-           ":" + std::to_string((*http)->port()));
+           " policy=" + config.policy + " url=" + url);
+  notify_supervisor("READY=1\nSTATUS=ready; url=" + url);
 
   int signal = 0;
   sigwait(&signals, &signal);
   log.line(std::string("ending on ") + (signal == SIGTERM ? "SIGTERM" : "SIGINT"));
+  notify_supervisor("STOPPING=1\nSTATUS=ending");
   app.close();
   (*http)->stop_accepting();
   // A second signal is not waited for.
@@ -340,8 +364,14 @@ int run_serve(std::span<const std::string_view> arguments) {
       log.line("written back parts=" + std::to_string(kept.written_back.parts) +
                " bytes=" + std::to_string(kept.written_back.bytes));
     }
-    if (!kept.in_time) {
-      log.line("the tiers did not take everything in time; what they lack will be computed");
+    if (!kept.in_tiers) {
+      std::string lacking;
+      for (const server::Scheduler::KeptTier& tier : kept.tiers) {
+        lacking += " " + tier.name + " waiting=" + std::to_string(tier.waiting) +
+                   " lost=" + std::to_string(tier.lost);
+      }
+      log.line("the tiers did not take everything; what they lack will be computed again:" +
+               lacking);
     }
   }
   // Those it cut off hear of it before their connections close.

@@ -46,6 +46,43 @@ void tell_of_small(const server::Config& config, const EngineTraits& traits, con
       ": what is larger is not kept there" + advice);
 }
 
+}  // namespace
+
+void warn_of_small_budget(const server::Config& config, const EngineTraits& traits,
+                          const std::function<void(std::string_view line)>& log) {
+  const bool saves = config.reuse == "everything" || config.reuse == "saved";
+  if (!saves || config.saved_bytes == 0 || traits.fork == Fork::none) return;
+  const auto warn = [&](uint64_t given, const char* what, uint64_t needed, const char* effect) {
+    if (given >= needed) return;
+    log("warning: --saved-bytes " + std::to_string(config.saved_bytes) + " leaves " +
+        std::to_string(given) + " bytes for " + what + ", which needs " + std::to_string(needed) +
+        ": " + effect);
+  };
+  const bool shares = traits.checkpoints && traits.rewind != Rewind::any;
+  const auto for_checkpoints =
+      shares && traits.bytes_per_token != 0
+          ? static_cast<uint64_t>(static_cast<double>(config.saved_bytes) * config.checkpoint_share)
+          : 0;
+  if (traits.segments) {
+    warn(config.saved_bytes - for_checkpoints, "a segment of --segment-tokens",
+         traits.fixed_bytes + config.segment_tokens * traits.bytes_per_token, "nothing is saved");
+    if (shares) {
+      warn(for_checkpoints, "a checkpoint (--checkpoint-share)", traits.checkpoint_bytes,
+           "no prompt can go on from what is saved");
+    }
+    return;
+  }
+  const uint64_t least = traits.fixed_bytes + traits.checkpoint_bytes;
+  if (config.saved_bytes < least) {
+    warn(config.saved_bytes, "a state", least, "nothing is saved");
+  } else {
+    warn(config.saved_bytes, "a state of the whole context", largest_entry(config, traits),
+         "longer prompts are not saved");
+  }
+}
+
+namespace {
+
 // As the settings have it: they take no other word.
 tier::WritePolicy write_of(const std::string& when) {
   if (when == "back") return tier::WritePolicy::write_back;

@@ -17,6 +17,11 @@ struct ServeTiers {
   std::unique_ptr<tier::SequenceTiers> tiers;
 };
 
+// Logs a warning where --saved-bytes is too small for the model's states, so that nothing, or not every prompt, can
+// be saved.
+void warn_of_small_budget(const server::Config& config, const EngineTraits& traits,
+                          const std::function<void(std::string_view line)>& log);
+
 // false: `why`, for the operator. What is worth knowing of what was found is logged.
 // model: tells this one's entries from others' (SequenceTiers::Options).
 bool open_tiers(const server::Config& config, const EngineTraits& traits, uint32_t model,

@@ -265,9 +265,11 @@ class Core {
   Result<void> read_turn(const Scope& scope, const Prompt& prompt, const TurnOptions& options,
                          bool whole, TurnRecord& turn);
   // Finds what could serve, and leases what is saved if `hold`; `fixed` is the only sequence that may
-  // be changed, or kNoSequence. Goes by what the engine said last: execute() sees whether it holds.
+  // be changed, or kNoSequence. Goes by what the engine said last, but asks again (if `hold`) where passes of
+  // others may have changed it; execute() sees whether it holds.
   void find(TurnRecord& turn, Found& found, bool hold, uint32_t fixed, const Excluded& excluded);
-  void find_live(TurnRecord& turn, Found& found, uint32_t fixed, const Excluded& excluded);
+  void find_live(TurnRecord& turn, Found& found, bool begins, uint32_t fixed,
+                 const Excluded& excluded);
   void find_saved(TurnRecord& turn, Found& found, bool hold, const Excluded& excluded);
   void find_checkpoints(TurnRecord& turn, Found& found);
   void find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed);

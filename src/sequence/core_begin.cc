@@ -87,7 +87,8 @@ bool Core::is_own(const TurnRecord& turn, uint32_t sequence) const noexcept {
          records_[sequence].session == sessions_[turn.session].id;
 }
 
-void Core::find_live(TurnRecord& turn, Found& found, uint32_t fixed, const Excluded& excluded) {
+void Core::find_live(TurnRecord& turn, Found& found, bool begins, uint32_t fixed,
+                     const Excluded& excluded) {
   live_.match(turn.scope, turn.text.all(), found.matches);
   found.scope_known = live_.knows(turn.scope);
   const bool allowed = has(turn.reuse, Reuse::live);
@@ -104,7 +105,9 @@ void Core::find_live(TurnRecord& turn, Found& found, uint32_t fixed, const Exclu
     if (!can_stay && excluded.forks) continue;
     // What a turn that was not executed yet will leave of it, nobody knows.
     if (!can_stay && at(s).turn != nullptr && !in_turn(at(s))) continue;
-    const Held held = resumable_part(s);
+    Held held = resumable_part(s);
+    // Passes of others recycle the cells behind a sequence's window: it may go back less far than it could.
+    if (begins && traits_.rewind == Rewind::window && common < held.end) held = ask(s);
     if (!held.whole || held.end != room_.length(match.sequence)) continue;
     found.live.push_back({s, common, held, can_stay, is_own(turn, s)});
   }
@@ -203,7 +206,7 @@ void Core::find_checkpoints(TurnRecord& turn, Found& found) {
 void Core::find(TurnRecord& turn, Found& found, bool hold, uint32_t fixed,
                 const Excluded& excluded) {
   if (!turn.bypass) {
-    find_live(turn, found, fixed, excluded);
+    find_live(turn, found, hold, fixed, excluded);
     find_saved(turn, found, hold, excluded);
   }
   find_vacant(turn, found, fixed);

@@ -81,10 +81,9 @@ void AnswerListener::done(const Summary& summary) {
 }
 
 void AnswerListener::failed(const Error& error, const std::string& message, bool overload) {
-  const ApiError answer = error.code() == Errc::out_of_range
-                              ? context_exceeded(error.value(), options_.context_tokens)
-                          : overload ? overloaded(message)
-                                     : internal_error(message);
+  const ApiError answer = error.code() == Errc::out_of_range ? no_token_possible(message)
+                          : overload                         ? overloaded(message)
+                                                             : internal_error(message);
   const bool cancelled = error.code() == Errc::stale;
   if (options_.ended) options_.ended(cancelled ? 499 : answer.status, nullptr, message);
   if (streaming_ || !try_refuse(*reply_, answer)) {

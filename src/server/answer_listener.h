@@ -30,8 +30,7 @@ class AnswerListener final : public Listener {
     AnswerHead head;
     bool stream = false;
     uint32_t choices = 1;
-    std::string echo;             // Comes before every choice's text.
-    uint64_t context_tokens = 0;  // For messages.
+    std::string echo;  // Comes before every choice's text.
     // Told once, at the end: the HTTP status, the summary if there is one, an error's message.
     std::function<void(int status, const Summary* summary, const std::string& error)> ended;
   };

@@ -52,6 +52,10 @@ ApiError context_exceeded(uint64_t prompt_tokens, uint64_t limit) {
           .code = "context_length_exceeded"};
 }
 
+ApiError no_token_possible(std::string_view message) {
+  return {.message = std::string(message), .param = "logit_bias", .code = "no_token_possible"};
+}
+
 ApiError overloaded(std::string_view message) {
   return {.status = 503,
           .message = std::string(message),

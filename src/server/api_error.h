@@ -24,6 +24,7 @@ std::string encode_error_event(const ApiError& error);
 ApiError unknown_model(std::string_view model);                     // 404
 ApiError wrong_key();                                               // 401
 ApiError context_exceeded(uint64_t prompt_tokens, uint64_t limit);  // 400
+ApiError no_token_possible(std::string_view message);               // 400
 ApiError overloaded(std::string_view message);                      // 503
 ApiError internal_error(std::string_view message);                  // 500
 

@@ -228,7 +228,6 @@ void App::completions(const HttpRequest& request, const Reply& reply) {
 
 void App::generate(const HttpRequest& request, const Reply& reply, const RequestOptions& options,
                    ChatPrompt prompt, AnswerKind kind, bool echo) {
-  const uint64_t context = scheduler_.cache().stats().context_tokens;
   if (prompt.tokens.empty()) {
     ApiError error;
     error.message = "the prompt is empty";
@@ -256,7 +255,6 @@ void App::generate(const HttpRequest& request, const Reply& reply, const Request
   answer.head.logprobs = options.top_logprobs.has_value();
   answer.stream = options.stream;
   answer.choices = generation.choices;
-  answer.context_tokens = context;
   if (echo) answer.echo = std::move(prompt.text);
   if (options_.log) {
     answer.ended = [log = options_.log, id = answer.head.id, path = request.path, prompt_tokens,

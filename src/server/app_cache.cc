@@ -162,7 +162,21 @@ void App::cache_save(const HttpRequest&, const Reply& reply) {
     out += R"(,"written_back_bytes":)";
     append_json_number(out, kept.written_back.bytes);
     out += R"(,"in_tiers":)";
-    out += kept.in_time ? "true" : "false";
+    out += kept.in_tiers ? "true" : "false";
+    out += R"(,"tiers":[)";
+    for (const Scheduler::KeptTier& tier : kept.tiers) {
+      if (out.back() != '[') out += ',';
+      out += R"({"name":)";
+      append_json_string(out, tier.name);
+      out += R"(,"stored":)";
+      append_json_number(out, tier.stored);
+      out += R"(,"waiting":)";
+      append_json_number(out, tier.waiting);
+      out += R"(,"lost":)";
+      append_json_number(out, tier.lost);
+      out += '}';
+    }
+    out += ']';
   }
   out += '}';
   reply->respond(200, kJson, std::move(out));

@@ -95,6 +95,19 @@ TEST(App, EveryRouteAnswers) {
   rig.expect_quiet();
 }
 
+TEST(App, BanningEveryTokenIsTheRequestsFault) {
+  ServerRig rig;
+  Json request = completion("abc", 2);
+  for (uint32_t token = 0; token < test::FakeModel::kVocabulary; ++token) {
+    request["logit_bias"][std::to_string(token)] = -100;
+  }
+  const HttpAnswer answer = rig.post(kCompletions, request);
+  EXPECT_EQ(error_code(answer, 400), "no_token_possible");
+  const Json error = json(answer)["error"];
+  EXPECT_EQ(error["param"], "logit_bias");
+  EXPECT_EQ(error["message"], "no token may follow: logit_bias bans all that the model could say");
+}
+
 TEST(App, WordsThereAndBack) {
   ServerRig rig;
   const Json tokens =

@@ -15,6 +15,12 @@ namespace {
 constexpr size_t kAnswered = 64;
 constexpr uint64_t kAnsweredTokens = 1U << 20U;
 
+uint64_t lost_by(const tier::StackStats& stats) {
+  uint64_t lost = 0;
+  for (const tier::LevelStats& level : stats.levels) lost += level.lost + level.dropped;
+  return lost;
+}
+
 }  // namespace
 
 std::unique_ptr<Scheduler> Scheduler::create(engine::LanguageModel& model,
@@ -88,7 +94,7 @@ Result<uint64_t> Scheduler::submit(Generation asked, std::shared_ptr<Listener> l
   request->summary.prompt_tokens = length;
   request->fetch = look_in_tiers(*request);
   const std::lock_guard lock(mutex_);
-  if (closing_ || stopping_ || arrived_.size() + next_up_ >= options_.queue) {
+  if (closing_ || stopping_ || unbegun() + next_up_ >= options_.queue) {
     if (request->fetch != nullptr) request->fetch->cancel();
     ++stats_.refused;
     return Error(Errc::busy,
@@ -120,6 +126,11 @@ std::shared_ptr<tier::Fetch> Scheduler::look_in_tiers(const Request& request) {
   return options_.tiers->fetch(request.scope, prompt, how);
 }
 
+uint32_t Scheduler::unbegun() const {
+  return static_cast<uint32_t>(std::ranges::count_if(
+      arrived_, [](const std::shared_ptr<Request>& each) { return each->next_choice == 0; }));
+}
+
 bool Scheduler::is_ready(const std::shared_ptr<Request>& request) {
   return request->fetch == nullptr || request->fetch->over();
 }
@@ -145,28 +156,48 @@ Scheduler::Kept Scheduler::keep_everything(uint64_t until_ns) {
   // Less than a tier's queue takes, so that nothing is dropped.
   constexpr uint64_t kPartBytes = 32U << 20U;
   Kept kept;
-  kept.ran = run([&](SequenceCache& cache) { kept.drained = cache.drain({.evict = true}); });
   tier::SequenceTiers* const tiers = options_.tiers;
+  const uint64_t lost_before = tiers == nullptr ? 0 : lost_by(tiers->stack().stats());
+  kept.ran = run([&](SequenceCache& cache) { kept.drained = cache.drain({.evict = true}); });
   if (!kept.ran || tiers == nullptr) return kept;
+  const auto settle = [&] {
+    return tiers->stack().flush(until_ns) && lost_by(tiers->stack().stats()) == lost_before;
+  };
   // What was evicted for it is on its way already.
-  kept.in_time = tiers->stack().flush(until_ns);
-  bool over = !tiers->writes_back();
-  while (!over && kept.in_time) {
+  kept.in_tiers = settle();
+  bool makes_good = false;
+  {
+    const std::lock_guard lock(mutex_);
+    makes_good = made_good_ != lost_before;
+  }
+  bool over = !tiers->writes_back() && !makes_good;
+  while (!over && kept.in_tiers) {
     HandedOn& all = kept.written_back;
     const bool ran = run([&](SequenceCache& cache) {
+      tiers->offer_lost(makes_good);
       const HandedOn part = cache.hand_on(all.next, kPartBytes);
+      tiers->offer_lost(false);
       all = {all.parts + part.parts, all.bytes + part.bytes, part.next, part.over};
     });
     over = !ran || all.over;
-    kept.in_time = ran && tiers->stack().flush(until_ns);
+    kept.in_tiers = ran && settle();
   }
+  for (const tier::LevelStats& level : tiers->stack().stats().levels) {
+    const uint64_t asked = level.stored + level.promoted;
+    kept.tiers.push_back({.name = level.name,
+                          .stored = asked - std::min(asked, level.waiting + level.lost),
+                          .waiting = level.waiting,
+                          .lost = level.lost + level.dropped});
+  }
+  const std::lock_guard lock(mutex_);
+  if (kept.in_tiers) made_good_ = lost_before;
   return kept;
 }
 
 SchedulerStats Scheduler::stats() const {
   const std::lock_guard lock(mutex_);
   SchedulerStats now = stats_;
-  now.waiting = static_cast<uint32_t>(arrived_.size()) + stats_.waiting;
+  now.waiting = unbegun() + stats_.waiting;
   return now;
 }
 
@@ -293,13 +324,22 @@ void Scheduler::take_cancelled() {
 void Scheduler::admit() {
   if (crowded_ && !active_.empty()) return;
   for (;;) {
+    // Room comes when somebody ends.
+    if (!active_.empty() && (blocked_ || !cache_->can_admit())) return;
     if (waiting_.empty()) {
       const std::lock_guard lock(mutex_);
       const auto next = std::ranges::find_if(arrived_, is_ready);
       if (next == arrived_.end()) return;
-      waiting_.push_back(std::make_unique<Stream>(*next, 0, model_.info().vocabulary, endings_));
+      const std::shared_ptr<Request> request = *next;
       arrived_.erase(next);
-      next_up_ = 1;
+      const uint32_t choice = request->next_choice++;
+      waiting_.push_back(
+          std::make_unique<Stream>(request, choice, model_.info().vocabulary, endings_));
+      next_up_ = choice == 0 ? 1 : 0;
+      // The others wait until there is a prompt that they can share.
+      if (choice != 0 && request->next_choice < request->asked.choices && !request->over) {
+        arrived_.push_back(request);
+      }
     }
     Stream& stream = *waiting_.front();
     if (stream.request->over) {
@@ -309,8 +349,8 @@ void Scheduler::admit() {
     const Result<void> started = start(stream);
     if (!started) {
       const Errc code = started.error().code();
-      // Room comes when somebody ends.
-      if ((code == Errc::busy || code == Errc::out_of_blocks) && !active_.empty()) return;
+      blocked_ = (code == Errc::busy || code == Errc::out_of_blocks) && !active_.empty();
+      if (blocked_) return;
       fail(*stream.request, started.error(), started.error().to_string(),
            code == Errc::busy || code == Errc::out_of_blocks);
       waiting_.pop_front();
@@ -326,6 +366,11 @@ void Scheduler::admit() {
     Stream& begun = *active_.back();
     if (begun.turn.computed() == begun.turn.length()) answer_first(begun, begun.turn.logits());
   }
+}
+
+void Scheduler::queue_choice(const std::shared_ptr<Request>& request) {
+  const std::lock_guard lock(mutex_);
+  arrived_.push_back(request);
 }
 
 Retain Scheduler::retain_of(const Request& request, FinishReason finish, uint32_t output_tokens) {
@@ -405,10 +450,12 @@ void Scheduler::sweep() {
     // First come, first served, also of those who gave way.
     if (stream->state == Stream::State::waiting) waiting_.push_front(std::move(stream));
   }
-  std::erase_if(active_, [](const StreamPtr& stream) {
+  const size_t gone = std::erase_if(active_, [](const StreamPtr& stream) {
     return stream == nullptr || stream->state == Stream::State::over;
   });
-  std::erase_if(waiting_, [](const StreamPtr& stream) { return stream->request->over; });
+  const size_t over =
+      std::erase_if(waiting_, [](const StreamPtr& stream) { return stream->request->over; });
+  if (gone + over != 0) blocked_ = false;
 }
 
 void Scheduler::publish() {

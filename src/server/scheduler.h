@@ -6,7 +6,8 @@
 //                  '------ suspended when the context is full ---------'
 //
 // Every pass takes one token of each answer under way and fills the rest of the batch with prompts, oldest
-// first. Where there are tiers, they are asked for a prompt as soon as it arrives, and it waits, while others
+// first. Choices of one request that find no sequence queue again behind the requests that came meanwhile, one after
+// the other, so that nobody waits for all of them. Where there are tiers, they are asked for a prompt as soon as it arrives, and it waits, while others
 // go first, until they have answered. When an answer finds no room, the youngest request gives way: what it has is kept like any other
 // prefix, and it goes on from there later. A forward pass that fails costs the requests in it one more try.
 //
@@ -93,14 +94,22 @@ class Scheduler {
   // Runs `work` on the engine's thread between two passes, and waits for it. false: it has stopped.
   bool run(const std::function<void(SequenceCache&)>& work);
 
-  // Saves what waits to be saved; and where tiers are write-back, has them take all that they lack, a part at a
-  // time, so that requests go on meanwhile; and waits until everything is durable. All by then, on
-  // Clock::monotonic(), or `in_time` is false: the rest may be lost with the process.
+  // Saves what waits to be saved. Has tiers take what they lack: write-back tiers all of it, others what they lost
+  // before. That happens a part at a time, so that requests go on meanwhile. Then waits until everything is durable,
+  // at most until `until_ns` on Clock::monotonic().
+  struct KeptTier {
+    std::string name;
+    uint64_t stored = 0;   // Entries since the start that it took,
+    uint64_t waiting = 0;  // that wait to be taken now,
+    uint64_t lost = 0;     // and that it refused, failed or was too late to take.
+  };
   struct Kept {
     bool ran = false;  // false: it has stopped.
-    bool in_time = true;
+    // Everything that was to be taken by tiers was, in time. Otherwise the rest may be lost with the process.
+    bool in_tiers = true;
     Drained drained;
     HandedOn written_back;
+    std::vector<KeptTier> tiers;
   };
   Kept keep_everything(uint64_t until_ns);
 
@@ -154,6 +163,9 @@ class Scheduler {
   // Takes in what the tiers had.
   void take_in(Request& request, const TurnOptions& options);
   static bool is_ready(const std::shared_ptr<Request>& request);
+  uint32_t unbegun() const;  // Requests in arrived_ that have not begun. Under mutex_.
+  // Has the request's next choice begin when its turn comes.
+  void queue_choice(const std::shared_ptr<Request>& request);
   // The first token of a stream, and with the first choice's those of the others.
   void answer_first(Stream& stream, std::span<const float> logits);
   void fork_choices(Stream& first, std::span<const float> logits);
@@ -192,7 +204,7 @@ class Scheduler {
 
   // The engine's thread alone.
   std::vector<StreamPtr> active_;
-  std::deque<StreamPtr> waiting_;  // Suspended ones and further choices first.
+  std::deque<StreamPtr> waiting_;  // Suspended ones, then the one that is next.
   std::vector<engine::BatchItem> batch_;
   std::vector<Share> shares_;  // Which part of the batch is whose.
   Workspace workspace_;
@@ -201,13 +213,17 @@ class Scheduler {
   uint64_t answered_tokens_ = 0;
   // The last pass found no room: those who gave way wait until one has succeeded, or nobody would go on.
   bool crowded_ = false;
+  // The one that is next found no room, and nobody has ended since: it is not planned again before.
+  bool blocked_ = false;
   SchedulerStats sums_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable idle_;
+  // Requests with a choice to begin, each once.
   std::deque<std::shared_ptr<Request>> arrived_;
-  uint32_t next_up_ = 0;  // 1: the one that arrived first is in waiting_, and has not begun.
+  uint32_t next_up_ = 0;    // 1: the one that arrived first is in waiting_, and has not begun.
+  uint64_t made_good_ = 0;  // Of what tiers lost, so much was offered to them again.
   std::vector<uint64_t> cancelled_;
   struct Errand {
     const std::function<void(SequenceCache&)>* work;

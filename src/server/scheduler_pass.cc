@@ -192,19 +192,21 @@ void Scheduler::answer_first(Stream& stream, std::span<const float> logits) {
 
 void Scheduler::fork_choices(Stream& first, std::span<const float> logits) {
   const std::shared_ptr<Request> request = first.request;
-  for (uint32_t choice = 1; choice < request->asked.choices; ++choice) {
+  while (request->next_choice < request->asked.choices && !request->over) {
+    const uint32_t choice = request->next_choice;
     auto stream = std::make_unique<Stream>(request, choice, model_.info().vocabulary, endings_);
     TurnOptions options;
     options.reserve_tokens = std::min(stream->still_to_come(), options_.answer_tokens);
     options.exclusive = false;
     options.session = request->asked.session;
     options.retain = retain_of(*request);
+    // A request that reuses nothing leaves nothing; its choices share what it has just computed.
+    options.keep = request->asked.reuse;
+    if (!request->asked.reuse) options.reuse = Reuse::live;
     Result<Turn> forked = first.turn.fork(options);
-    if (!forked) {
-      // No sequence or no room just now; later the prompt is a prefix like any other.
-      waiting_.push_back(std::move(stream));
-      continue;
-    }
+    // No sequence or no room just now; later the prompt is a prefix like any other.
+    if (!forked) return queue_choice(request);
+    ++request->next_choice;
     stream->turn = *std::move(forked);
     stream->room = options.reserve_tokens;
     stream->state = Stream::State::prompt;
@@ -249,6 +251,11 @@ void Scheduler::choose(Stream& stream, std::span<const float> logits) {
     return;
   }
   const Result<Token> chosen = stream.sampler.sample(logits, workspace_);
+  if (!chosen && chosen.error().code() == Errc::out_of_range) {
+    fail(request, chosen.error(),
+         "no token may follow: logit_bias bans all that the model could say", false);
+    return;
+  }
   if (!chosen) {
     fail(request, chosen.error(), "the model gave no usable logits: " + chosen.error().to_string(),
          false);
@@ -333,6 +340,10 @@ void Scheduler::fail(Request& request, const Error& error, const std::string& me
   if (request.over) return;
   request.over = true;
   ++sums_.failed;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(arrived_, [&](const auto& each) { return each.get() == &request; });
+  }
   for (const StreamPtr& stream : active_) {
     if (stream->request.get() != &request || stream->state == Stream::State::over) continue;
     const Retain retain = retain_of(request, FinishReason::cancelled, stream->generated());

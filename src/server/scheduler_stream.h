@@ -23,6 +23,7 @@ struct Scheduler::Request {
   uint64_t begun_ns = 0;
   uint64_t first_token_ns = 0;
   uint32_t open_choices = 0;
+  uint32_t next_choice = 0;  // To begin. Under the scheduler's mutex while it is in arrived_.
   uint32_t tries = 0;
   bool over = false;
   std::vector<TokenLogprob> prompt_logprobs = {};  // As far as it was computed.

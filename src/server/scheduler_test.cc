@@ -131,6 +131,154 @@ TEST(Scheduler, ChoicesEvaluateThePromptOnce) {
   rig.expect_quiet();
 }
 
+TEST(Scheduler, ChoicesThatDoNotWantReuseLeaveNothingToOthers) {
+  SchedulerOptions options;
+  options.cache.logits_bytes = 1U << 20U;
+  Rig rig(test::full_engine(), options);
+  const std::string prompt = words(100, 1);
+  const auto many = rig.ask(prompt, 12, [](Generation& g) {
+    g.choices = 7;  // More than there are sequences.
+    g.reuse = false;
+  });
+  ASSERT_TRUE(many->wait());
+  for (uint32_t choice = 0; choice < 7; ++choice) {
+    EXPECT_EQ(many->text(choice), rig.expected(prompt, 12));
+  }
+  const auto contents = rig.scheduler->cache().contents();
+  ASSERT_TRUE(contents.has_value());
+  EXPECT_TRUE(contents->empty());
+  const auto other = rig.ask(prompt, 5);
+  ASSERT_TRUE(other->wait());
+  EXPECT_EQ(other->summary.cached_tokens, 0U);
+  rig.expect_quiet();
+}
+
+// One request with many choices takes its turn with every choice, so that others get in between.
+TEST(Scheduler, RequestWithManyChoicesDoesNotHoldOthersUp) {
+  Rig rig;
+  constexpr uint32_t kChoices = 40;
+  const auto long_answer = [](Generation& g) { g.sampling.ignore_eos = true; };
+  std::vector<std::shared_ptr<Ear>> others;
+  std::vector<size_t>
+      ended_before;  // Choices of the large request when each other had its first text.
+  ended_before.reserve(3);
+  std::shared_ptr<Ear> large;
+  rig.together([&] {
+    large = rig.ask(words(50, 1), 10, [&](Generation& g) {
+      long_answer(g);
+      g.choices = kChoices;
+    });
+    // The others come when the first choices are under way, and hold all sequences.
+    large->at_piece(10, [&] {
+      for (uint32_t i = 0; i < 3; ++i) {
+        others.push_back(rig.ask(words(50, 10 + i), 10, long_answer));
+        others.back()->on_text = [&] { ended_before.push_back(large->ends.size()); };
+      }
+    });
+  });
+  ASSERT_TRUE(large->wait());
+  ASSERT_EQ(others.size(), 3U);
+  for (uint32_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(others[i]->wait());
+    EXPECT_EQ(others[i]->text(), rig.expected(words(50, 10 + i), 10));
+  }
+  ASSERT_EQ(ended_before.size(), 3U);
+  const size_t sequences = test::full_engine().sequences;
+  for (const size_t ended : ended_before) EXPECT_LE(ended, 2 * sequences);
+  ASSERT_EQ(large->ends.size(), kChoices);
+  for (uint32_t choice = 0; choice < kChoices; ++choice) {
+    EXPECT_EQ(large->text(choice), rig.expected(words(50, 1), 10)) << choice;
+  }
+  rig.expect_quiet();
+}
+
+// Whoever waits is planned again when somebody has ended, not in every pass.
+TEST(Scheduler, RequestsThatWaitAreNotTriedInEveryPass) {
+  for (const uint32_t context : {1024U, 256U}) {  // There is no sequence; there is no room.
+    FakeSequences::Options engine = test::full_engine();
+    engine.context_tokens = context;
+    Rig rig(engine);
+    constexpr uint32_t kRequests = 12;
+    std::vector<std::shared_ptr<Ear>> ears;
+    rig.together([&] {
+      for (uint32_t i = 0; i < kRequests; ++i) {
+        ears.push_back(
+            rig.ask(words(80, i), 30, [](Generation& g) { g.sampling.ignore_eos = true; }));
+      }
+    });
+    for (uint32_t i = 0; i < kRequests; ++i) {
+      ASSERT_TRUE(ears[i]->wait());
+      EXPECT_EQ(ears[i]->failure, "");
+    }
+    const SequenceStats stats = rig.scheduler->cache().stats();
+    EXPECT_LE(stats.outcomes[static_cast<size_t>(Outcome::refused)], kRequests);
+    rig.expect_quiet();
+  }
+}
+
+// Also of two such requests, and while the queue is full: only requests that have not begun count as waiting.
+TEST(Scheduler, ChoicesThatWaitTakeNoPlaceInTheQueue) {
+  SchedulerOptions options;
+  options.queue = 2;
+  Rig rig(test::full_engine(), options);
+  std::vector<std::shared_ptr<Ear>> ears;
+  std::vector<std::string> prompts;
+  const auto many = [&](uint32_t seed) {
+    prompts.push_back(words(50, seed));
+    return rig.ask(prompts.back(), 8, [](Generation& g) { g.choices = 20; });
+  };
+  rig.together([&] {
+    ears.push_back(many(1));
+    // Its other choices wait from now on; two more requests still fit into the queue.
+    ears.front()->at_piece(10, [&] {
+      ears.push_back(many(2));
+      ears.push_back(many(3));
+      Generation one_more;
+      one_more.prompt = {1};
+      EXPECT_EQ(rig.scheduler->submit(one_more, std::make_shared<Ear>()).error().code(),
+                Errc::busy);
+    });
+  });
+  ASSERT_TRUE(ears.front()->wait());
+  ASSERT_EQ(ears.size(), 3U);
+  for (uint32_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(ears[i]->wait());
+    ASSERT_EQ(ears[i]->failure, "");
+    for (uint32_t choice = 0; choice < 20; ++choice) {
+      EXPECT_EQ(ears[i]->text(choice), rig.expected(prompts[i], 8)) << i << ", " << choice;
+    }
+  }
+  rig.expect_quiet();
+}
+
+TEST(Scheduler, ChoicesThatWaitEndWithTheirRequest) {
+  Rig rig;
+  std::shared_ptr<Ear> ear;
+  rig.together([&] {
+    ear = rig.ask(words(50, 1), 10, [](Generation& g) { g.choices = 40; });
+    ear->at_piece(10, [&] { rig.scheduler->cancel(rig.number); });
+  });
+  ASSERT_TRUE(ear->wait());
+  EXPECT_EQ(ear->code, Errc::stale);
+  EXPECT_LT(ear->ends.size(), 40U);
+  const auto next = rig.ask(words(50, 2), 10);
+  ASSERT_TRUE(next->wait());
+  EXPECT_EQ(next->text(), rig.expected(words(50, 2), 10));
+  rig.expect_quiet();
+}
+
+TEST(Scheduler, AnswerWithoutAPossibleTokenFailsInPlainWords) {
+  Rig rig;
+  const auto ear = rig.ask("abc", 5, [](Generation& g) {
+    for (Token token = 0; token < FakeModel::kVocabulary; ++token) {
+      g.sampling.bias.emplace_back(token, -100.0F);
+    }
+  });
+  ASSERT_TRUE(ear->wait());
+  EXPECT_EQ(ear->failure, "no token may follow: logit_bias bans all that the model could say");
+  rig.expect_quiet();
+}
+
 TEST(Scheduler, StopTextEndsTheAnswerAndIsNoPartOfIt) {
   Rig rig;
   uint32_t seed = 3;

@@ -100,7 +100,7 @@ TEST_P(OverTiers, AServerThatEndsLeavesAllToAWriteBackTier) {
     const Scheduler::Kept kept =
         here.rig->scheduler->keep_everything(Clock::monotonic().now_ns() + 30 * kSecond);
     EXPECT_TRUE(kept.ran);
-    EXPECT_TRUE(kept.in_time);
+    EXPECT_TRUE(kept.in_tiers);
     EXPECT_TRUE(kept.written_back.over);
     EXPECT_EQ(kept.written_back.parts != 0, saves);
     // It is there: the second time there is nothing left to do.
@@ -124,10 +124,51 @@ TEST(OverATier, ThatStallsAWriteBackEndsInTime) {
   const uint64_t begin_ns = Clock::monotonic().now_ns();
   const Scheduler::Kept kept = server.rig->scheduler->keep_everything(begin_ns + kSecond / 2);
   EXPECT_TRUE(kept.ran);
-  EXPECT_FALSE(kept.in_time);
+  EXPECT_FALSE(kept.in_tiers);
   EXPECT_LT(Clock::monotonic().now_ns() - begin_ns, 20 * kSecond);
   server.rig->scheduler->stop();
   shared.set_plan({});
+}
+
+// A tier that is out of order loses what it is given. Who saves everything hears of it, and what was lost is
+// written once the tier works again.
+TEST(OverATier, ThatLosesEntriesNothingIsSaidToBeThere) {
+  for (const auto write : {tier::WritePolicy::write_through, tier::WritePolicy::write_back}) {
+    FaultyTier shared(host_tier(), {.fail = 1000});
+    Server server(test::every_engine().front(), shared, write);
+    const auto save = [&] {
+      return server.rig->scheduler->keep_everything(Clock::monotonic().now_ns() + 600 * kSecond);
+    };
+    const std::string talk = words(200, 1);
+    ASSERT_TRUE(server.rig->ask(talk, 5)->wait());
+    const Scheduler::Kept lost = save();
+    ASSERT_TRUE(lost.ran);
+    EXPECT_FALSE(lost.in_tiers);
+    ASSERT_EQ(lost.tiers.size(), 1U);
+    EXPECT_EQ(lost.tiers[0].name, "host");
+    EXPECT_EQ(lost.tiers[0].stored, 0U);
+    EXPECT_EQ(lost.tiers[0].waiting, 0U);
+    // Some may have been lost before they were offered again, and lost again.
+    const uint64_t parts = server.tiers->stats().heard;
+    EXPECT_GE(parts, 3U);
+    EXPECT_GE(lost.tiers[0].lost, parts);
+    // It still loses everything.
+    EXPECT_FALSE(save().in_tiers);
+    shared.set_plan({});
+    const Scheduler::Kept good = save();
+    EXPECT_TRUE(good.in_tiers);
+    EXPECT_EQ(good.tiers[0].stored, parts) << "each part is there once";
+    EXPECT_EQ(good.tiers[0].waiting, 0U);
+    // Nothing is left to do.
+    const Scheduler::Kept again = save();
+    EXPECT_TRUE(again.in_tiers);
+    EXPECT_EQ(again.written_back.parts, 0U);
+    EXPECT_EQ(again.tiers[0].stored, parts);
+    Server other(test::every_engine().front(), shared, write);
+    const std::shared_ptr<Ear> ear = other.rig->ask(talk, 5);
+    ASSERT_TRUE(ear->wait());
+    EXPECT_GT(ear->summary.tier_tokens, 0U);
+  }
 }
 
 TEST_P(OverTiers, ATierThatFailsChangesNoAnswer) {

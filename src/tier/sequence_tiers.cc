@@ -75,6 +75,7 @@ class SequenceTiers::Work {
   void take(const KeptPart& part, LevelMask wanted) noexcept;
   bool keeps_words() const noexcept { return options_.keep_words && hears_later(); }
   bool writes_back() const noexcept { return write_back_ != 0; }
+  void offer_lost(bool on) noexcept { offers_lost_.store(on, std::memory_order_relaxed); }
   bool hears_later() const noexcept { return (write_back_ | second_use_) != 0; }
   std::shared_ptr<Fetch> fetch(const Scope& scope, const Prompt& prompt,
                                const FetchOptions& options);
@@ -118,7 +119,8 @@ class SequenceTiers::Work {
   const uint64_t layout_;
   // What was saved is of interest to these alone: others had it then. (What a stack remembers of entries is
   // a hint, and would have them put again and again.)
-  LevelMask write_back_ = 0, second_use_ = 0;
+  LevelMask write_back_ = 0, second_use_ = 0, write_through_ = 0;
+  std::atomic<bool> offers_lost_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
@@ -134,6 +136,7 @@ SequenceTiers::Work::Work(TierStack& stack, const Options& options)
     const WritePolicy policy = stack.write_policy(l);
     if (policy == WritePolicy::write_back) write_back_ |= LevelMask{1} << l;
     if (policy == WritePolicy::on_second_use) second_use_ |= LevelMask{1} << l;
+    if (policy == WritePolicy::write_through) write_through_ |= LevelMask{1} << l;
   }
   for (uint32_t i = 0; i < std::max(1U, options.threads); ++i)
     threads_.emplace_back([this] { work(); });
@@ -203,7 +206,8 @@ void SequenceTiers::Work::saved(const Prompt& prompt, const SavedPart& part,
 LevelMask SequenceTiers::Work::wants(EntryKind kind, const ContentKey& chain,
                                      SeenAgain seen) noexcept {
   const bool leaving = seen == SeenAgain::leaving;
-  const LevelMask able = leaving ? write_back_ : second_use_;
+  const LevelMask lost = offers_lost_.load(std::memory_order_relaxed) ? write_through_ : 0;
+  const LevelMask able = leaving ? write_back_ | lost : second_use_;
   if (able == 0) return 0;
   const Sighting sighting = leaving ? Sighting::evicted : Sighting::used_again;
   const LevelMask levels = stack_.wanting({chain, kind, 0}, sighting) & able;
@@ -482,6 +486,7 @@ std::shared_ptr<Fetch> SequenceTiers::fetch(const Scope& scope, const Prompt& pr
   return work_->fetch(scope, prompt, options);
 }
 
+void SequenceTiers::offer_lost(bool on) noexcept { work_->offer_lost(on); }
 bool SequenceTiers::writes_back() const noexcept { return work_->writes_back(); }
 bool SequenceTiers::hears_later() const noexcept { return work_->hears_later(); }
 TierStack& SequenceTiers::stack() noexcept { return work_->stack(); }

@@ -280,5 +280,27 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"hybrid_split", Architecture::hybrid, true, false}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
+// llama.cpp gives cells that a sequence's window has passed to others. So an idle sequence goes back less far than when
+// its turn ended, and the next request may not be planned as if it did.
+TEST(WindowModel, CellsThatOthersRecycledAreNotPlannedWith) {
+  LlamaOptions options = options_for(Architecture::window);
+  options.context_tokens = 4096;
+  options.batch_tokens = 32;
+  WarmRig rig(options);
+  uint32_t seed = 100;
+  for (uint32_t round = 0; round < 6; ++round) {
+    const Text first = words(120, ++seed);
+    rig.ask(first);
+    // Enough for all cells that windows have.
+    for (uint32_t other = 0; other < 2; ++other) rig.ask(words(400, ++seed));
+    for (const uint32_t common : {90U, 110U}) {
+      Text next = first;
+      next.tokens.resize(common);
+      rig.expect_near(rig.ask(next + words(10, ++seed)));
+    }
+  }
+  for (const uint64_t failed : rig.cache.stats().failures) EXPECT_EQ(failed, 0U);
+}
+
 }  // namespace
 }  // namespace stemma::test

@@ -133,6 +133,56 @@ TEST(LlamaModel, ContextsAndBatchesSmallerThanTheSequencesAreMadeLargeEnough) {
   }
 }
 
+TEST(LlamaModel, BatchesOfOneTokenAreEnough) {
+  const std::vector<Token> words = {72, 101, 108, 108, 111, 33};
+  for (const Architecture architecture : kArchitectures) {
+    for (const bool unified : {true, false}) {
+      LlamaOptions options = options_for(architecture);
+      options.sequences = 1;
+      options.unified = unified;
+      options.flash_attention = false;
+      const std::unique_ptr<LlamaModel> usual = load_model(options);
+      const std::vector<float> right = ok(compute(*usual, SequenceId{0}, words));
+      for (uint32_t batch = 1; batch <= 3; ++batch) {
+        options.batch_tokens = batch;
+        const std::unique_ptr<LlamaModel> model = load_model(options);
+        EXPECT_LE(model->info().batch_tokens, 3U);
+        EXPECT_EQ(model->sequences().traits().bytes_per_token,
+                  usual->sequences().traits().bytes_per_token);
+        EXPECT_EQ(model->sequences().traits().checkpoint_bytes,
+                  usual->sequences().traits().checkpoint_bytes);
+        EXPECT_LT(difference(right, ok(compute(*model, SequenceId{0}, words, 1))), 1e-3);
+      }
+    }
+  }
+}
+
+// Making it would have the system end the process.
+TEST(LlamaModel, ContextThatDoesNotFitIntoMemoryIsRefusedWithNumbers) {
+  const uint64_t a_token =
+      load_model(options_for(Architecture::llama))->sequences().traits().bytes_per_token;
+  const auto tight = [&](LlamaOptions& options) { options.memory_bytes = 1000 * a_token; };
+  expect_says(why_not(tight), "a context of 1024 tokens needs");
+  expect_says(why_not(tight), "choose a context of at most 768 tokens");
+  // What the machine has left is less than this needs, too.
+  expect_says(why_not([](LlamaOptions& options) { options.context_tokens = 0xFFFF'0000U; }),
+              "a context of 4294901760 tokens needs");
+  LlamaOptions enough = options_for(Architecture::llama);
+  enough.memory_bytes = 1024 * a_token;
+  EXPECT_EQ(load_model(enough)->sequences().traits().context_tokens, 1024U);
+  // A split context has its size for each sequence.
+  const auto split = [&](LlamaOptions& options) {
+    tight(options);
+    options.unified = false;
+    options.context_tokens = 512;
+  };
+  expect_says(why_not(split), "a context of 512 tokens for each of 4 sequences needs");
+  // A recurrent model's memory does not grow with its context.
+  LlamaOptions recurrent = options_for(Architecture::recurrent);
+  recurrent.memory_bytes = 1;
+  EXPECT_NE(load_model(recurrent), nullptr);
+}
+
 TEST(LlamaModel, ProgressIsToldAndMayStopIt) {
   std::vector<std::string> told;
   LlamaOptions options = options_for(Architecture::llama);

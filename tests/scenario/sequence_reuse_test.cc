@@ -260,6 +260,30 @@ TEST(SequenceReuseOf, WindowIsLoadedWithItsCheckpointAndNotTrimmedInto) {
   EXPECT_EQ(step(report, Step::segments), 60U);
 }
 
+// Passes of other sequences recycle the cells behind a window: an idle sequence goes back less far than it could
+// when its turn ended. A plan made from what it held then fails.
+TEST(SequenceReuseOf, WindowThatOthersRecycledIsNotPlannedWith) {
+  for (const bool copied : {false, true}) {
+    SequenceRig rig(window_engine());
+    const uint32_t ends[] = {60};
+    Request first = rig.begin(tokens(100, 1), {.message_ends = ends});
+    rig.run(first);
+    if (!copied) rig.finish(first);
+    // It parts from the other one where that could have gone back to.
+    const Text next = tokens(95, 1) + tokens(10, 2);
+    const uint32_t before = rig.hit(next);
+    EXPECT_EQ(before, 95U);
+    rig.engine.recycle_windows();
+    const SequenceReport report = rig.chat(next);
+    EXPECT_EQ(report.failures, 0U) << (copied ? "copied" : "in place");
+    EXPECT_LT(report.reused_tokens, 95U);
+    for (const uint64_t failed : rig.cache.stats().failures) EXPECT_EQ(failed, 0U);
+    // Where nothing was lost it goes on as before.
+    EXPECT_EQ(rig.chat(next + tokens(5, 3)).reused_tokens, next.size());
+    if (copied) rig.finish(first);
+  }
+}
+
 TEST(SequenceReuseOf, CheckpointBringsALiveSequenceBack) {
   SequenceRig rig(hybrid_engine());
   const uint32_t ends[] = {60};

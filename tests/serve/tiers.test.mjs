@@ -86,6 +86,8 @@ for (const kind of kinds) {
     const saved = await server.post('/cache/save', {});
     assert.equal(saved.json.in_tiers, true, JSON.stringify(saved.json));
     assert.ok(saved.json.written_back > 0, JSON.stringify(saved.json));
+    const [disk] = saved.json.tiers;
+    assert.deepEqual([disk.name, disk.stored > 0, disk.waiting, disk.lost], ['disk', true, 0, 0]);
     // What came after that is there too when it ended in order.
     const last = [system('One more rule, which no other conversation has. '.repeat(6)), user('Who is there?')];
     const lastSaid = await server.chat(last);

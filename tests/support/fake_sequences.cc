@@ -305,6 +305,13 @@ uint64_t FakeSequences::fingerprint(SequenceId sequence) const {
   return s.state ? combine(combine(print, s.state->depth), s.state->value) : print;
 }
 
+void FakeSequences::recycle_windows() {
+  for (Sequence& s : sequences_) {
+    const uint32_t end = end_of(window_, s.window);
+    drop_outside(window_, s.window, end - std::min(end, options_.rewind_tokens), end);
+  }
+}
+
 uint32_t FakeSequences::used_tokens() const { return full_.used(); }
 
 // ---- Calls ------------------------------------------------------------------------------------------

@@ -115,6 +115,10 @@ class FakeSequences final : public SequenceEngine {
   // Time spent in calls, by the costs.
   uint64_t elapsed_ns() const { return elapsed_ps_ / 1000; }
 
+  // Forgets the window cells that no decode of their own sequence reads any more, as llama.cpp does when others need
+  // room.
+  void recycle_windows();
+
   // What goes wrong. Of held(), lie_nothing says empty and lie_half one position too many.
   FaultSchedule faults;
 

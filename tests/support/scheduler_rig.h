@@ -50,6 +50,12 @@ class Ear final : public Listener {
 
   // Called at the first piece, between two passes of the engine; set in Rig::together().
   std::function<void()> on_text;
+  // The same at a later piece, counted from 1.
+  void at_piece(uint32_t number, std::function<void()> then) {
+    on_text = number == 1 ? std::move(then) : [this, number, then = std::move(then)]() mutable {
+      at_piece(number - 1, std::move(then));
+    };
+  }
 
   bool wait(uint32_t seconds = 120) {
     std::unique_lock lock(mutex_);

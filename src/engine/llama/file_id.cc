@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -26,13 +28,55 @@ namespace {
 constexpr size_t kPieceBytes = 4U << 20U;
 constexpr size_t kRemembered = 256;
 constexpr std::string_view kDigits = "0123456789abcdef";
+// What is read of a file that is known: its head, and blocks spread evenly over the rest.
+constexpr uint64_t kHeadBytes = 1U << 20U;
+constexpr uint64_t kBlockBytes = 16U << 10U;
+constexpr uint64_t kBlocks = 64;
 
-// What a file is recognised by. A change of content shows in one of them, or it was hidden on purpose.
-std::string tag_of(const struct stat& facts) {
-  std::ostringstream tag;
-  tag << facts.st_size << ' ' << facts.st_mtim.tv_sec << '.' << facts.st_mtim.tv_nsec << ' '
-      << facts.st_ino << ' ' << facts.st_dev;
-  return std::move(tag).str();
+// What the system says of a file. ctime changes also where somebody restores mtime, as `cp -p` does.
+std::string facts_of(const struct stat& facts) {
+  std::ostringstream text;
+  text << facts.st_size << ' ' << facts.st_mtim.tv_sec << '.' << facts.st_mtim.tv_nsec << ' '
+       << facts.st_ctim.tv_sec << '.' << facts.st_ctim.tv_nsec << ' ' << facts.st_ino << ' '
+       << facts.st_dev;
+  return std::move(text).str();
+}
+
+std::string hexadecimal(const auto& digest) {
+  std::string text;
+  for (const uint8_t byte : digest) {
+    text += kDigits[byte >> 4U];
+    text += kDigits[byte & 15U];
+  }
+  return text;
+}
+
+// Hashes [begin, begin + bytes) of the file, as far as it goes.
+bool hash_range(int fd, uint64_t begin, uint64_t bytes, std::span<uint8_t> piece,
+                key::Sha256& hash) {
+  for (uint64_t done = 0; done < bytes;) {
+    const size_t wanted = std::min<uint64_t>(piece.size(), bytes - done);
+    const ssize_t got = pread(fd, piece.data(), wanted, static_cast<off_t>(begin + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got == 0;
+    hash.update(piece.first(static_cast<size_t>(got)));
+    done += static_cast<uint64_t>(got);
+  }
+  return true;
+}
+
+// A digest of a sample of the content; empty: it cannot be read.
+std::string sample_of(int fd, uint64_t size, std::span<uint8_t> piece) {
+  key::Sha256 hash;
+  if (!hash_range(fd, 0, kHeadBytes, piece, hash)) return "";
+  if (size > kHeadBytes) {
+    const uint64_t last = std::max(kHeadBytes, size - std::min(size, kBlockBytes));
+    for (uint64_t i = 0; i < kBlocks; ++i) {
+      const uint64_t begin = kHeadBytes + (last - kHeadBytes) / (kBlocks - 1) * i;
+      if (!hash_range(fd, i + 1 == kBlocks ? last : begin, kBlockBytes, piece, hash)) return "";
+    }
+  }
+  return hexadecimal(hash.finish());
 }
 
 std::vector<std::string> lines_of(const std::string& path) {
@@ -85,8 +129,12 @@ FileId file_id(const std::string& path, const std::string& memory,
     answer.why = path + " is not a file";
     return answer;
   }
-  const std::string tag = tag_of(facts);
-  if (!memory.empty()) {
+  const auto buffer = std::make_unique<uint8_t[]>(kPieceBytes);
+  const std::span piece(buffer.get(), kPieceBytes);
+  const auto size = static_cast<uint64_t>(facts.st_size);
+  const std::string sample = memory.empty() ? "" : sample_of(file.fd, size, piece);
+  const std::string tag = facts_of(facts) + ' ' + sample;
+  if (!sample.empty()) {
     for (const std::string& line : lines_of(memory)) {
       if (line.substr(65) == tag) {
         answer.sha256 = line.substr(0, 64);
@@ -96,30 +144,25 @@ FileId file_id(const std::string& path, const std::string& memory,
     }
   }
   key::Sha256 hash;
-  const auto piece = std::make_unique<uint8_t[]>(kPieceBytes);
-  const auto size = static_cast<uint64_t>(facts.st_size);
   for (uint64_t done = 0;;) {
-    const ssize_t got = read(file.fd, piece.get(), kPieceBytes);
+    const ssize_t got = read(file.fd, piece.data(), piece.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       answer.why = "cannot read " + path + ": " + std::strerror(errno);
       return answer;
     }
     if (got == 0) break;
-    hash.update({piece.get(), static_cast<size_t>(got)});
+    hash.update(piece.first(static_cast<size_t>(got)));
     done += static_cast<uint64_t>(got);
     if (progress && !progress(done, size)) {
       answer.why = "stopped while reading " + path;
       return answer;
     }
   }
-  for (const uint8_t byte : hash.finish()) {
-    answer.sha256 += kDigits[byte >> 4U];
-    answer.sha256 += kDigits[byte & 15U];
-  }
+  answer.sha256 = hexadecimal(hash.finish());
   // Not if somebody was writing meanwhile.
   struct stat after{};
-  if (!memory.empty() && fstat(file.fd, &after) == 0 && tag_of(after) == tag) {
+  if (!sample.empty() && fstat(file.fd, &after) == 0 && facts_of(after) == facts_of(facts)) {
     remember(memory, answer.sha256 + ' ' + tag);
   }
   return answer;

@@ -73,9 +73,9 @@ TEST_F(FileIdentity, IsRememberedAndNotReadAgain) {
   EXPECT_TRUE(again.remembered);
   EXPECT_EQ(again.sha256, kAbc);
   EXPECT_EQ(heard, 0U);
-  // Under another name it is the same file.
-  fs::rename(path, folder / "moved");
-  EXPECT_TRUE(file_id(folder / "moved", memory).remembered);
+  // A link that leads to it names the same file.
+  fs::create_symlink(path, folder / "link");
+  EXPECT_TRUE(file_id(folder / "link", memory).remembered);
 }
 
 TEST_F(FileIdentity, ChangedContentIsSeenBySizeTimeOrInode) {
@@ -97,6 +97,43 @@ TEST_F(FileIdentity, ChangedContentIsSeenBySizeTimeOrInode) {
   const FileId replaced = file_id(path, memory);
   EXPECT_FALSE(replaced.remembered);
   EXPECT_NE(replaced.sha256, later.sha256);
+}
+
+// As `cp -p` does it: the size, the time of the last change and the inode stay.
+TEST_F(FileIdentity, FileReplacedInPlaceIsReadAgain) {
+  const std::string path = write("model", "abc");
+  set_time(path, 1);
+  EXPECT_EQ(file_id(path, memory).sha256, kAbc);
+  write("model", "xyz");
+  set_time(path, 1);
+  const FileId replaced = file_id(path, memory);
+  EXPECT_FALSE(replaced.remembered);
+  EXPECT_EQ(replaced.sha256, file_id(path, "").sha256);
+}
+
+// Where every fact that stat() knows is equal (images of containers, clocks that stand still), a sample of the
+// content tells two files apart. The memory is forged here: no call sets the time of an inode's change.
+TEST_F(FileIdentity, SampleTellsFilesApartThatStatDoesNot) {
+  const std::string first(8U << 20U, 'a');
+  constexpr size_t kStretch = 256U << 10U;  // Weights that a fine-tune changed.
+  const auto newest_line = [&] { return read(memory).substr(0, read(memory).find('\n')); };
+  for (const size_t begin : {size_t{0}, first.size() / 2 + 12'345, first.size() - kStretch}) {
+    const std::string path = write("model", first);
+    const FileId before = file_id(path, memory);
+    const std::string old_line = newest_line();
+    std::string second = first;
+    second.replace(begin, kStretch, kStretch, 'b');
+    write("model", second);
+    EXPECT_FALSE(file_id(path, memory).remembered);
+    const std::string new_line = newest_line();
+    // The old digest and the old sample under the new facts.
+    const size_t sample = new_line.rfind(' ');
+    write("ids", before.sha256 + new_line.substr(64, sample - 64) +
+                     old_line.substr(old_line.rfind(' ')) + '\n');
+    EXPECT_FALSE(file_id(path, memory).remembered) << begin;
+    write("ids", new_line + '\n');
+    EXPECT_TRUE(file_id(path, memory).remembered) << "only the sample made the difference";
+  }
 }
 
 TEST_F(FileIdentity, ManyFilesAreRememberedAndTheOldestForgotten) {

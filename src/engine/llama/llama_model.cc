@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "engine/llama/file_id.h"
+#include "engine/llama/free_memory.h"
 
 namespace stemma::engine {
 
@@ -91,6 +93,23 @@ std::string metadata(const llama_model* model, const char* key) {
   const int32_t length = llama_model_meta_val_str(model, key, text, sizeof text);
   return length < 0 ? "" : std::string(text, std::min<size_t>(length, sizeof text - 1));
 }
+
+// Whether a word is one with which chat templates mark turns: <|im_start|>, as no ordinary text is written; or
+// another one in brackets, <start_of_turn> or [INST], that the model's own template writes.
+bool looks_special(std::string_view text, std::string_view chat_template) {
+  constexpr std::string_view kWideBar = "\xEF\xBD\x9C";  // DeepSeek's.
+  const auto within = [&](std::string_view begin, std::string_view end) {
+    return text.size() > begin.size() + end.size() && text.starts_with(begin) &&
+           text.ends_with(end);
+  };
+  if (within("<|", "|>") || within("<" + std::string(kWideBar), std::string(kWideBar) + ">")) {
+    return true;
+  }
+  return (within("<", ">") || within("[", "]")) &&
+         chat_template.find(text) != std::string_view::npos;
+}
+
+std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
 
 std::string name_of(const std::string& path) {
   std::string name = std::filesystem::path(path).filename().string();
@@ -180,38 +199,8 @@ std::string LlamaModel::start(const LlamaOptions& options) {
     return options.path + " has no vocabulary";
   }
 
-  llama_context_params context_options = llama_context_default_params();
-  const uint32_t trained = static_cast<uint32_t>(std::max(1, llama_model_n_ctx_train(model_)));
-  const uint32_t ids = options.sequences + (options.unified ? 1 : 0);
-  const uint64_t asked = options.context_tokens == 0 ? trained : options.context_tokens;
-  // llama.cpp rounds up as well, but later: it would have made the batch as small as the context by then,
-  // and it stops the process where a batch has less than one token for each sequence.
-  const uint64_t rounded = (asked + kContextStep - 1) / kContextStep * kContextStep;
-  const uint64_t wanted = options.unified ? rounded : rounded * ids;
-  if (wanted > std::numeric_limits<uint32_t>::max()) {
-    return "a context of " + std::to_string(asked) + (options.unified ? "" : " for each sequence") +
-           " is too large";
-  }
-  const auto context_tokens = static_cast<uint32_t>(wanted);
-  const uint32_t threads = options.threads != 0
-                               ? options.threads
-                               : std::max(1U, std::thread::hardware_concurrency() / 2);
-  context_options.n_ctx = context_tokens;
-  context_options.n_batch = context_options.n_ubatch = std::max(ids, options.batch_tokens);
-  context_options.n_seq_max = ids;
-  context_options.n_threads = context_options.n_threads_batch = static_cast<int32_t>(threads);
-  context_options.type_k = k_type->type;
-  context_options.type_v = v_type->type;
-  context_options.flash_attn_type =
-      options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-  context_options.kv_unified = options.unified;
-  context_options.swa_full = false;
-  context_options.no_perf = true;
-  context_ = llama_init_from_model(model_, context_options);
-  if (context_ == nullptr) {
-    return with_reason("no context of " + std::to_string(context_tokens) + " tokens for " +
-                       options.path);
-  }
+  info_.trained_tokens = static_cast<uint32_t>(std::max(1, llama_model_n_ctx_train(model_)));
+  if (std::string why = make_context(options); !why.empty()) return why;
 
   std::vector<llama_adapter_lora*> adapters;
   std::vector<float> scales;
@@ -249,12 +238,12 @@ std::string LlamaModel::start(const LlamaOptions& options) {
   info_.description = description;
   if (const char* text = llama_model_chat_template(model_, nullptr)) info_.chat_template = text;
   info_.vocabulary = static_cast<uint32_t>(llama_vocab_n_tokens(vocabulary_));
-  info_.trained_tokens = trained;
   info_.batch_tokens = llama_n_batch(context_);
   info_.parameters = llama_model_n_params(model_);
   info_.file_bytes = llama_model_size(model_);
   info_.adds_bos = llama_vocab_get_add_bos(vocabulary_);
   find_sign();
+  find_mistyped();
   if (const llama_token bos = llama_vocab_bos(vocabulary_); bos != LLAMA_TOKEN_NULL) {
     append_text(static_cast<Token>(bos), true, info_.bos_text);
   }
@@ -262,6 +251,86 @@ std::string LlamaModel::start(const LlamaOptions& options) {
     append_text(static_cast<Token>(eos), true, info_.eos_text);
   }
   return "";
+}
+
+std::string LlamaModel::make_context(const LlamaOptions& options) {
+  llama_context_params context_options = llama_context_default_params();
+  const uint32_t ids = options.sequences + (options.unified ? 1 : 0);
+  const uint64_t asked =
+      options.context_tokens == 0 ? info_.trained_tokens : options.context_tokens;
+  // llama.cpp rounds up as well, but later: it would have made the batch as small as the context by then,
+  // and it stops the process where a batch has less than one token for each sequence.
+  const uint64_t rounded = (asked + kContextStep - 1) / kContextStep * kContextStep;
+  const uint64_t wanted = options.unified ? rounded : rounded * ids;
+  if (wanted > std::numeric_limits<uint32_t>::max()) {
+    return "a context of " + std::to_string(asked) + (options.unified ? "" : " for each sequence") +
+           " is too large";
+  }
+  const auto context_tokens = static_cast<uint32_t>(wanted);
+  const uint32_t threads = options.threads != 0
+                               ? options.threads
+                               : std::max(1U, std::thread::hardware_concurrency() / 2);
+  context_options.n_ctx = context_tokens;
+  context_options.n_batch = context_options.n_ubatch = std::max(ids, options.batch_tokens);
+  context_options.n_seq_max = ids;
+  context_options.n_threads = context_options.n_threads_batch = static_cast<int32_t>(threads);
+  context_options.type_k = type_named(options.k_type)->type;
+  context_options.type_v = type_named(options.v_type)->type;
+  context_options.flash_attn_type =
+      options.flash_attention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  context_options.kv_unified = options.unified;
+  context_options.swa_full = false;
+  context_options.no_perf = true;
+  if (std::string why = check_memory(options, context_options); !why.empty()) return why;
+  context_ = llama_init_from_model(model_, context_options);
+  if (context_ == nullptr) {
+    return with_reason("no context of " + std::to_string(context_tokens) + " tokens for " +
+                       options.path);
+  }
+  return "";
+}
+
+// llama.cpp writes to all of a context's memory when it makes one, and the system ends the process that takes more
+// than there is. So a context of the least size is measured first.
+std::string LlamaModel::check_memory(const LlamaOptions& options,
+                                     const llama_context_params& wanted) const {
+  std::optional<FreeMemory> free =
+      options.memory_bytes == 0 ? free_memory() : FreeMemory{options.memory_bytes, "the caller"};
+  if (!free) return "";
+  // Where a GPU has layers, it has their K and V, too.
+  for (size_t i = 0; options.gpu_layers != 0 && i < ggml_backend_dev_count(); ++i) {
+    ggml_backend_dev_t device = ggml_backend_dev_get(i);
+    if (ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_GPU) continue;
+    size_t device_free = 0;
+    size_t device_total = 0;
+    ggml_backend_dev_memory(device, &device_free, &device_total);
+    free->bytes += device_free;
+  }
+  llama_context_params small = wanted;
+  const uint32_t parts = options.unified ? 1 : wanted.n_seq_max;
+  small.n_ctx = kContextStep * parts;
+  if (small.n_ctx >= wanted.n_ctx) return "";
+  EngineTraits traits;
+  {
+    llama_context* context = llama_init_from_model(model_, small);
+    if (context == nullptr) return "";  // Whoever makes the real one says why.
+    std::string why;
+    const auto sequences = LlamaSequences::create(
+        context, {options.sequences, options.unified, false, options.shares}, why);
+    if (sequences != nullptr) traits = sequences->traits();
+    llama_free(context);
+  }
+  const uint64_t fixed = traits.checkpoint_bytes * wanted.n_seq_max;
+  const uint64_t needed = traits.bytes_per_token * wanted.n_ctx + fixed;
+  if (traits.bytes_per_token == 0 || needed <= free->bytes) return "";
+  const uint64_t most =
+      (free->bytes - std::min(free->bytes, fixed)) / traits.bytes_per_token / parts;
+  return "a context of " + std::to_string(wanted.n_ctx / parts) + " tokens" +
+         (parts == 1 ? "" : " for each of " + std::to_string(parts) + " sequences") + " needs " +
+         mebibytes(needed) + " for K and V (" + std::to_string(traits.bytes_per_token) +
+         " bytes a token), but " + free->limit + " has " + mebibytes(free->bytes) +
+         " left; choose a context of at most " +
+         std::to_string(most / kContextStep * kContextStep) + " tokens";
 }
 
 // Only vocabularies of these kinds put a space in front, and those of others may lack the sign.
@@ -380,7 +449,20 @@ bool LlamaModel::ends_generation(Token token) const noexcept {
 bool LlamaModel::is_special(Token token) const noexcept {
   if (token >= info_.vocabulary) return false;
   const uint32_t attributes = llama_vocab_get_attr(vocabulary_, static_cast<llama_token>(token));
-  return (attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0;
+  return (attributes & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN)) != 0 ||
+         std::ranges::binary_search(mistyped_, token);
+}
+
+// Converters type special tokens that they know nothing of as user-defined, which llama.cpp makes out of any
+// text. But user-defined words are ordinary ones, too: runs of spaces, tags of HTML.
+void LlamaModel::find_mistyped() {
+  for (Token token = 0; token < info_.vocabulary; ++token) {
+    const uint32_t attributes = llama_vocab_get_attr(vocabulary_, static_cast<llama_token>(token));
+    if ((attributes & LLAMA_TOKEN_ATTR_USER_DEFINED) == 0) continue;
+    std::string text;
+    append_text(token, true, text);
+    if (looks_special(text, info_.chat_template)) mistyped_.push_back(token);
+  }
 }
 
 Result<std::string> LlamaModel::apply_own_template(std::string_view chat_template,

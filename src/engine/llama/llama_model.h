@@ -18,6 +18,7 @@
 
 struct llama_model;
 struct llama_vocab;
+struct llama_context_params;
 
 namespace stemma::engine {
 
@@ -42,6 +43,8 @@ struct LlamaOptions {
   bool unified = true;
   bool shares = true;       // false: every sequence reuses only what it holds itself, as slots do.
   int32_t gpu_layers = -1;  // -1 = all, where there is a GPU.
+  // A context whose K and V need more is refused; 0 = what the system has left, GPUs' included.
+  uint64_t memory_bytes = 0;
   // Told what is being done, and how far it is, 0 to 1. false stops.
   std::function<bool(const char*, double)> progress;
 };
@@ -73,7 +76,12 @@ class LlamaModel final : public LanguageModel {
  private:
   LlamaModel() = default;
   std::string start(const LlamaOptions& options);
+  // "" or why there is none.
+  std::string make_context(const LlamaOptions& options);
+  // "" or why the context does not fit into memory.
+  std::string check_memory(const LlamaOptions& options, const llama_context_params& wanted) const;
   void find_sign();
+  void find_mistyped();
 
   ModelInfo info_;
   ::llama_model* model_ = nullptr;
@@ -83,6 +91,7 @@ class LlamaModel final : public LanguageModel {
   struct Batch;
   std::unique_ptr<Batch> batch_;
   std::vector<Token> sign_;            // What kSign becomes, where a space is put in front of it.
+  std::vector<Token> mistyped_;        // Special tokens that the file calls words; ascending.
   std::vector<uint8_t> wants_logits_;  // By item of the last batch.
 };
 

@@ -101,20 +101,20 @@ std::string LlamaSequences::probe(const Options& options) {
     }
     empty_tail_.assign(blob.begin() + kHeaderBytes, blob.end());
   }
-  constexpr uint32_t kStep = 4;
+  const uint32_t step = std::min(4U, llama_n_batch(context_));
   uint64_t state[2];
   uint64_t partial[2];
-  llama_batch batch = llama_batch_init(kStep, 0, 1);
+  llama_batch batch = llama_batch_init(static_cast<int32_t>(step), 0, 1);
   for (uint32_t round = 0; round < 2; ++round) {
-    batch.n_tokens = kStep;
-    for (uint32_t i = 0; i < kStep; ++i) {
+    batch.n_tokens = static_cast<int32_t>(step);
+    for (uint32_t i = 0; i < step; ++i) {
       batch.token[i] = 0;
-      batch.pos[i] = static_cast<int32_t>(round * kStep + i);
+      batch.pos[i] = static_cast<int32_t>(round * step + i);
       batch.n_seq_id[i] = 1;
       batch.seq_id[i][0] = seq;
       batch.logits[i] = 0;
     }
-    batch.logits[kStep - 1] = 1;
+    batch.logits[step - 1] = 1;
     if (llama_decode(context_, batch) != 0) {
       llama_batch_free(batch);
       return "llama.cpp cannot decode with this context";
@@ -125,14 +125,14 @@ std::string LlamaSequences::probe(const Options& options) {
   llama_batch_free(batch);
   const uint64_t base[2] = {state[0] - (partial[0] - kHeaderBytes),
                             state[1] - (partial[1] - kHeaderBytes)};
-  cell_bytes_ = (base[1] - base[0]) / kStep;
+  cell_bytes_ = (base[1] - base[0]) / step;
   traits_.bytes_per_token = cell_bytes_;
-  traits_.fixed_bytes = base[1] - cell_bytes_ * 2 * kStep + empty_tail_.size();
+  traits_.fixed_bytes = base[1] - cell_bytes_ * 2 * step + empty_tail_.size();
   switch (kind_) {
     case MemoryKind::full: break;
     case MemoryKind::window: {
-      const uint64_t row = (partial[1] - partial[0]) / kStep;
-      traits_.checkpoint_bytes = partial[1] - 2 * kStep * row + window * row;
+      const uint64_t row = (partial[1] - partial[0]) / step;
+      traits_.checkpoint_bytes = partial[1] - 2 * step * row + window * row;
       break;
     }
     case MemoryKind::recurrent: traits_.fixed_bytes = state[1]; break;
@@ -150,7 +150,7 @@ std::string LlamaSequences::probe(const Options& options) {
       traits_.segments = traits_.checkpoints = false;
     }
   }
-  if (base_cells(seq) != 2 * kStep && kind_ != MemoryKind::recurrent) {
+  if (base_cells(seq) != 2 * step && kind_ != MemoryKind::recurrent) {
     return "the size of a llama.cpp state does not grow evenly with its tokens";
   }
   if (!shares) {
