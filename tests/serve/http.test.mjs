@@ -55,7 +55,7 @@ test('metrics: in the format of Prometheus, and they count', async () => {
   assert.equal(first.status, 200);
   assert.match(first.headers['content-type'], /^text\/plain; version=0\.0\.4/);
   for (const line of first.body.trimEnd().split('\n')) {
-    assert.match(line, /^(# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z_]+="[^"]*"\})? [-+0-9.e]+)$/i);
+    assert.match(line, /^(# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [-+0-9.e]+)$/i);
   }
   await post('/v1/chat/completions', chat());
   const { body } = await curl('/metrics');
