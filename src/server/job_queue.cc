@@ -79,7 +79,7 @@ std::deque<JobQueue::Job>* JobQueue::oldest(const std::vector<Lane>& lanes) {
   return first;
 }
 
-void JobQueue::work(std::vector<Lane> lanes) {
+void JobQueue::work(const std::vector<Lane>& lanes) {
   for (;;) {
     Job job;
     {

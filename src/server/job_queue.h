@@ -56,7 +56,7 @@ class JobQueue {
     uint64_t number = 0;
     std::function<void()> work;
   };
-  void work(std::vector<Lane> lanes);
+  void work(const std::vector<Lane>& lanes);
   // The oldest job of these lanes; null: there is none.
   std::deque<Job>* oldest(const std::vector<Lane>& lanes);
 

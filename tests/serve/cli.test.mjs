@@ -142,6 +142,19 @@ test('--api-key-file: its first line is the key', async () => {
   assert.equal(await server.stop(), 0);
 });
 
+test('a wrong key is told before the body is sent', async () => {
+  const server = await serve('llama', ['--api-key', 'sesame']);
+  const { hostname, port } = new URL(server.url);
+  const socket = net.connect(Number(port), hostname);
+  let said = '';
+  socket.setEncoding('utf8').on('data', (text) => (said += text));
+  socket.write('POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 60000000\r\n\r\n');
+  await new Promise((tell) => socket.on('end', tell));
+  assert.match(said, /^HTTP\/1\.1 401 /);
+  socket.destroy();
+  assert.equal(await server.stop(), 0);
+});
+
 test('a line a request, unless --quiet', async () => {
   for (const quiet of [false, true]) {
     const server = await serve('llama', quiet ? ['--quiet'] : []);
