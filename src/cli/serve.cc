@@ -13,14 +13,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <sstream>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "cli/notify.h"
 #include "cli/serve_tiers.h"
@@ -31,6 +29,7 @@
 #include "server/config.h"
 #include "server/front_door.h"
 #include "server/http_server.h"
+#include "server/log_writer.h"
 #include "server/scheduler.h"
 #include "stemma/log.h"
 
@@ -64,12 +63,12 @@ When a tier is written (--disk-write, --redis-write, --shared-write):
 
 Look at /metrics and /cache to see what is reused, at /slots for the sequences. Every answer says in
 usage.prompt_tokens_details.cached_tokens how much of its prompt was not computed, and in `stemma` how it came
-to be there and why it was not more. SIGTERM lets requests under way end (--drain-seconds).
+to be there and why it was not more. SIGTERM lets requests under way end (--drain-seconds). SIGHUP changes nothing.
 
 exit status: 0 ended on request, 1 could not start, 2 wrong settings
 )";
 
-// One line to standard error at a time, with the time in front.
+// Lines to standard error, with the time in front. Nobody who writes one waits for whoever reads them.
 class Log {
  public:
   // What the library has to warn of is said here, too.
@@ -86,24 +85,38 @@ class Log {
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
-  void line(std::string_view text) {
-    const auto now = std::chrono::system_clock::now();
-    const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-    std::tm utc{};
-    gmtime_r(&seconds, &utc);
-    char stamp[32];
-    std::strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &utc);
-    const auto ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() %
-        1000;
-    const std::lock_guard lock(mutex_);
-    std::fprintf(stderr, "%s.%03dZ %.*s\n", stamp, static_cast<int>(ms),
-                 static_cast<int>(text.size()), text.data());
-  }
+  void line(std::string_view text) { writer_.line(text); }
 
  private:
-  std::mutex mutex_;
+  server::LogWriter writer_{STDERR_FILENO};
 };
+
+// What is probably not meant as it is set.
+void warn(const Config& config, bool loopback, Log& log) {
+  std::vector<std::string> names;
+  for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
+    names.emplace_back(*each, std::strcspn(*each, "="));
+  }
+  for (const std::string& sentence : server::unknown_variables(names)) {
+    log.line("warning: " + sentence);
+  }
+  if (!loopback && config.api_key.empty()) {
+    log.line(
+        "warning: " + config.host +
+        " can be reached by other machines, and no key is asked for: whoever reaches it can use "
+        "the model and empty the cache. Set --api-key-file, or listen on 127.0.0.1.");
+  }
+}
+
+// Waits until the process is asked to end: SIGINT or SIGTERM. SIGHUP is not a reason to cut anybody off.
+int wait_for_end(const sigset_t& signals, Log& log) {
+  for (;;) {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    if (signal != SIGHUP) return signal;
+    log.line("SIGHUP: nothing is loaded again while it runs; to change settings, start it again");
+  }
+}
 
 std::optional<std::string> contents_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -243,6 +256,7 @@ int run_serve(std::span<const std::string_view> arguments) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   // As many connections as the system allows.
@@ -265,13 +279,16 @@ int run_serve(std::span<const std::string_view> arguments) {
   // Clients are answered from now on, if only that the model is loading.
   server::FrontDoor front_door;
   std::string why;
+  server::HttpOptions listening = listening_of(config, log);
+  front_door.connect(listening);
   auto http = server::HttpServer::create(
-      listening_of(config, log),
+      listening,
       [&](server::HttpRequest request, std::shared_ptr<server::HttpReply> reply) {
         front_door.handle(std::move(request), std::move(reply));
       },
       &why);
   if (!http) return fail(why);
+  warn(config, (*http)->is_loopback(), log);
   if (const Result<void> started = (*http)->start(); !started)
     return fail(started.error().to_string());
   const std::string url =
@@ -326,6 +343,7 @@ int run_serve(std::span<const std::string_view> arguments) {
   routes.alias = config.alias;
   routes.api_key = config.api_key;
   routes.keep_alive = std::chrono::seconds(config.keep_alive_seconds);
+  routes.site = {.cors_origin = config.cors_origin, .host = config.host};
   routes.vllm_metrics = config.vllm_metrics;
   routes.llama_metrics = config.llama_metrics;
   if (!config.quiet) routes.log = [&](std::string_view line) { log.line(line); };
@@ -343,13 +361,13 @@ int run_serve(std::span<const std::string_view> arguments) {
            " policy=" + config.policy + " url=" + url);
   notify_supervisor("READY=1\nSTATUS=ready; url=" + url);
 
-  int signal = 0;
-  sigwait(&signals, &signal);
+  const int signal = wait_for_end(signals, log);
   log.line(std::string("ending on ") + (signal == SIGTERM ? "SIGTERM" : "SIGINT"));
   notify_supervisor("STOPPING=1\nSTATUS=ending");
   app.close();
   (*http)->stop_accepting();
   // A second signal is not waited for.
+  sigdelset(&signals, SIGHUP);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);

@@ -5,6 +5,18 @@
 #include "server/refuse.h"
 
 namespace stemma::server {
+namespace {
+
+uint64_t bytes_of(const std::vector<TokenLogprob>& logprobs) {
+  uint64_t bytes = 0;
+  for (const TokenLogprob& each : logprobs) {
+    bytes += sizeof each + each.bytes.size();
+    for (const auto& other : each.others) bytes += sizeof other + other.second.size();
+  }
+  return bytes;
+}
+
+}  // namespace
 
 AnswerListener::AnswerListener(std::shared_ptr<HttpReply> reply, Options options)
     : reply_(std::move(reply)),
@@ -12,7 +24,19 @@ AnswerListener::AnswerListener(std::shared_ptr<HttpReply> reply, Options options
       writer_(options_.head),
       choices_(options_.choices),
       opened_(options_.choices, 0) {
+  if (options_.stream) return;
+  if (!hold(options_.echo.size() * choices_.size())) return;
   for (AnswerChoice& choice : choices_) choice.text = options_.echo;
+}
+
+bool AnswerListener::hold(uint64_t bytes) {
+  if (too_large_) return false;
+  held_bytes_ += bytes;
+  if (held_bytes_ <= options_.most_bytes) return true;
+  too_large_ = true;
+  for (AnswerChoice& choice : choices_) choice = {};
+  if (options_.cancel) options_.cancel();
+  return false;
 }
 
 void AnswerListener::send() {
@@ -36,13 +60,14 @@ void AnswerListener::open(uint32_t choice) {
 void AnswerListener::prompt(std::vector<TokenLogprob>&& logprobs) {
   if (options_.stream) {
     prompt_ = std::move(logprobs);
-  } else {
+  } else if (hold(bytes_of(logprobs) * choices_.size())) {
     for (AnswerChoice& choice : choices_) choice.logprobs = logprobs;
   }
 }
 
 void AnswerListener::piece(Piece piece) {
   if (!options_.stream) {
+    if (!hold(piece.text.size() + bytes_of(piece.logprobs))) return;
     choices_[piece.choice].add(std::move(piece));
     return;
   }
@@ -66,6 +91,7 @@ void AnswerListener::ended(ChoiceEnd end) {
 }
 
 void AnswerListener::done(const Summary& summary) {
+  if (too_large_) return failed(Error(Errc::stale, "too large"), "the answer is too large", false);
   // Told before the client can know: what it counts is then counted.
   if (options_.ended) options_.ended(200, &summary, "");
   if (!options_.stream) {
@@ -81,11 +107,17 @@ void AnswerListener::done(const Summary& summary) {
 }
 
 void AnswerListener::failed(const Error& error, const std::string& message, bool overload) {
-  const ApiError answer = error.code() == Errc::out_of_range ? no_token_possible(message)
-                          : overload                         ? overloaded(message)
-                                                             : internal_error(message);
-  const bool cancelled = error.code() == Errc::stale;
-  if (options_.ended) options_.ended(cancelled ? 499 : answer.status, nullptr, message);
+  const ApiError answer = too_large_
+                              ? answer_too_large(options_.most_bytes,
+                                                 "Ask for fewer choices (n), logprobs or tokens, "
+                                                 "or for a stream.")
+                          : error.code() == Errc::out_of_range ? no_token_possible(message)
+                          : overload                           ? overloaded(message)
+                                                               : internal_error(message);
+  const bool cancelled = error.code() == Errc::stale && !too_large_;
+  if (options_.ended) {
+    options_.ended(cancelled ? 499 : answer.status, nullptr, too_large_ ? answer.message : message);
+  }
   if (streaming_ || !try_refuse(*reply_, answer)) {
     reply_->send(encode_error_event(answer));
     reply_->end();

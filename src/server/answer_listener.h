@@ -31,6 +31,10 @@ class AnswerListener final : public Listener {
     bool stream = false;
     uint32_t choices = 1;
     std::string echo;  // Comes before every choice's text.
+    // What a whole answer may take in memory. One that takes more is let go, `cancel` is called, and the
+    // client is told; a stream is not held.
+    uint64_t most_bytes = UINT64_MAX;
+    std::function<void()> cancel;
     // Told once, at the end: the HTTP status, the summary if there is one, an error's message.
     std::function<void(int status, const Summary* summary, const std::string& error)> ended;
   };
@@ -46,6 +50,8 @@ class AnswerListener final : public Listener {
  private:
   void open(uint32_t choice);
   void send();
+  // False: the answer has become too large.
+  bool hold(uint64_t bytes);
 
   std::shared_ptr<HttpReply> reply_;
   Options options_;
@@ -54,6 +60,8 @@ class AnswerListener final : public Listener {
   std::vector<AnswerChoice> choices_;  // Of a whole answer.
   std::vector<uint8_t> opened_;        // By choice of a stream.
   std::vector<ChoiceEnd> ends_;        // Of a stream: the last one goes out with the summary.
+  uint64_t held_bytes_ = 0;            // Of choices_.
+  bool too_large_ = false;
   bool streaming_ = false;
   std::string out_;
 };

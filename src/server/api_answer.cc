@@ -339,7 +339,9 @@ void append_report(std::string& out, const Summary& summary) {
     append_field(out, to_string(static_cast<Step>(i)), uint64_t{report.steps[i]});
   }
   out += R"(},"miss":)";
-  append_json_string(out, to_string(report.reason));
+  append_json_string(
+      out, to_string(report.reason == SequenceMiss::unknown_scope ? SequenceMiss::first_use
+                                                                  : report.reason));
   out += R"(,"retokenised_at":)";
   if (summary.retokenised_at == 0) {
     out += "null";
@@ -397,31 +399,24 @@ std::string encode_models(std::span<const ModelCard> models) {
   return out;
 }
 
-std::string encode_tokens(std::span<const Token> tokens) {
-  std::string out = R"({"tokens":[)";
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i != 0) out += ',';
-    append_json_number(out, uint64_t{tokens[i]});
+void TokenListWriter::add(Token token, std::string_view piece) {
+  if (!first_) out_ += ',';
+  first_ = false;
+  if (!pieces_) return append_json_number(out_, uint64_t{token});
+  out_ += R"({"id":)";
+  append_json_number(out_, uint64_t{token});
+  out_ += R"(,"piece":)";
+  if (is_utf8(piece)) {
+    append_json_string(out_, piece);
+  } else {
+    append_bytes(out_, piece);
   }
-  out += "]}";
-  return out;
+  out_ += '}';
 }
 
-std::string encode_pieces(std::span<const std::pair<Token, std::string>> pieces) {
-  std::string out = R"({"tokens":[)";
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    out += i == 0 ? R"({"id":)" : R"(,{"id":)";
-    append_json_number(out, uint64_t{pieces[i].first});
-    out += R"(,"piece":)";
-    if (is_utf8(pieces[i].second)) {
-      append_json_string(out, pieces[i].second);
-    } else {
-      append_bytes(out, pieces[i].second);
-    }
-    out += '}';
-  }
-  out += "]}";
-  return out;
+std::string TokenListWriter::take() {
+  out_ += "]}";
+  return std::move(out_);
 }
 
 std::string encode_content(std::string_view content) {

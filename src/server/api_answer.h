@@ -82,7 +82,9 @@ std::string_view finish_reason(StopCause cause) noexcept;
 // Parts of answers, for routes of their own: each appends one JSON object.
 void append_usage(std::string& out, const Summary& summary);
 void append_timings(std::string& out, const Summary& summary);
-void append_report(std::string& out, const Summary& summary);  // `stemma`
+// `stemma`. A scope that nobody has used looks like a prompt that nobody has sent: whether a salt is in use is not
+// told to whoever guesses it.
+void append_report(std::string& out, const Summary& summary);
 
 struct ModelCard {
   std::string id;
@@ -93,9 +95,20 @@ struct ModelCard {
 std::string encode_models(std::span<const ModelCard> models);
 std::string encode_model(const ModelCard& model);
 
-std::string encode_tokens(std::span<const Token> tokens);  // {"tokens":[1,2]}
-// {"tokens":[{"id":1,"piece":"a"}]}; a piece that is no UTF-8 is an array of its bytes.
-std::string encode_pieces(std::span<const std::pair<Token, std::string>> pieces);
+// {"tokens":[1,2]}, or with pieces {"tokens":[{"id":1,"piece":"a"}]}, token by token: nothing but the text is held.
+// A piece that is no UTF-8 is an array of its bytes.
+class TokenListWriter {
+ public:
+  explicit TokenListWriter(bool pieces) : pieces_(pieces) {}
+  void add(Token token, std::string_view piece = {});
+  uint64_t bytes() const noexcept { return out_.size(); }
+  std::string take();
+
+ private:
+  const bool pieces_;
+  std::string out_ = R"({"tokens":[)";
+  bool first_ = true;
+};
 std::string encode_content(std::string_view content);  // {"content":"..."}
 std::string encode_prompt(std::string_view prompt);    // {"prompt":"..."}
 

@@ -253,9 +253,14 @@ TEST(Answer, ModelsAndTokensAreListed) {
   EXPECT_EQ(models["data"][0]["object"], "model");
   EXPECT_EQ(models["data"][0]["meta"]["n_vocab"], 32000);
   EXPECT_EQ(Parsed::parse(encode_models({}))["data"], Parsed::array());
-  EXPECT_EQ(encode_tokens(std::vector<Token>{1, 22}), R"({"tokens":[1,22]})");
-  EXPECT_EQ(encode_pieces(std::vector<std::pair<Token, std::string>>{{1, "a"}, {2, "\xE2\x82"}}),
-            R"({"tokens":[{"id":1,"piece":"a"},{"id":2,"piece":[226,130]}]})");
+  TokenListWriter tokens(false);
+  tokens.add(1);
+  tokens.add(22);
+  EXPECT_EQ(tokens.take(), R"({"tokens":[1,22]})");
+  TokenListWriter pieces(true);
+  pieces.add(1, "a");
+  pieces.add(2, "\xE2\x82");
+  EXPECT_EQ(pieces.take(), R"({"tokens":[{"id":1,"piece":"a"},{"id":2,"piece":[226,130]}]})");
   EXPECT_EQ(encode_content("a\"b"), R"({"content":"a\"b"})");
   EXPECT_EQ(encode_prompt("x"), R"({"prompt":"x"})");
 }

@@ -56,6 +56,18 @@ ApiError no_token_possible(std::string_view message) {
   return {.message = std::string(message), .param = "logit_bias", .code = "no_token_possible"};
 }
 
+ApiError context_surely_exceeded(uint64_t least_tokens, uint64_t limit) {
+  return {.message = "The prompt has at least " + std::to_string(least_tokens) +
+                     " tokens, but the context has room for " + std::to_string(limit) + " of them.",
+          .code = "context_length_exceeded"};
+}
+
+ApiError answer_too_large(uint64_t limit_bytes, std::string_view remedy) {
+  return {.message = "The answer would have more than " + std::to_string(limit_bytes) + " bytes. " +
+                     std::string(remedy),
+          .code = "answer_too_large"};
+}
+
 ApiError overloaded(std::string_view message) {
   return {.status = 503,
           .message = std::string(message),

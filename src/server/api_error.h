@@ -25,7 +25,10 @@ ApiError unknown_model(std::string_view model);                     // 404
 ApiError wrong_key();                                               // 401
 ApiError context_exceeded(uint64_t prompt_tokens, uint64_t limit);  // 400
 ApiError no_token_possible(std::string_view message);               // 400
-ApiError overloaded(std::string_view message);                      // 503
-ApiError internal_error(std::string_view message);                  // 500
+// The same as context_exceeded, of a prompt that was not even tokenised because it has at least so many.
+ApiError context_surely_exceeded(uint64_t least_tokens, uint64_t limit);
+ApiError answer_too_large(uint64_t limit_bytes, std::string_view remedy);  // 400
+ApiError overloaded(std::string_view message);                             // 503
+ApiError internal_error(std::string_view message);                         // 500
 
 }  // namespace stemma::server

@@ -45,6 +45,16 @@ std::string sources(const SequenceReport& report) {
   return text.empty() ? "none" : text;
 }
 
+// What a client sent, so that it cannot make a line look like two, or like another.
+std::string printable(std::string_view text) {
+  constexpr size_t kMostBytes = 200;
+  std::string safe(text.substr(0, kMostBytes));
+  for (char& c : safe) {
+    if (c < ' ' || c > '~' || c == '"') c = '?';
+  }
+  return safe;
+}
+
 constexpr uint64_t kDayNs = uint64_t{24} * 3600 * 1'000'000'000;
 
 double milliseconds(uint64_t ns) { return static_cast<double>(ns) * 1e-6; }
@@ -52,29 +62,30 @@ double milliseconds(uint64_t ns) { return static_cast<double>(ns) * 1e-6; }
 }  // namespace
 
 std::span<const App::Route> App::routes() {
+  using enum Route::Work;
   static constexpr Route kRoutes[] = {
-      {"GET", "/health", &App::health, true},
-      {"GET", "/ready", &App::ready, true},
+      {"GET", "/health", &App::health, none, true},
+      {"GET", "/ready", &App::ready, none, true},
       {"GET", "/v1/models", &App::models},
       {"GET", "/models", &App::models},
       {"GET", "/props", &App::props},
       {"GET", "/slots", &App::slots},
       {"GET", "/metrics", &App::metrics},
-      {"POST", "/v1/chat/completions", &App::chat_completions, false, true},
-      {"POST", "/chat/completions", &App::chat_completions, false, true},
-      {"POST", "/v1/completions", &App::completions, false, true},
-      {"POST", "/completions", &App::completions, false, true},
-      {"POST", "/tokenize", &App::tokenize, false, true},
-      {"POST", "/detokenize", &App::detokenize, false, true},
-      {"POST", "/apply-template", &App::apply_template, false, true},
+      {"POST", "/v1/chat/completions", &App::chat_completions, text},
+      {"POST", "/chat/completions", &App::chat_completions, text},
+      {"POST", "/v1/completions", &App::completions, text},
+      {"POST", "/completions", &App::completions, text},
+      {"POST", "/tokenize", &App::tokenize, text},
+      {"POST", "/detokenize", &App::detokenize, text},
+      {"POST", "/apply-template", &App::apply_template, text},
       {"GET", "/cache", &App::cache_stats},
-      {"GET", "/cache/entries", &App::cache_entries, false, true},
-      {"POST", "/cache/reset", &App::cache_reset, false, true},
-      {"POST", "/reset_prefix_cache", &App::cache_reset, false, true},
-      {"POST", "/cache/save", &App::cache_save, false, true},
-      {"POST", "/cache/warm", &App::cache_warm, false, true},
-      {"POST", "/cache/pin", &App::cache_pin, false, true},
-      {"POST", "/cache/truncate", &App::cache_truncate, false, true},
+      {"GET", "/cache/entries", &App::cache_entries, engine},
+      {"POST", "/cache/reset", &App::cache_reset, engine},
+      {"POST", "/reset_prefix_cache", &App::cache_reset, engine},
+      {"POST", "/cache/save", &App::cache_save, engine},
+      {"POST", "/cache/warm", &App::cache_warm, text},
+      {"POST", "/cache/pin", &App::cache_pin, text},
+      {"POST", "/cache/truncate", &App::cache_truncate, engine},
       {"GET", "/cache/trace", &App::cache_trace},
       {"POST", "/cache/trace/end", &App::cache_trace_end},
   };
@@ -89,33 +100,13 @@ App::App(engine::LanguageModel& model, Scheduler& scheduler, const Chat& chat,
       options_(options),
       model_id_(options.alias.empty() ? model.info().name : options.alias),
       started_s_(unix_seconds()),
-      recorder_(TraceRecorder::Options{.log = options.log}) {
-  for (uint32_t i = 0; i < std::max(1U, options_.threads); ++i) {
-    threads_.emplace_back([this] { work(); });
-  }
-}
+      context_tokens_(scheduler.cache().stats().context_tokens),
+      recorder_(TraceRecorder::Options{.log = options.log}),
+      jobs_(options.jobs) {}
 
-App::~App() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    wake_.notify_all();
-  }
-  for (std::thread& thread : threads_) thread.join();
-}
-
-void App::work() {
-  for (;;) {
-    std::function<void()> job;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
-      if (stopping_) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-    }
-    job();
-  }
+void App::connect(HttpOptions& http) {
+  http.admit = [this](const HttpRequest& head) { return admit(head); };
+  http.answered = [this](const HttpAsked& asked, int status) { answered(asked, status); };
 }
 
 // ---- Which route ---------------------------------------------------------------------------------------
@@ -139,46 +130,78 @@ bool App::authorised(const HttpRequest& request) const {
   return different == 0;
 }
 
-const App::Route* App::find(const HttpRequest& request, const Reply& reply) const {
-  std::string_view path = request.path;
+// The first route of a path, whatever its method; null: there is none.
+const App::Route* App::route_of(std::string_view path) {
   if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   // One model's card.
   if (path.starts_with("/v1/models/")) path = "/v1/models";
-  std::string allowed;
-  for (const Route& route : routes()) {
-    if (route.path != path) continue;
-    if (route.method == request.method || (route.method == "GET" && request.reads())) return &route;
-    allowed = route.method;
-  }
-  if (allowed.empty()) {
-    refuse(*reply, not_found(request.path));
-  } else {
+  const auto found = std::ranges::find(routes(), path, &Route::path);
+  return found == routes().end() ? nullptr : &*found;
+}
+
+std::variant<const App::Route*, HttpRefusal> App::judge(const HttpRequest& head) const {
+  const Route* const route = route_of(head.path);
+  if (route == nullptr) return refusal_of(not_found(head.path));
+  if (route->method != head.method && !(route->method == "GET" && head.reads())) {
     ApiError error;
     error.status = 405;
-    error.message = request.path + " is called with " + allowed;
+    error.message = head.path + " is called with " + std::string(route->method);
     error.code = "method_not_allowed";
-    reply->respond(405, kJson, encode_error(error), {{"Allow", allowed}});
+    HttpRefusal refusal = refusal_of(error);
+    refusal.headers.push_back({"Allow", std::string(route->method)});
+    return refusal;
   }
-  return nullptr;
+  if (route->open) return route;
+  if (!authorised(head)) return refusal_of(wrong_key());
+  const bool cache = route->path.starts_with("/cache") || route->path == "/reset_prefix_cache";
+  if (options_.api_key.empty() && cache) {
+    if (const std::string why = cross_site_problem(head, options_.site); !why.empty()) {
+      ApiError error;
+      error.status = 403;
+      error.message = std::string(route->path) + " is not for pages of other sites: " + why +
+                      ". Give the server a key (--api-key-file), or name the page's origin with "
+                      "--cors-origin.";
+      error.code = "cross_site";
+      return refusal_of(error);
+    }
+  }
+  return route;
+}
+
+std::optional<HttpRefusal> App::admit(const HttpRequest& head) const {
+  auto verdict = judge(head);
+  if (auto* refusal = std::get_if<HttpRefusal>(&verdict)) return std::move(*refusal);
+  return {};
 }
 
 void App::handle(HttpRequest request, Reply reply) {
-  const Route* route = find(request, reply);
-  if (route == nullptr) return;
-  if (!route->open && !authorised(request)) {
-    refuse(*reply, wrong_key());
+  auto verdict = judge(request);
+  if (auto* refusal = std::get_if<HttpRefusal>(&verdict)) {
+    static_cast<void>(try_refuse(*reply, std::move(*refusal)));
     return;
   }
-  if (!route->slow) {
-    run(*route, request, reply);
-    return;
+  const Route& route = *std::get<const Route*>(verdict);
+  if (route.work == Route::Work::none) {
+    run(route, request, reply);
+  } else {
+    run_later(route, std::move(request), reply);
   }
-  auto job = [this, route, reply, request = std::make_shared<HttpRequest>(std::move(request))] {
-    run(*route, *request, reply);
+}
+
+void App::run_later(const Route& route, HttpRequest request, const Reply& reply) {
+  const Lane lane = route.work == Route::Work::engine       ? Lane::errand
+                    : request.body.size() > kSmallBodyBytes ? Lane::large
+                                                            : Lane::small;
+  const bool retry = is_retry(request);
+  const uint64_t number = jobs_.number();
+  // What it holds is let go as soon as its client is gone. It may replace this by something of its own.
+  reply->on_gone([this, number] { jobs_.take_back(number); });
+  auto job = [this, &route, reply, held = std::make_shared<HttpRequest>(std::move(request))] {
+    if (!reply->gone()) run(route, *held, reply);
   };
-  const std::lock_guard lock(mutex_);
-  jobs_.push_back(std::move(job));
-  wake_.notify_one();
+  if (jobs_.push(lane, number, std::move(job))) return;
+  if (!retry) ++refused_;
+  refuse(*reply, overloaded("too many requests wait to be read"));
 }
 
 void App::run(const Route& route, const HttpRequest& request, const Reply& reply) {
@@ -190,6 +213,29 @@ void App::run(const Route& route, const HttpRequest& request, const Reply& reply
     if (options_.log) options_.log(std::string("a request failed: ") + error.what());
     refuse(*reply, internal_error("the request failed"));
   }
+}
+
+void App::answered(const HttpAsked& asked, int status) {
+  const Route* const route = route_of(asked.path);
+  {
+    const std::lock_guard lock(mutex_);
+    ++answers_[{route == nullptr ? "other" : route->path, status}];
+  }
+  // Probes and scrapers come every few seconds.
+  const bool probe = status < 300 && route != nullptr && (route->open || route->path == "/metrics");
+  if (asked.own_line || probe || !options_.log) return;
+  std::string line = "request path=" + printable(asked.path) +
+                     " method=" + printable(asked.method) + " status=" + std::to_string(status) +
+                     " client=" + asked.peer + " request_id=" + asked.id;
+  if (!asked.why.empty()) line += " error=\"" + printable(asked.why) + "\"";
+  options_.log(line);
+}
+
+std::vector<AnswerCount> App::answer_counts() const {
+  std::vector<AnswerCount> counts;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, count] : answers_) counts.push_back({key.first, key.second, count});
+  return counts;
 }
 
 std::optional<ApiError> App::check_model(const std::string& model) const {
@@ -205,7 +251,8 @@ void App::chat_completions(const HttpRequest& request, const Reply& reply) {
   auto error = decode_chat(request.body, options_.rules, decoded);
   if (!error) error = check_model(decoded.options.model);
   if (!error) error = check_vocabulary(decoded.options, model_.info().vocabulary);
-  if (!error) error = chat_.render(decoded, true, prompt);
+  if (reply->gone()) return;
+  if (!error) error = chat_.render(decoded, true, prompt, context_tokens_);
   if (error) return refuse(*reply, *error);
   generate(request, reply, decoded.options, std::move(prompt), AnswerKind::chat, false);
 }
@@ -217,7 +264,8 @@ void App::completions(const HttpRequest& request, const Reply& reply) {
   if (!error) error = check_model(decoded.options.model);
   if (!error) error = check_vocabulary(decoded.options, model_.info().vocabulary);
   if (!error) error = check_vocabulary(decoded.tokens, "prompt", model_.info().vocabulary);
-  if (!error) error = chat_.plain(decoded, prompt);
+  if (reply->gone()) return;
+  if (!error) error = chat_.plain(decoded, prompt, context_tokens_);
   if (error) return refuse(*reply, *error);
   if (decoded.echo && prompt.text.empty()) {
     for (const Token token : prompt.tokens) model_.append_text(token, false, prompt.text);
@@ -240,6 +288,7 @@ void App::generate(const HttpRequest& request, const Reply& reply, const Request
   generation.message_ends = std::move(prompt.message_ends);
   generation.pinned = std::move(prompt.pinned);
   generation.prompt_logprobs = echo && options.top_logprobs;
+  generation.retry = is_retry(request);
   if (options.retention == CacheRetention::day) {
     generation.priority = kPinnedPriority;
     generation.priority_ns = kDayNs;
@@ -255,33 +304,19 @@ void App::generate(const HttpRequest& request, const Reply& reply, const Request
   answer.head.logprobs = options.top_logprobs.has_value();
   answer.stream = options.stream;
   answer.choices = generation.choices;
+  answer.most_bytes = options_.answer_bytes;
+  // The listener may want to end it before its number is known here.
+  struct Ending {
+    std::atomic<uint64_t> number = 0;
+    std::atomic<bool> wanted = false;
+  };
+  const auto ending = std::make_shared<Ending>();
+  answer.cancel = [ending, scheduler = &scheduler_] {
+    ending->wanted = true;
+    if (const uint64_t number = ending->number; number != 0) scheduler->cancel(number);
+  };
   if (echo) answer.echo = std::move(prompt.text);
-  if (options_.log) {
-    answer.ended = [log = options_.log, id = answer.head.id, path = request.path, prompt_tokens,
-                    session = options.session](int status, const Summary* summary,
-                                               const std::string& error) {
-      char line[512];
-      if (summary != nullptr) {
-        const SequenceReport& report = summary->report;
-        std::snprintf(
-            line, sizeof line,
-            "request id=%s path=%s status=%d prompt=%u reused=%u evaluated=%u generated=%u "
-            "source=%s miss=%s%s queue_ms=%.1f ttft_ms=%.1f total_ms=%.1f",
-            id.c_str(), path.c_str(), status, prompt_tokens, report.reused_tokens,
-            report.evaluated_tokens, summary->generated_tokens, sources(report).c_str(),
-            summary->retokenised_at != 0 ? "retokenised@" : to_string(report.reason),
-            summary->retokenised_at != 0 ? std::to_string(summary->retokenised_at).c_str() : "",
-            milliseconds(summary->timings.queued_ns),
-            milliseconds(summary->timings.queued_ns + summary->timings.prompt_ns),
-            milliseconds(summary->timings.queued_ns + summary->timings.prompt_ns +
-                         summary->timings.generated_ns));
-      } else {
-        std::snprintf(line, sizeof line, "request id=%s path=%s status=%d prompt=%u error=\"%s\"",
-                      id.c_str(), path.c_str(), status, prompt_tokens, error.c_str());
-      }
-      log(line);
-    };
-  }
+  if (options_.log) answer.ended = line_writer(request, answer.head.id, prompt_tokens);
   if (options.stream) {
     reply->keep_alive({.every = options_.keep_alive,
                        .piece = std::string(kKeepAliveComment),
@@ -291,21 +326,56 @@ void App::generate(const HttpRequest& request, const Reply& reply, const Request
   std::shared_ptr<Listener> listener = std::make_shared<AnswerListener>(reply, std::move(answer));
   const std::shared_ptr<RecordedRequest> recorded = look(generation);
   if (recorded != nullptr) listener = tell_too(recorded, std::move(listener));
+  // From here on the listener writes the line in the log.
+  reply->own_line(true);
   const Result<uint64_t> number = scheduler_.submit(std::move(generation), std::move(listener));
-  if (!number) {
-    const Error& why = number.error();
-    switch (why.code()) {
-      case Errc::out_of_range: return refuse(*reply, context_exceeded(prompt_tokens, why.value()));
-      case Errc::busy: return refuse(*reply, overloaded(why.message()));
-      default: {
-        ApiError error;
-        error.message = why.to_string();
-        return refuse(*reply, error);
-      }
-    }
-  }
+  if (!number) return refuse_submission(reply, number.error(), prompt_tokens);
+  ending->number = *number;
+  if (ending->wanted) scheduler_.cancel(*number);
   if (recorded != nullptr) recorded->taken();
   cancel_when_gone(reply, *number);
+}
+
+void App::refuse_submission(const Reply& reply, const Error& why, uint32_t prompt_tokens) {
+  reply->own_line(false);
+  switch (why.code()) {
+    case Errc::out_of_range: return refuse(*reply, context_exceeded(prompt_tokens, why.value()));
+    case Errc::busy: return refuse(*reply, overloaded(why.message()));
+    default: {
+      ApiError error;
+      error.message = why.to_string();
+      return refuse(*reply, error);
+    }
+  }
+}
+
+// Writes the line of a request that was given to the scheduler.
+std::function<void(int, const Summary*, const std::string&)> App::line_writer(
+    const HttpRequest& request, const std::string& id, uint32_t prompt_tokens) const {
+  return [log = options_.log, id, path = request.path,
+          from = " client=" + request.peer + " request_id=" + request.id,
+          prompt_tokens](int status, const Summary* summary, const std::string& error) {
+    char line[512];
+    if (summary != nullptr) {
+      const SequenceReport& report = summary->report;
+      std::snprintf(
+          line, sizeof line,
+          "request id=%s path=%s status=%d prompt=%u reused=%u evaluated=%u generated=%u "
+          "source=%s miss=%s%s queue_ms=%.1f ttft_ms=%.1f total_ms=%.1f",
+          id.c_str(), path.c_str(), status, prompt_tokens, report.reused_tokens,
+          report.evaluated_tokens, summary->generated_tokens, sources(report).c_str(),
+          summary->retokenised_at != 0 ? "retokenised@" : to_string(report.reason),
+          summary->retokenised_at != 0 ? std::to_string(summary->retokenised_at).c_str() : "",
+          milliseconds(summary->timings.queued_ns),
+          milliseconds(summary->timings.queued_ns + summary->timings.prompt_ns),
+          milliseconds(summary->timings.queued_ns + summary->timings.prompt_ns +
+                       summary->timings.generated_ns));
+    } else {
+      std::snprintf(line, sizeof line, "request id=%s path=%s status=%d prompt=%u error=\"%s\"",
+                    id.c_str(), path.c_str(), status, prompt_tokens, printable(error).c_str());
+    }
+    log(line + from);
+  };
 }
 
 void App::cancel_when_gone(const Reply& reply, uint64_t number) {
@@ -319,6 +389,17 @@ void App::tokenize(const HttpRequest& request, const Reply& reply) {
   auto error = decode_tokenize(request.body, options_.rules, decoded);
   if (!error) error = check_model(decoded.model);
   if (error) return refuse(*reply, *error);
+  if (decoded.content.size() > options_.text_bytes) {
+    ApiError large;
+    large.status = 413;
+    large.message = "'content' has " + std::to_string(decoded.content.size()) + " bytes; at most " +
+                    std::to_string(options_.text_bytes) +
+                    " are tokenised at once. Send it in parts.";
+    large.param = "content";
+    large.code = "text_too_large";
+    return refuse(*reply, large);
+  }
+  if (reply->gone()) return;
   const Result<std::vector<Token>> tokens =
       model_.tokenize(decoded.content, decoded.add_special, decoded.parse_special);
   if (!tokens) {
@@ -327,16 +408,21 @@ void App::tokenize(const HttpRequest& request, const Reply& reply) {
     failure.param = "content";
     return refuse(*reply, failure);
   }
-  if (!decoded.with_pieces) {
-    reply->respond(200, kJson, encode_tokens(*tokens));
-    return;
-  }
-  std::vector<std::pair<Token, std::string>> pieces;
+  const auto too_large = [&] {
+    return refuse(*reply, answer_too_large(options_.answer_bytes, "Send the text in parts."));
+  };
+  // A token takes as many bytes as this, and a comma.
+  constexpr uint64_t kLeastBytes = 2;
+  if (tokens->size() * kLeastBytes > options_.answer_bytes) return too_large();
+  TokenListWriter writer(decoded.with_pieces);
+  std::string piece;
   for (const Token token : *tokens) {
-    pieces.emplace_back(token, "");
-    model_.append_text(token, true, pieces.back().second);
+    piece.clear();
+    if (decoded.with_pieces) model_.append_text(token, true, piece);
+    writer.add(token, piece);
+    if (writer.bytes() > options_.answer_bytes) return too_large();
   }
-  reply->respond(200, kJson, encode_pieces(pieces));
+  reply->respond(200, kJson, writer.take());
 }
 
 void App::detokenize(const HttpRequest& request, const Reply& reply) {
@@ -346,7 +432,12 @@ void App::detokenize(const HttpRequest& request, const Reply& reply) {
   if (!error) error = check_vocabulary(decoded.tokens, "tokens", model_.info().vocabulary);
   if (error) return refuse(*reply, *error);
   std::string text;
-  for (const Token token : decoded.tokens) model_.append_text(token, true, text);
+  for (const Token token : decoded.tokens) {
+    model_.append_text(token, true, text);
+    if (text.size() > options_.answer_bytes) {
+      return refuse(*reply, answer_too_large(options_.answer_bytes, "Send the tokens in parts."));
+    }
+  }
   reply->respond(200, kJson, encode_content(text));
 }
 
@@ -356,6 +447,9 @@ void App::apply_template(const HttpRequest& request, const Reply& reply) {
   auto error = decode_apply_template(request.body, options_.rules, decoded);
   if (!error) error = check_model(decoded.options.model);
   if (!error) error = chat_.render(decoded, false, prompt);
+  if (!error && prompt.text.size() > options_.answer_bytes) {
+    error = answer_too_large(options_.answer_bytes, "Send fewer messages.");
+  }
   if (error) return refuse(*reply, *error);
   reply->respond(200, kJson, encode_prompt(prompt.text));
 }
@@ -375,11 +469,10 @@ void App::ready(const HttpRequest&, const Reply& reply) {
 }
 
 void App::models(const HttpRequest& request, const Reply& reply) {
-  const ModelCard card{
-      .id = model_id_,
-      .created_s = started_s_,
-      .context_tokens = static_cast<uint32_t>(scheduler_.cache().stats().context_tokens),
-      .info = model_.info()};
+  const ModelCard card{.id = model_id_,
+                       .created_s = started_s_,
+                       .context_tokens = static_cast<uint32_t>(context_tokens_),
+                       .info = model_.info()};
   constexpr std::string_view kOne = "/v1/models/";
   if (request.path.starts_with(kOne) && request.path.size() > kOne.size()) {
     const std::string wanted = request.path.substr(kOne.size());
@@ -454,9 +547,16 @@ void App::slots(const HttpRequest&, const Reply& reply) {
 void App::metrics(const HttpRequest&, const Reply& reply) {
   HttpCounters counters;
   if (http_ != nullptr) counters = http_->counters();
-  std::string text = encode_metrics(scheduler_.stats(), scheduler_.cache().stats(),
-                                    http_ != nullptr ? &counters : nullptr, options_.vllm_metrics,
-                                    options_.llama_metrics);
+  MetricsInput input{.requests = scheduler_.stats(),
+                     .cache = scheduler_.cache().stats(),
+                     .http = http_ != nullptr ? &counters : nullptr,
+                     .answers = answer_counts(),
+                     .lanes = jobs_.stats(),
+                     .model = model_id_,
+                     .vllm_names = options_.vllm_metrics,
+                     .llama_names = options_.llama_metrics};
+  input.requests.refused += refused_;
+  std::string text = encode_metrics(input);
   if (tier::SequenceTiers* tiers = scheduler_.tiers(); tiers != nullptr) {
     text += encode_tier_metrics(tiers->stack().stats(), tiers->stats());
   }

@@ -8,30 +8,36 @@
 //
 // app.cc has the routes and completions, app_cache.cc what is under /cache.
 //
+// Who may call a route is decided from a request's head alone: a server that connect()s to it refuses before it takes a
+// body. What takes time waits in lanes (job_queue.h), so that a small request does not wait behind large ones; a lane
+// that is full is answered 503, and work for clients that have left is not done. No answer is larger than answer_bytes.
+//
 // Threading:  handle() is thread-safe and returns at once; what takes time runs on threads of its own.
 // Ownership:  model, scheduler and chat outlive it.
 #pragma once
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/language_model.h"
 #include "server/api_answer.h"
 #include "server/api_request.h"
 #include "server/chat.h"
+#include "server/cross_site.h"
 #include "server/http_message.h"
 #include "server/http_server.h"
+#include "server/job_queue.h"
 #include "server/scheduler.h"
 #include "server/trace_recorder.h"
 
@@ -41,7 +47,10 @@ struct AppOptions {
   std::string alias;    // The model's id; empty: its name.
   std::string api_key;  // Empty: none is asked for.
   ApiRules rules;
-  uint32_t threads = 2;  // That decode, render and tokenise.
+  JobQueue::Options jobs;
+  SiteRules site;  // Whose pages may call /cache, where there is no key.
+  uint64_t answer_bytes = uint64_t{64} << 20U;  // Of one answer that is not streamed.
+  uint64_t text_bytes = uint64_t{16} << 20U;    // That /tokenize takes.
   // A stream that says nothing for so long says that it is there, in a comment; 0: never.
   std::chrono::milliseconds keep_alive{10'000};
   bool vllm_metrics = false;
@@ -50,13 +59,25 @@ struct AppOptions {
   std::function<void(std::string_view line)> log;
 };
 
+// How often a route was answered with a status.
+struct AnswerCount {
+  std::string_view route = {};  // Its path; "other" for what is no route.
+  int status = 0;
+  uint64_t count = 0;
+};
+
 class App {
  public:
   App(engine::LanguageModel& model, Scheduler& scheduler, const Chat& chat,
       const AppOptions& options);
-  ~App();
 
   void handle(HttpRequest request, std::shared_ptr<HttpReply> reply);
+  // Has a server that is made with these options ask who is let in, and tell how requests were answered.
+  void connect(HttpOptions& http);
+  // Decides what a head alone decides. Nothing: the body is wanted.
+  std::optional<HttpRefusal> admit(const HttpRequest& head) const;
+  // Counts an answer, and writes its line in the log.
+  void answered(const HttpAsked& asked, int status);
 
   // Whose counters /metrics tells, if any. Before the first request.
   void watch(const HttpServer* http) noexcept { http_ = http; }
@@ -73,16 +94,17 @@ class App {
     std::string_view method;  // "GET", "POST"
     std::string_view path;
     void (App::*run)(const HttpRequest&, const Reply&);
-    bool open = false;  // Without a key.
-    bool slow = false;  // On a thread of ours.
+    enum class Work : uint8_t { none, text, engine } work = Work::none;  // What takes time in it.
+    bool open = false;                                                   // Without a key.
   };
   static std::span<const Route> routes();
 
+  static const Route* route_of(std::string_view path);
   void run(const Route& route, const HttpRequest& request, const Reply& reply);
-  void work();
+  void run_later(const Route& route, HttpRequest request, const Reply& reply);
   bool authorised(const HttpRequest& request) const;
-  // null: it has been refused.
-  const Route* find(const HttpRequest& request, const Reply& reply) const;
+  std::variant<const Route*, HttpRefusal> judge(const HttpRequest& head) const;
+  std::vector<AnswerCount> answer_counts() const;
   std::optional<ApiError> check_model(const std::string& model) const;
 
   void health(const HttpRequest&, const Reply&);
@@ -111,6 +133,9 @@ class App {
   std::optional<ApiError> read_prefix(const HttpRequest& request, ChatPrompt& prompt,
                                       RequestOptions& options) const;
   void cancel_when_gone(const Reply& reply, uint64_t number);
+  std::function<void(int status, const Summary* summary, const std::string& error)> line_writer(
+      const HttpRequest& request, const std::string& id, uint32_t prompt_tokens) const;
+  static void refuse_submission(const Reply& reply, const Error& why, uint32_t prompt_tokens);
 
   void generate(const HttpRequest& request, const Reply& reply, const RequestOptions& options,
                 ChatPrompt prompt, AnswerKind kind, bool echo);
@@ -121,20 +146,30 @@ class App {
   AppOptions options_;
   std::string model_id_;
   uint64_t started_s_;
+  uint64_t context_tokens_;
   const HttpServer* http_ = nullptr;
   std::atomic<bool> closing_ = false;
   TraceRecorder recorder_;
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> jobs_;
-  bool stopping_ = false;
-  std::vector<std::thread> threads_;
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string_view, int>, uint64_t> answers_;  // By route and status.
+  std::atomic<uint64_t> refused_ = 0;  // Requests for which a lane was full.
+  JobQueue jobs_;                      // Last: its threads use the others.
 };
 
+// Everything that /metrics tells of, except tiers.
+struct MetricsInput {
+  SchedulerStats requests = {};
+  SequenceStats cache = {};
+  const HttpCounters* http = nullptr;  // null: none of HTTP's.
+  std::vector<AnswerCount> answers = {};
+  std::array<LaneStats, kLanes> lanes = {};
+  std::string model = {};  // vLLM's names have it as model_name.
+  bool vllm_names = false;
+  bool llama_names = false;
+};
 // What /metrics says, in Prometheus' text format.
-std::string encode_metrics(const SchedulerStats& scheduler, const SequenceStats& cache,
-                           const HttpCounters* http, bool vllm_names, bool llama_names);
+std::string encode_metrics(const MetricsInput& input);
 // The same of tiers, where there are any.
 std::string encode_tier_metrics(const tier::StackStats& stack,
                                 const tier::SequenceTiersStats& tiers);

@@ -192,14 +192,15 @@ std::optional<ApiError> App::read_prefix(const HttpRequest& request, ChatPrompt&
     ChatRequest chat;
     error = decode_chat(request.body, options_.rules, chat);
     if (json->find("add_generation_prompt") == nullptr) chat.add_generation_prompt = false;
-    if (!error) error = chat_.render(chat, true, prompt);
+    if (!error) error = chat_.render(chat, true, prompt, context_tokens_);
     options = chat.options;
   } else {
     CompletionRequest text;
     error = decode_completion(request.body, options_.rules, text);
     if (!error) error = check_vocabulary(text.tokens, "prompt", model_.info().vocabulary);
     // Without a word there is no first token either.
-    if (!error && !(text.tokens.empty() && text.prompt.empty())) error = chat_.plain(text, prompt);
+    if (!error && !(text.tokens.empty() && text.prompt.empty()))
+      error = chat_.plain(text, prompt, context_tokens_);
     options = text.options;
   }
   if (!error) error = check_model(options.model);
@@ -230,6 +231,7 @@ void App::keep(const HttpRequest& request, const Reply& reply, bool pin) {
   generation.pinned = std::move(prompt.pinned);
   generation.max_tokens = 0;
   generation.choices = 1;
+  generation.retry = is_retry(request);
   if (pin && generation.pinned.empty()) {
     generation.pinned.push_back({.begin = 0,
                                  .end = PriorityRange::kOpenEnd,

@@ -428,6 +428,10 @@ TEST(App, FullQueueIsToldWithWhenToComeAgain) {
     EXPECT_EQ(answer.header("retry-after"), "1");
     EXPECT_EQ(rig.scheduler->stats().refused, i);
   }
+  // A client that was refused and tries again is no other request.
+  EXPECT_EQ(rig.post(kCompletions, body, {{"x-stainless-retry-count", "1"}}).status, 503);
+  EXPECT_EQ(rig.post(kCompletions, body, {{"x-envoy-attempt-count", "2"}}).status, 503);
+  EXPECT_EQ(rig.scheduler->stats().refused, 3U);
   const HttpAnswer warm = rig.post("/cache/warm", {{"prompt", "abc"}});
   EXPECT_EQ(error_code(warm, 503), "overloaded");
   EXPECT_EQ(warm.header("retry-after"), "1");

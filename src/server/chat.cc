@@ -121,6 +121,12 @@ bool mark_messages(std::string_view frame, const std::vector<Message>& messages,
   return at == text.bytes.size();
 }
 
+// Bytes that no tokenizer leaves out. Some swallow blanks beside a special token.
+uint64_t solid_bytes(std::string_view text) {
+  return static_cast<uint64_t>(std::ranges::count_if(
+      text, [](char c) { return c != ' ' && c != '\t' && c != '\r' && c != '\n'; }));
+}
+
 ApiError no_tokens(const Error& why) {
   ApiError error;
   error.message = std::string("the prompt cannot be tokenised: ") + why.message();
@@ -129,6 +135,23 @@ ApiError no_tokens(const Error& why) {
 }
 
 }  // namespace
+
+Chat::Chat(const engine::LanguageModel& model) : model_(model), specials_(model) {
+  std::string text;
+  for (Token token = 0; token < model.info().vocabulary; ++token) {
+    text.clear();
+    model.append_text(token, true, text);
+    longest_token_ = std::max(longest_token_, solid_bytes(text));
+  }
+}
+
+std::optional<ApiError> Chat::check_length(std::string_view text, uint64_t most_tokens) const {
+  // Most texts are so short that they need not be looked at.
+  if (text.size() / longest_token_ < most_tokens) return {};
+  const uint64_t least = (solid_bytes(text) + longest_token_ - 1) / longest_token_;
+  if (least <= most_tokens) return {};
+  return context_surely_exceeded(least, most_tokens);
+}
 
 std::unique_ptr<Chat> Chat::create(const engine::LanguageModel& model,
                                    const std::string& chat_template, std::string& why) {
@@ -313,15 +336,15 @@ std::optional<ApiError> Chat::tokenise(const jinja::Text& text, ChatPrompt& prom
   return {};
 }
 
-std::optional<ApiError> Chat::render(const ChatRequest& request, bool tokens,
-                                     ChatPrompt& prompt) const {
+std::optional<ApiError> Chat::render(const ChatRequest& request, bool tokens, ChatPrompt& prompt,
+                                     uint64_t most_tokens) const {
   if (request.continue_final_message && request.messages.back().text().empty()) {
     // To continue nothing is to begin.
     ChatRequest begun = request;
     begun.messages.pop_back();
     begun.continue_final_message = false;
     begun.add_generation_prompt = true;
-    return render(begun, tokens, prompt);
+    return render(begun, tokens, prompt, most_tokens);
   }
   jinja::Text text;
   if (auto error = render_text(request, text)) return error;
@@ -345,6 +368,7 @@ std::optional<ApiError> Chat::render(const ChatRequest& request, bool tokens,
     text.bytes.resize(text.marks.back().end);
   }
   if (tokens) {
+    if (auto error = check_length(text.view(), most_tokens)) return error;
     std::vector<size_t> ends;
     if (auto error = tokenise(text, prompt, ends)) return error;
     // The number of tokens that lie wholly before a byte.
@@ -388,11 +412,13 @@ std::optional<ApiError> Chat::render(const ChatRequest& request, bool tokens,
   return {};
 }
 
-std::optional<ApiError> Chat::plain(const CompletionRequest& request, ChatPrompt& prompt) const {
+std::optional<ApiError> Chat::plain(const CompletionRequest& request, ChatPrompt& prompt,
+                                    uint64_t most_tokens) const {
   if (!request.tokens.empty()) {
     prompt.tokens = request.tokens;
     return {};
   }
+  if (auto error = check_length(request.prompt, most_tokens)) return error;
   prompt.text = request.prompt;
   const std::string& bos = model_.info().bos_text;
   const bool has_bos = !bos.empty() && prompt.text.starts_with(bos);

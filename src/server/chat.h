@@ -46,15 +46,19 @@ class Chat {
   static std::unique_ptr<Chat> create(const engine::LanguageModel& model,
                                       const std::string& chat_template, std::string& why);
 
-  // The prompt of a conversation. With `tokens` false only its text.
-  std::optional<ApiError> render(const ChatRequest& request, bool tokens, ChatPrompt& prompt) const;
-  // The prompt of a plain completion.
-  std::optional<ApiError> plain(const CompletionRequest& request, ChatPrompt& prompt) const;
+  // The prompt of a conversation. With `tokens` false only its text. A text that must have more than
+  // `most_tokens` is refused before it is tokenised.
+  std::optional<ApiError> render(const ChatRequest& request, bool tokens, ChatPrompt& prompt,
+                                 uint64_t most_tokens = UINT64_MAX) const;
+  // The prompt of a plain completion; likewise.
+  std::optional<ApiError> plain(const CompletionRequest& request, ChatPrompt& prompt,
+                                uint64_t most_tokens = UINT64_MAX) const;
 
   const std::string& source() const noexcept { return source_; }
 
  private:
-  explicit Chat(const engine::LanguageModel& model) : model_(model), specials_(model) {}
+  explicit Chat(const engine::LanguageModel& model);
+  std::optional<ApiError> check_length(std::string_view text, uint64_t most_tokens) const;
   std::optional<ApiError> render_text(const ChatRequest& request, jinja::Text& text) const;
   std::optional<ApiError> render_by_engine(const ChatRequest& request,
                                            const std::optional<ApiError>& failure,
@@ -64,6 +68,7 @@ class Chat {
 
   const engine::LanguageModel& model_;
   SpecialTexts specials_;
+  uint64_t longest_token_ = 1;  // In bytes that are no blanks.
   std::string source_;
   std::optional<jinja::Template> template_;
   std::string refusal_;  // Why there is no template of ours.

@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <iomanip>
 #include <limits>
+#include <numeric>
 #include <sstream>
 #include <variant>
 
@@ -183,6 +184,27 @@ std::string key_of(std::string_view name) {
   std::string key(name);
   std::ranges::replace(key, '-', '_');
   return key;
+}
+
+std::string variable_of(const Setting& setting) {
+  std::string name = "STEMMA_" + key_of(setting.name);
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
+
+// How many letters must be put in, left out or changed to get from one to the other.
+size_t edits_between(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < from.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < to.size(); ++j) {
+      const size_t changed = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
 }
 
 const Setting* find(std::string_view name) {
@@ -422,8 +444,7 @@ ConfigAnswer read_config(
   }
   for (const Group& group : groups()) {
     for (const Setting& setting : group.settings) {
-      std::string name = "STEMMA_" + key_of(setting.name);
-      std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::toupper(c); });
+      const std::string name = variable_of(setting);
       const char* value = variable(name.c_str());
       if (value == nullptr) continue;
       if (std::holds_alternative<Texts>(setting.kind))
@@ -447,6 +468,22 @@ ConfigAnswer read_config(
     }
   }
   return answer;
+}
+
+std::vector<std::string> unknown_variables(std::span<const std::string> names) {
+  std::vector<std::string> known = {"STEMMA_CONFIG"};
+  for (const Group& group : groups()) {
+    for (const Setting& setting : group.settings) known.push_back(variable_of(setting));
+  }
+  std::vector<std::string> sentences;
+  for (const std::string& name : names) {
+    if (!name.starts_with("STEMMA_") || std::ranges::find(known, name) != known.end()) continue;
+    const auto nearest = std::ranges::min_element(
+        known, {}, [&](const std::string& each) { return edits_between(name, each); });
+    sentences.push_back(
+        joined({name, " is not a setting and has no effect; is ", *nearest, " meant?"}));
+  }
+  return sentences;
 }
 
 std::string config_help() {

@@ -80,6 +80,10 @@ ConfigAnswer read_config(std::span<const std::string_view> arguments,
                          const std::function<const char*(const char*)>& variable,
                          const std::function<std::optional<std::string>(const std::string&)>& read);
 
+// Of all variables of the environment, those that look like settings and are none, each in a sentence that names the
+// setting it resembles most: "STEMMA_SAVED_BYTE is not a setting; is STEMMA_SAVED_BYTES meant?"
+std::vector<std::string> unknown_variables(std::span<const std::string> names);
+
 // For --help.
 std::string config_help();
 

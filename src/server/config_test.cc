@@ -311,5 +311,22 @@ TEST(Config, HelpListsEverySettingWithItsUsualValue) {
   }
 }
 
+TEST(Config, MisspelledVariablesAreNamed) {
+  const std::vector<std::string> names = {"PATH",
+                                          "STEMMA_MODEL",
+                                          "STEMMA_CONFIG",
+                                          "STEMMA_DISK_BYTES",
+                                          "STEMMA_SAVED_BYTE",
+                                          "STEMMA_APIKEY_FILE",
+                                          "STEMMA_PROT"};
+  EXPECT_EQ(
+      unknown_variables(names),
+      (std::vector<std::string>{
+          "STEMMA_SAVED_BYTE is not a setting and has no effect; is STEMMA_SAVED_BYTES meant?",
+          "STEMMA_APIKEY_FILE is not a setting and has no effect; is STEMMA_API_KEY_FILE "
+          "meant?",
+          "STEMMA_PROT is not a setting and has no effect; is STEMMA_PORT meant?"}));
+}
+
 }  // namespace
 }  // namespace stemma::server

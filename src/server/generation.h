@@ -57,6 +57,7 @@ struct Generation {
   uint32_t choices = 1;
   std::optional<uint32_t> top_logprobs;  // Logprobs are wanted, with so many others beside each.
   bool prompt_logprobs = false;  // Also of the prompt: all of it is computed, whatever is cached.
+  bool retry = false;  // The client was refused before: if it is again, that is not counted twice.
 };
 
 // A piece of an answer: text of whole characters, and the tokens it came from.

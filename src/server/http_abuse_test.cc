@@ -129,6 +129,36 @@ TEST_F(HttpAbuseTest, BytesOfAllBodiesHaveALimit) {
   EXPECT_EQ(client().post("/", std::string(900'000, 'b')).status, 200);
 }
 
+TEST_F(HttpAbuseTest, LargeBodiesLeaveRoomForSmallOnes) {
+  serve({.body_bytes = 1 << 20, .bodies_bytes = 1 << 20});
+  std::vector<HttpClient> large;
+  size_t sent = 0;
+  for (const size_t bytes : {780'000, 250'000}) {
+    large.push_back(client());
+    large.back().send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n");
+    large.back().send(std::string(bytes, 'b'));
+    sent += bytes;
+  }
+  ASSERT_TRUE(soon([&] { return server_->counters().bytes_in >= sent; }));
+  EXPECT_EQ(client().post("/", std::string(30'000, 's')).status, 200);
+  EXPECT_EQ(client().post("/", std::string(60'000, 's')).status, 200);
+  // Another large one is one too many.
+  EXPECT_EQ(client().post("/", std::string(300'000, 'b')).status, 503);
+}
+
+TEST_F(HttpAbuseTest, LargeAnswersThatNobodyReadsHaveALimit) {
+  serve({.replies_bytes = size_t{9} << 20});  // One /large, and not two.
+  HttpClient slow(server_->port(), 60s, 4096);
+  slow.send(request_text("GET", "/large"));
+  ASSERT_TRUE(soon([&] { return server_->counters().bytes_out > 0; }));
+  const HttpAnswer refused = client().get("/large");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.header("retry-after"), "1");
+  EXPECT_EQ(client().get("/").status, 200);
+  slow.abort();
+  EXPECT_TRUE(soon([&] { return client().get("/large").body.size() == size_t{8} << 20; }));
+}
+
 TEST_F(HttpAbuseTest, ConnectionsBeyondTheLimitHear503) {
   serve({.connections = 2});
   HttpClient a = client();

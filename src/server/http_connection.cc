@@ -8,7 +8,9 @@
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
+#include <random>
 #include <sstream>
 
 #include "server/http_format.h"
@@ -52,6 +54,22 @@ std::string name_of(const asio::ip::tcp::socket& socket) {
   std::ostringstream text;
   text << endpoint;
   return text.str();
+}
+
+bool is_sane_id(std::string_view id) noexcept {
+  constexpr size_t kMostBytes = 128;
+  return !id.empty() && id.size() <= kMostBytes && std::ranges::all_of(id, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("-_.:/+=@~").find(c) != std::string_view::npos;
+  });
+}
+
+std::string made_id() {
+  thread_local std::mt19937_64 bits{std::random_device{}()};
+  char id[33];
+  std::snprintf(id, sizeof id, "%016llx%016llx", static_cast<unsigned long long>(bits()),
+                static_cast<unsigned long long>(bits()));
+  return id;
 }
 
 short poll_now(int socket, short events) {
@@ -137,9 +155,7 @@ void HttpConnection::start() {
   peer_ = name_of(socket_);
   since_ = steady_clock::now();
   if (refused_) {
-    progress_ = since_;
-    out_ = error_reply(503, "too many connections", shared_.manner->headers);
-    state_ = State::closing;
+    refuse(503, "too many connections");
   }
   run();
 }
@@ -193,12 +209,15 @@ bool HttpConnection::flush() {
   }
   clear(out_);
   out_sent_ = 0;
+  reply_share_.reset();
   return true;
 }
 
 bool HttpConnection::parse() {
   const HttpParser::Stage before = parser_.stage();
-  in_used_ += parser_.feed(std::string_view(in_).substr(in_used_));
+  const bool in_head = before == HttpParser::Stage::idle || before == HttpParser::Stage::head;
+  const std::string_view unread = std::string_view(in_).substr(in_used_);
+  in_used_ += in_head ? parser_.feed_head(unread) : parser_.feed(unread);
   if (unread_bytes() == 0) {
     clear(in_);
     in_used_ = 0;
@@ -207,6 +226,8 @@ bool HttpConnection::parse() {
     refuse(parser_.status(), parser_.message());
     return true;
   }
+  const bool head_ended = in_head && parser_.stage() == HttpParser::Stage::body;
+  if (head_ended && !admitted()) return true;
   if (!within_bodies()) {
     shared_.refused.fetch_add(1, std::memory_order_relaxed);
     refuse(503, "too many large requests at once");
@@ -217,6 +238,7 @@ bool HttpConnection::parse() {
     return true;
   }
   if (enter_stage(before)) return true;
+  if (head_ended && unread_bytes() > 0) return true;
   // The rest will never come. Nobody waits for an answer to half a request.
   if (ended_) close();
   return false;
@@ -226,7 +248,7 @@ bool HttpConnection::parse() {
 bool HttpConnection::enter_stage(HttpParser::Stage before) {
   if (parser_.stage() != before) since_ = steady_clock::now();
   if (parser_.stage() != HttpParser::Stage::body || !parser_.expects_continue() || continued_ ||
-      parser_.body_bytes() > 0) {
+      parser_.body_bytes() > 0 || unread_bytes() > 0) {
     return false;
   }
   continued_ = true;
@@ -235,29 +257,55 @@ bool HttpConnection::enter_stage(HttpParser::Stage before) {
   return true;
 }
 
-bool HttpConnection::within_bodies() {
-  const size_t arrived = parser_.body_bytes() - body_bytes_;
-  if (arrived == 0) return true;
-  body_bytes_ += arrived;
-  return shared_.bodies_bytes.fetch_add(arrived, std::memory_order_relaxed) + arrived <=
-         shared_.options.bodies_bytes;
+// False: the body is not wanted, and the client is told.
+bool HttpConnection::admitted() {
+  if (!shared_.options.admit) return true;
+  std::optional<HttpRefusal> refusal = shared_.options.admit(parser_.head());
+  if (!refusal) return true;
+  HttpAsked who = asked();
+  who.why = std::move(refusal->why);
+  refusal->headers.push_back({"X-Request-Id", who.id});
+  std::string reply;
+  append_head(reply,
+              {.status = refusal->status,
+               .content_type = "application/json",
+               .length = refusal->body.size(),
+               .keep_alive = false,
+               .http_1_0 = parser_.http_1_0()},
+              refusal->headers, shared_.manner->headers);
+  say_last(who, refusal->status, reply + refusal->body);
+  return false;
 }
 
-void HttpConnection::release_body() {
-  shared_.bodies_bytes.fetch_sub(std::exchange(body_bytes_, 0), std::memory_order_relaxed);
+bool HttpConnection::within_bodies() {
+  if (parser_.body_bytes() == 0) return true;
+  if (body_share_ == nullptr) body_share_ = std::make_shared<ByteShare>(shared_.bodies);
+  return body_share_->grow_to(parser_.body_bytes());
+}
+
+HttpAsked HttpConnection::asked() {
+  const HttpRequest& head = parser_.head();
+  if (request_id_.empty()) {
+    const std::string_view given = head.header("x-request-id");
+    request_id_ = is_sane_id(given) ? std::string(given) : made_id();
+  }
+  return {.method = head.method, .path = head.path, .peer = peer_, .id = request_id_};
 }
 
 void HttpConnection::dispatch() {
   HttpReplyForm form{.head_only = false,
                      .http_1_0 = parser_.http_1_0(),
                      .keep_alive = parser_.keep_alive() && !loop_.draining};
+  HttpAsked who = asked();
   HttpRequest request = parser_.take();
   request.peer = peer_;
-  release_body();
+  request.id = std::exchange(request_id_, {});
+  request.body_share = std::exchange(body_share_, nullptr);
   served_ = true;
   continued_ = false;
   form.head_only = request.method == "HEAD";
-  exchange_ = std::make_shared<HttpExchange>(shared_.manner, form, shared_from_this());
+  exchange_ =
+      std::make_shared<HttpExchange>(shared_.manner, form, std::move(who), shared_from_this());
   state_ = State::replying;
   said_ = steady_clock::now();
   if (half_closed_) input_ended();  // The time it has to show itself begins with this request.
@@ -303,6 +351,7 @@ bool HttpConnection::take_reply() {
       break;
   }
   since_ = now;
+  reply_share_ = exchange_->take_share();
   exchange_->leave();
   exchange_.reset();
   return true;
@@ -310,8 +359,18 @@ bool HttpConnection::take_reply() {
 
 void HttpConnection::refuse(int status, std::string_view message) {
   shared_.bad_requests.fetch_add(status == 503 ? 0 : 1, std::memory_order_relaxed);
-  release_body();
-  out_ += error_reply(status, message, shared_.manner->headers);
+  HttpAsked who = asked();
+  who.why = message;
+  HttpHeaders headers = shared_.manner->headers;
+  headers.push_back({"X-Request-Id", who.id});
+  say_last(who, status, error_reply(status, message, headers));
+}
+
+void HttpConnection::say_last(const HttpAsked& asked, int status, const std::string& reply) {
+  if (shared_.manner->answered) shared_.manner->answered(asked, status);
+  parser_.clear();
+  body_share_.reset();
+  out_ += reply;
   progress_ = steady_clock::now();
   state_ = State::closing;
 }
@@ -348,7 +407,8 @@ void HttpConnection::close() {
   state_ = State::closed;
   error_code error;
   ignore(socket_.close(error));
-  release_body();
+  body_share_.reset();
+  reply_share_.reset();
   bool gone = !out_.empty() && !refused_;
   out_ = std::string();
   in_ = std::string();

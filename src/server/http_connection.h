@@ -4,7 +4,7 @@
 // exchange or the loop's tick:
 //
 //   reading --request there--> replying --reply taken--> reading, or closing --all sent--> lingering --> closed
-//      '----- bad request, 408 ----------------------------> closing
+//      '----- bad request, 408, body not wanted -----------> closing
 //
 // Lingering: what the client still sends is thrown away for a moment, because closing over unread bytes
 // makes the kernel reset the connection, and the client may then never read our last words.
@@ -35,6 +35,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "server/byte_budget.h"
 #include "server/http_exchange.h"
 #include "server/http_parser.h"
 #include "server/http_server.h"
@@ -59,7 +60,7 @@ struct HttpShared {
   std::atomic<uint64_t> timeouts{0};
   std::atomic<uint64_t> gone{0};
   std::atomic<uint64_t> accept_failures{0};
-  std::atomic<uint64_t> bodies_bytes{0};  // Of requests that are arriving.
+  std::shared_ptr<ByteBudget> bodies;
 
   void log(const std::string& line) const { manner->log(line); }
 };
@@ -115,9 +116,11 @@ class HttpConnection final : public HttpWaker, public std::enable_shared_from_th
   void dispatch();
   void preflight();
   bool enter_stage(HttpParser::Stage before);
+  bool admitted();
   bool within_bodies();
-  void release_body();
+  HttpAsked asked();
   void refuse(int status, std::string_view message);
+  void say_last(const HttpAsked& asked, int status, const std::string& reply);
   void linger();
   void reset();
   void wait();
@@ -139,7 +142,9 @@ class HttpConnection final : public HttpWaker, public std::enable_shared_from_th
   std::string out_;                         // From out_sent_ on not yet sent.
   size_t in_used_ = 0;
   size_t out_sent_ = 0;
-  size_t body_bytes_ = 0;     // Ours in shared_.bodies_bytes.
+  std::shared_ptr<ByteShare> body_share_;   // Of the body that is arriving.
+  std::shared_ptr<ByteShare> reply_share_;  // Of a whole answer that is being sent.
+  std::string request_id_;    // Of the request that is arriving, once its head is there.
   uint64_t sent_bytes_ = 0;   // In all.
   uint64_t sent_before_ = 0;  // When half_close_until_ was set.
   Time since_;                // Reading: when this stage began. Lingering: likewise.

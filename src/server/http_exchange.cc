@@ -7,6 +7,9 @@
 namespace stemma::server {
 namespace {
 
+constexpr std::string_view kNoRoom = "too many large answers wait for their clients to read them";
+constexpr int kClientGone = 499;  // As proxies count those who did not wait for their answer.
+
 class ExchangeReply final : public HttpReply {
  public:
   explicit ExchangeReply(std::shared_ptr<HttpExchange> exchange) : exchange_(std::move(exchange)) {}
@@ -22,6 +25,8 @@ class ExchangeReply final : public HttpReply {
   bool send(std::string piece) override { return exchange_->send(piece); }
   bool end() override { return exchange_->end(); }
   void keep_alive(HttpKeepAlive manner) override { exchange_->keep_alive(std::move(manner)); }
+  void because(std::string_view why) override { exchange_->because(why); }
+  void own_line(bool own) override { exchange_->own_line(own); }
   bool gone() const override { return exchange_->gone(); }
   void on_gone(std::function<void()> callback) override { exchange_->on_gone(std::move(callback)); }
 
@@ -52,7 +57,10 @@ bool HttpExchange::open_head(int status, std::string_view content_type, const Ht
   if (status == 204 || status == 304) head.end = BodyEnd::no_body;
   if (head.end == BodyEnd::close) form_.keep_alive = false;
   head.keep_alive = form_.keep_alive;
-  const bool whole = append_head(pending_, head, headers, manner_->headers);
+  HttpHeaders all = headers;
+  if (!asked_.id.empty()) all.push_back({"X-Request-Id", asked_.id});
+  const bool whole = append_head(pending_, head, all, manner_->headers);
+  tell(head.status);
   return whole && known;
 }
 
@@ -63,11 +71,26 @@ bool HttpExchange::respond(int status, std::string_view content_type, std::strin
   {
     const base::MutexLock lock(mutex_);
     if (state_ != State::waiting) return false;
-    fine = open_head(status, content_type, headers, false, body.size());
-    if (!bodiless_) pending_ += body;
+    if (take_room(body.size())) {
+      fine = open_head(status, content_type, headers, false, body.size());
+      if (!bodiless_) pending_ += body;
+    } else {
+      asked_.why = kNoRoom;
+      const std::string refusal = error_body(503, kNoRoom);
+      open_head(503, "application/json", {{"Retry-After", "1"}}, false, refusal.size());
+      pending_ += refusal;
+    }
     released = complete(State::complete);
   }
   if (!fine) say("http: a reply with a status or header that cannot be sent");
+  return true;
+}
+
+bool HttpExchange::take_room(size_t bytes) {
+  if (manner_->replies == nullptr || bytes <= kSmallBodyBytes || form_.head_only) return true;
+  auto share = std::make_shared<ByteShare>(manner_->replies);
+  if (!share->grow_to(bytes)) return false;
+  share_ = std::move(share);
   return true;
 }
 
@@ -121,6 +144,20 @@ bool HttpExchange::end() {
 void HttpExchange::keep_alive(HttpKeepAlive manner) {
   const base::MutexLock lock(mutex_);
   std::swap(alive_, manner);
+}
+
+void HttpExchange::because(std::string_view why) {
+  const base::MutexLock lock(mutex_);
+  asked_.why = why;
+}
+
+void HttpExchange::own_line(bool own) {
+  const base::MutexLock lock(mutex_);
+  asked_.own_line = own;
+}
+
+void HttpExchange::tell(int status) {
+  if (manner_->answered) manner_->answered(asked_, status);
 }
 
 void HttpExchange::dropped() {
@@ -234,6 +271,11 @@ void HttpExchange::close_after() {
   form_.keep_alive = false;
 }
 
+std::shared_ptr<ByteShare> HttpExchange::take_share() {
+  const base::MutexLock lock(mutex_);
+  return std::exchange(share_, nullptr);
+}
+
 void HttpExchange::leave() {
   std::shared_ptr<HttpWaker> released;
   const base::MutexLock lock(mutex_);
@@ -248,7 +290,9 @@ bool HttpExchange::cut() {
     released = std::exchange(waker_, nullptr);
     pending_.clear();
     pending_.shrink_to_fit();
+    share_.reset();
     if (state_ != State::waiting && state_ != State::streaming) return false;
+    if (state_ == State::waiting) tell(kClientGone);
     state_ = State::gone;
     callback = std::exchange(on_gone_, nullptr);
   }

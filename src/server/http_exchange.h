@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/mutex.h"
+#include "server/byte_budget.h"
 #include "server/http_message.h"
 
 namespace stemma::server {
@@ -32,9 +33,13 @@ class HttpWaker {
 
 // What all exchanges of a server have in common.
 struct HttpManner {
-  HttpHeaders headers;      // Of every reply.
-  size_t buffer_bytes = 0;  // Beyond it a streaming client is gone.
+  HttpHeaders headers;                  // Of every reply.
+  size_t buffer_bytes = 0;              // Beyond it a streaming client is gone.
+  std::shared_ptr<ByteBudget> replies;  // For whole answers that are large; null: no limit.
   std::function<void(std::string_view line)> log;
+  // Told the status of every answer before the client can know it, and 499 of clients that did not wait for theirs.
+  // Called under the exchange's lock, so it must only count and leave notes.
+  std::function<void(const HttpAsked& asked, int status)> answered;
 };
 
 // What the request says about its reply.
@@ -46,9 +51,12 @@ struct HttpReplyForm {
 
 class HttpExchange {
  public:
-  HttpExchange(std::shared_ptr<const HttpManner> manner, HttpReplyForm form,
+  HttpExchange(std::shared_ptr<const HttpManner> manner, HttpReplyForm form, HttpAsked asked,
                std::shared_ptr<HttpWaker> waker)
-      : manner_(std::move(manner)), form_(form), waker_(std::move(waker)) {}
+      : manner_(std::move(manner)),
+        form_(form),
+        asked_(std::move(asked)),
+        waker_(std::move(waker)) {}
 
   // --- the handler's side -------------------------------------------------------------------------
 
@@ -58,6 +66,8 @@ class HttpExchange {
   bool send(std::string_view piece);
   bool end();
   void keep_alive(HttpKeepAlive manner);
+  void because(std::string_view why);
+  void own_line(bool own);
   void dropped();
   bool gone() const;
   void on_gone(std::function<void()> callback);
@@ -90,6 +100,8 @@ class HttpExchange {
   bool probe();
   // The head that is not yet made will say that the connection closes.
   void close_after();
+  // What a whole answer takes of the budget, to be let go when the client has it; null: nothing.
+  std::shared_ptr<ByteShare> take_share();
   // The reply is sent.
   void leave();
   // The client is gone. True if the reply was not complete.
@@ -105,13 +117,18 @@ class HttpExchange {
   // The last bytes are there. The callback comes back to be destroyed without the lock.
   std::function<void()> complete(State state) STEMMA_REQUIRES(mutex_);
   void wake() STEMMA_REQUIRES(mutex_);
+  void tell(int status) STEMMA_REQUIRES(mutex_);
+  // False: a large answer finds no room.
+  bool take_room(size_t bytes) STEMMA_REQUIRES(mutex_);
   void say(std::string_view line) const;
 
   mutable base::Mutex mutex_;
   const std::shared_ptr<const HttpManner> manner_;
   HttpReplyForm form_ STEMMA_GUARDED_BY(mutex_);
+  HttpAsked asked_ STEMMA_GUARDED_BY(mutex_);
   std::shared_ptr<HttpWaker> waker_ STEMMA_GUARDED_BY(mutex_);
   std::string pending_ STEMMA_GUARDED_BY(mutex_);
+  std::shared_ptr<ByteShare> share_ STEMMA_GUARDED_BY(mutex_);
   size_t unsent_ STEMMA_GUARDED_BY(mutex_) = 0;
   std::function<void()> on_gone_ STEMMA_GUARDED_BY(mutex_);
   HttpKeepAlive alive_ STEMMA_GUARDED_BY(mutex_);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,6 +29,9 @@ struct HttpHeader {
 };
 using HttpHeaders = std::vector<HttpHeader>;
 
+// A body of at most so many bytes is a small one: it does not wait behind large ones.
+inline constexpr size_t kSmallBodyBytes = size_t{64} << 10U;
+
 // Threading: a plain value.
 struct HttpRequest {
   std::string method;  // As sent: "GET", "POST", ... A HEAD is called HEAD; see reads().
@@ -36,6 +40,9 @@ struct HttpRequest {
   HttpHeaders headers;
   std::string body;
   std::string peer;  // "127.0.0.1:41234", "[::1]:41234".
+  std::string id;    // X-Request-Id, as sent or made here; the answer has it, too.
+  // What the body takes of the server's memory for bodies. Given back when its last owner lets go.
+  std::shared_ptr<const void> body_share;
 
   // The first header of that name, whatever its case; empty if there is none.
   std::string_view header(std::string_view name) const noexcept;
@@ -44,6 +51,24 @@ struct HttpRequest {
   std::optional<std::string> parameter(std::string_view name) const;
   // GET or HEAD: the answer to a HEAD is made like the other one, and its body is not sent.
   bool reads() const noexcept { return method == "GET" || method == "HEAD"; }
+};
+
+// What a log and a count want to know of a request that is answered. What was not understood is empty.
+struct HttpAsked {
+  std::string method = {};
+  std::string path = {};
+  std::string peer = {};
+  std::string id = {};
+  std::string why = {};   // Of a refusal: a sentence.
+  bool own_line = false;  // Whoever answers it writes its line in the log.
+};
+
+// An answer that says no, in JSON.
+struct HttpRefusal {
+  int status = 400;
+  std::string body = {};
+  HttpHeaders headers = {};
+  std::string why = {};  // For the log.
 };
 
 // How a stream shows that it is alive while it has nothing to say.
@@ -77,6 +102,10 @@ class HttpReply {
   // its end. If it has not begun by then, it is begun with status 200: begin() and respond() answer false
   // from then on, and send() is what is left.
   virtual void keep_alive(HttpKeepAlive manner) = 0;
+
+  // For HttpAsked, before the reply begins.
+  virtual void because(std::string_view /*why*/) {}
+  virtual void own_line(bool /*own*/) {}
 
   // The client closed, or was cut off, before the reply was complete. Stays true.
   virtual bool gone() const = 0;

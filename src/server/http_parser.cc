@@ -72,6 +72,14 @@ size_t HttpParser::feed(std::string_view bytes) {
   return offered - bytes.size();
 }
 
+size_t HttpParser::feed_head(std::string_view bytes) {
+  const size_t offered = bytes.size();
+  while (!bytes.empty() && (part_ == Part::request_line || part_ == Part::header_line)) {
+    take_line(bytes);
+  }
+  return offered - bytes.size();
+}
+
 void HttpParser::take_body(std::string_view& bytes) {
   const size_t count = std::min(bytes.size(), body_left_);
   request_.body.append(bytes.substr(0, count));

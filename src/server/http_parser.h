@@ -35,12 +35,16 @@ class HttpParser {
 
   // Takes bytes up to the end of one request, and says how many.
   size_t feed(std::string_view bytes);
+  // The same, but nothing of a body.
+  size_t feed_head(std::string_view bytes);
 
   Stage stage() const noexcept;
   // Of a failure: the status to answer, and a sentence. The connection cannot be used any longer.
   int status() const noexcept { return status_; }
   const std::string& message() const noexcept { return message_; }
 
+  // As far as it has been read; whole once the head is there.
+  const HttpRequest& head() const noexcept { return request_; }
   // Once the head is there. expects_continue(): the client waits for "100 Continue" before its body.
   bool expects_continue() const noexcept { return expects_continue_; }
   bool keep_alive() const noexcept { return keep_alive_; }
@@ -49,6 +53,8 @@ class HttpParser {
 
   // Requires done. The parser is ready for the next request.
   HttpRequest take();
+  // Lets go of what it has.
+  void clear() { *this = HttpParser(limits_); }
 
  private:
   enum class Part : uint8_t {

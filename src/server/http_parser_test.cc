@@ -54,6 +54,22 @@ TEST(HttpParser, WhereTheBytesAreCutMakesNoDifference) {
   }
 }
 
+TEST(HttpParser, TheHeadCanBeTakenWithoutTheBody) {
+  const std::string text = with_headers("Content-Length: 3\r\n", "abc");
+  for (size_t cut = 1; cut < text.size(); ++cut) {
+    HttpParser parser(kSmall);
+    size_t used = parser.feed_head(std::string_view(text).substr(0, cut));
+    used += parser.feed_head(std::string_view(text).substr(used));
+    ASSERT_EQ(used, text.size() - 3);
+    EXPECT_EQ(parser.stage(), Stage::body);
+    EXPECT_EQ(parser.head().path, "/x");
+    EXPECT_EQ(parser.body_bytes(), 0U);
+    EXPECT_EQ(parser.feed(std::string_view(text).substr(used)), 3U);
+    ASSERT_EQ(parser.stage(), Stage::done);
+    EXPECT_EQ(parser.take().body, "abc");
+  }
+}
+
 TEST(HttpParser, TakesOneRequestAndLeavesTheNext) {
   HttpParser parser(kSmall);
   const std::string first = with_headers("Content-Length: 3\r\n", "abc");

@@ -4,6 +4,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -64,7 +65,16 @@ class HttpServer::Impl {
       manner.headers.push_back({"Access-Control-Allow-Origin", options.cors_origin});
       if (options.cors_origin != "*") manner.headers.push_back({"Vary", "Origin"});
     }
+    manner.answered = options.answered;
+    manner.replies =
+        std::make_shared<ByteBudget>(ByteBudget::Options{.capacity_bytes = options.replies_bytes});
     shared_.manner = std::make_shared<const HttpManner>(std::move(manner));
+    const size_t reserve =
+        std::min(options.bodies_bytes / 4, options.connections * kSmallBodyBytes);
+    shared_.bodies = std::make_shared<ByteBudget>(ByteBudget::Options{
+        .capacity_bytes = std::max(options.bodies_bytes, options.body_bytes + reserve),
+        .small_bytes = kSmallBodyBytes,
+        .reserve_bytes = reserve});
     shared_.on_closed = [this] {
       {
         const std::scoped_lock lock(mutex_);
@@ -99,6 +109,7 @@ class HttpServer::Impl {
   }
 
   uint16_t port() const noexcept { return port_; }
+  bool is_loopback() const noexcept { return loopback_; }
 
   Result<void> start() {
     const std::scoped_lock lock(life_);
@@ -181,7 +192,9 @@ class HttpServer::Impl {
         acceptor_->bind(endpoint, error) || acceptor_->listen(shared_.options.backlog, error)) {
       return error;
     }
-    port_ = acceptor_->local_endpoint(error).port();
+    const tcp::endpoint bound = acceptor_->local_endpoint(error);
+    port_ = bound.port();
+    loopback_ = bound.address().is_loopback();
     return error;
   }
 
@@ -269,6 +282,7 @@ class HttpServer::Impl {
   size_t next_loop_ = 0;
   bool short_of_something_ = false;
   uint16_t port_ = 0;
+  bool loopback_ = false;
   bool started_ = false;
   bool stopped_ = false;
 };
@@ -300,6 +314,7 @@ HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
 Result<void> HttpServer::start() { return impl_->start(); }
 uint16_t HttpServer::port() const noexcept { return impl_->port(); }
+bool HttpServer::is_loopback() const noexcept { return impl_->is_loopback(); }
 HttpCounters HttpServer::counters() const noexcept { return impl_->counters(); }
 void HttpServer::stop_accepting() { impl_->stop_accepting(); }
 bool HttpServer::drain(std::chrono::milliseconds at_most) { return impl_->drain(at_most); }

@@ -10,6 +10,8 @@
 //   body, head too large                                     413, 431 that names the limit, closed
 //   a transfer encoding that is not chunked                  501, closed
 //   too many connections, too many bytes of bodies           503 with Retry-After, closed
+//   a large answer while too many are not read               503 with Retry-After
+//   a body that HttpOptions::admit does not want             its refusal, closed; nothing of it is kept
 //   reads nothing for a while, or falls too far behind       cut off; the reply is gone
 //
 // A client that has closed. TCP says the same of a client that went away and of one that only has
@@ -37,6 +39,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -53,8 +56,13 @@ struct HttpOptions {
   int backlog = 4096;
 
   size_t header_bytes = size_t{16} << 10;
-  size_t body_bytes = size_t{64} << 20;   // Of one request.
-  size_t bodies_bytes = size_t{1} << 30;  // Of all requests that are still arriving.
+  size_t body_bytes = size_t{64} << 20;  // Of one request.
+  // Of all requests that are arriving or have not been worked on. A quarter of it, or kSmallBodyBytes for each
+  // connection if that is less, is kept for small bodies; it is raised where the rest would not hold one body.
+  size_t bodies_bytes = size_t{1} << 30;
+  // Of answers of more than kSmallBodyBytes that are not streamed and that their clients have not taken. One that
+  // finds no room is a 503.
+  size_t replies_bytes = size_t{1} << 30;
   size_t connections = 4096;
   size_t stream_buffer_bytes = size_t{1}
                                << 20;  // Unsent bytes of a stream; one send() may go over it.
@@ -69,6 +77,13 @@ struct HttpOptions {
   // then answered here.
   std::string cors_origin = {};
 
+  // Asked at the end of the head of a request that has a body, before any of it is taken; empty: all bodies are
+  // wanted. A refusal is sent at once, and the connection closes. On an I/O thread; must return soon.
+  std::function<std::optional<HttpRefusal>(const HttpRequest& head)> admit = {};
+  // Told of every answer, also of those made here, and 499 of clients that did not wait for theirs. On any
+  // thread, with locks held: it must only count and leave notes.
+  std::function<void(const HttpAsked& asked, int status)> answered = {};
+
   // For what a person should know; empty: stemma::log(). Called from any thread, also by replies that
   // outlive the server.
   std::function<void(std::string_view line)> log = {};
@@ -79,7 +94,7 @@ struct HttpCounters {
   uint64_t connections_open = 0;
   uint64_t connections_total = 0;
   uint64_t requests = 0;      // Handed to the handler.
-  uint64_t bad_requests = 0;  // Answered here, 4xx and 501.
+  uint64_t bad_requests = 0;  // Answered here, 4xx and 501, except for what admit() said.
   uint64_t bytes_in = 0;
   uint64_t bytes_out = 0;
   uint64_t refused = 0;   // For want of room: 503, or no answer at all.
@@ -101,6 +116,8 @@ class HttpServer {
   Result<void> start();
 
   uint16_t port() const noexcept;
+  // Only this machine can connect.
+  bool is_loopback() const noexcept;
   HttpCounters counters() const noexcept;
 
   // Closes the listening socket. Clients that are connected stay.

@@ -73,6 +73,9 @@ constexpr Metric kOwn[] = {
     {"stemma_index_bytes", "gauge"},
     {"stemma_pending_captures", "gauge"},
     {"stemma_sessions", "gauge"},
+    {"stemma_jobs_waiting", "gauge"},
+    {"stemma_jobs_refused_total", "counter"},
+    {"stemma_jobs_left_total", "counter"},
     {"stemma_http_connections", "gauge"},
     {"stemma_http_connections_total", "counter"},
     {"stemma_http_requests_total", "counter"},
@@ -83,6 +86,7 @@ constexpr Metric kOwn[] = {
     {"stemma_http_accept_failures_total", "counter"},
     {"stemma_http_received_bytes_total", "counter"},
     {"stemma_http_sent_bytes_total", "counter"},
+    {"stemma_http_responses_total", "counter"},
 };
 constexpr Metric kVllm[] = {
     {"vllm:prefix_cache_queries_total", "counter"},
@@ -175,6 +179,20 @@ Series parse(const std::string& text, const std::map<std::string, std::string>& 
     EXPECT_TRUE(series.emplace(key, value).second) << "twice: " << key;
   }
   EXPECT_EQ(kinds, known);
+  // Dashboards made for vLLM choose by the model's name. It is left out of what follows.
+  Series unnamed;
+  for (const auto& [key, value] : series) {
+    constexpr std::string_view kModel = "model_name=\"fake\"";
+    const size_t at = key.find(kModel);
+    EXPECT_EQ(at != std::string::npos, key.starts_with("vllm:")) << key;
+    std::string name = key;
+    if (at != std::string::npos) {
+      name.erase(at, kModel.size() + (key[at + kModel.size()] == ',' ? 1 : 0));
+      if (name.ends_with("{}")) name.resize(name.size() - 2);
+    }
+    unnamed[name] = value;
+  }
+  series = std::move(unnamed);
   for (const auto& [name, kind] : kinds) {
     if (kind != "histogram") continue;
     double below = 0;
@@ -308,7 +326,24 @@ TEST(Metrics, EverySeriesTellsItsOwnField) {
   right["vllm:kv_cache_usage_perc"] = 0.5;
   right["llamacpp:kv_cache_usage_ratio"] = 0.5;
 
-  Series said = parse(encode_metrics(requests, cache, &http, true, true), table(true, true));
+  MetricsInput input{.requests = requests,
+                     .cache = cache,
+                     .http = &http,
+                     .model = "fake",
+                     .vllm_names = true,
+                     .llama_names = true};
+  for (uint32_t i = 0; i < kLanes; ++i) {
+    const std::string lane = std::string("{lane=\"") + to_string(static_cast<Lane>(i)) + "\"}";
+    field(input.lanes[i].waiting, "stemma_jobs_waiting" + lane);
+    field(input.lanes[i].refused, "stemma_jobs_refused_total" + lane);
+    field(input.lanes[i].taken_back, "stemma_jobs_left_total" + lane);
+  }
+  input.answers = {{"/cache", 200, 0}, {"/cache", 403, 0}, {"other", 404, 0}};
+  for (AnswerCount& answers : input.answers) {
+    field(answers.count, "stemma_http_responses_total{route=\"" + std::string(answers.route) +
+                             "\",status=\"" + std::to_string(answers.status) + "\"}");
+  }
+  Series said = parse(encode_metrics(input), table(true, true));
   for (const auto& [key, value] : right) {
     ASSERT_TRUE(said.contains(key)) << key;
     EXPECT_EQ(said[key], value) << key;
@@ -380,8 +415,10 @@ TEST(Metrics, NamesOfOthersAreThereForWhoAsksForThem) {
   const HttpCounters http;
   for (const bool vllm : {false, true}) {
     for (const bool llama : {false, true}) {
-      parse(encode_metrics({}, {}, &http, vllm, llama), table(vllm, llama));
-      parse(encode_metrics({}, {}, nullptr, vllm, llama), table(vllm, llama, false));
+      MetricsInput input{.model = "fake", .vllm_names = vllm, .llama_names = llama};
+      parse(encode_metrics(input), table(vllm, llama, false));
+      input.http = &http;
+      parse(encode_metrics(input), table(vllm, llama));
     }
   }
 }

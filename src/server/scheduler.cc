@@ -96,7 +96,7 @@ Result<uint64_t> Scheduler::submit(Generation asked, std::shared_ptr<Listener> l
   const std::lock_guard lock(mutex_);
   if (closing_ || stopping_ || unbegun() + next_up_ >= options_.queue) {
     if (request->fetch != nullptr) request->fetch->cancel();
-    ++stats_.refused;
+    if (!request->asked.retry) ++stats_.refused;
     return Error(Errc::busy,
                  closing_ || stopping_ ? "the server is ending" : "too many requests wait");
   }

@@ -55,7 +55,7 @@ struct SchedulerOptions {
 // Sums since the start, and how things are now.
 struct SchedulerStats {
   uint64_t requests = 0;  // Taken.
-  uint64_t refused = 0;   // The queue was full.
+  uint64_t refused = 0;   // The queue was full. A request that is tried again counts once.
   uint64_t completed = 0;
   uint64_t cancelled = 0;
   uint64_t failed = 0;

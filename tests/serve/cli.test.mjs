@@ -1,10 +1,11 @@
 // `stemma serve` as its operator sees it: settings, what goes wrong at the start, and how it ends.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import { closeSync, constants, openSync, readFileSync, readSync, truncateSync, writeFileSync, writeSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
+import { after } from 'node:test';
 import { ended, endless, environment, eventually, inFolder, model, program, roomForEndless, run, serve, test, user } from './support.mjs';
 
 // Ends with the status and one line that says why.
@@ -141,6 +142,19 @@ test('--api-key-file: its first line is the key', async () => {
   assert.equal(await server.stop(), 0);
 });
 
+test('a wrong key is told before the body is sent', async () => {
+  const server = await serve('llama', ['--api-key', 'sesame']);
+  const { hostname, port } = new URL(server.url);
+  const socket = net.connect(Number(port), hostname);
+  let said = '';
+  socket.setEncoding('utf8').on('data', (text) => (said += text));
+  socket.write('POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 60000000\r\n\r\n');
+  await new Promise((tell) => socket.on('end', tell));
+  assert.match(said, /^HTTP\/1\.1 401 /);
+  socket.destroy();
+  assert.equal(await server.stop(), 0);
+});
+
 test('a line a request, unless --quiet', async () => {
   for (const quiet of [false, true]) {
     const server = await serve('llama', quiet ? ['--quiet'] : []);
@@ -225,6 +239,89 @@ test('SIGTERM while the model is read: it ends then, and not when it is loaded',
   child.kill('SIGTERM');
   assert.equal(await ended(child), 0);
   assert.match(log, /ended on SIGTERM before it was ready/);
+});
+
+test('SIGHUP: streams go on, and the log says that nothing is loaded again', async () => {
+  const server = await serve('llama', roomForEndless);
+  const body = JSON.stringify({ messages: [user('Hello')], stream: true, ...endless });
+  const abort = new AbortController();
+  const reply = await fetch(`${server.url}/v1/chat/completions`, { method: 'POST', body, signal: abort.signal });
+  const reader = reply.body.getReader();
+  await reader.read();
+  for (const times of [1, 2]) {
+    server.child.kill('SIGHUP');
+    assert.ok(await eventually(() => server.log.split('SIGHUP: nothing is loaded again').length === times + 1), server.log);
+    assert.ok(!(await reader.read()).done);
+  }
+  abort.abort();
+  assert.equal((await server.chat([user('Hello')])).generated, 24);
+  assert.equal(await server.stop(), 0);
+});
+
+test('settings that are probably not meant are named at the start', async () => {
+  const env = { STEMMA_SAVED_BYTE: '1GiB', STEMMA_CONTEXT: '512' };
+  const open = await serve('llama', ['--host', '0.0.0.0'], { env });
+  assert.ok(await eventually(() => /warning: 0\.0\.0\.0 can be reached by other machines/.test(open.log)), open.log);
+  assert.match(open.log, /warning: STEMMA_SAVED_BYTE is not a setting .* STEMMA_SAVED_BYTES meant/);
+  assert.ok(!open.log.includes('STEMMA_CONTEXT'));
+  await open.stop();
+  for (const flags of [['--host', '0.0.0.0', '--api-key', 'sesame'], ['--host', '127.0.0.1'], ['--host', 'localhost']]) {
+    const quiet = await serve('llama', flags);
+    await quiet.stop();
+    assert.ok(!quiet.log.includes('warning'), quiet.log);
+  }
+});
+
+test('a log that nobody reads holds no request up, and says later what is missing', async () => {
+  const pipe = inFolder('log');
+  assert.equal(spawnSync('mkfifo', [pipe]).status, 0);
+  const { O_RDWR, O_NONBLOCK, O_WRONLY } = constants;
+  const reader = openSync(pipe, O_RDWR | O_NONBLOCK);
+  const writer = openSync(pipe, O_WRONLY);
+  const words = ['serve', '--threads', '1', '--port', '0', '--model', model('llama')];
+  const child = spawn(program, words, { env: environment(), stdio: ['ignore', 'ignore', writer] });
+  after(() => child.kill('SIGKILL'));
+  let log = '';
+  const read = () => {
+    const bytes = Buffer.alloc(65536);
+    try {
+      log += bytes.toString('utf8', 0, readSync(reader, bytes));
+      return true;
+    } catch {
+      return false; // Nothing is there.
+    }
+  };
+  assert.ok(await eventually(() => read() && / url=\S+\n/.test(log), 30), log);
+  const url = log.match(/ url=(\S+)\n/)[1];
+  // From now on nobody reads, and there is no room for another line.
+  const line = Buffer.from('.'.repeat(4095) + '\n');
+  try {
+    for (;;) writeSync(reader, line);
+  } catch (error) {
+    assert.equal(error.code, 'EAGAIN');
+  }
+  const ask = (path, body) => fetch(url + path, { method: 'POST', body: JSON.stringify(body) });
+  // More lines than are kept.
+  const name = 'x'.repeat(200);
+  for (let i = 0; i < 40; ++i) {
+    const answers = await Promise.all(Array.from({ length: 100 }, () => fetch(`${url}/${name}`)));
+    for (const answer of answers) assert.equal(answer.status, 404);
+  }
+  const answer = await ask('/v1/completions', { prompt: 'Hello', max_tokens: 4 });
+  assert.equal(answer.status, 200);
+  await answer.text();
+  log = '';
+  assert.ok(await eventually(async () => {
+    while (read());
+    await (await fetch(`${url}/props`)).text();
+    return /the log is missing \d+ lines here/.test(log);
+  }), log.slice(-2000));
+  const over = ended(child);
+  child.kill('SIGTERM');
+  const status = await Promise.race([over, eventually(() => { while (read()); return child.exitCode !== null; }, 30).then(() => over)]);
+  assert.equal(status, 0);
+  closeSync(reader);
+  closeSync(writer);
 });
 
 test('SIGINT ends it as well', async () => {

@@ -55,7 +55,7 @@ test('metrics: in the format of Prometheus, and they count', async () => {
   assert.equal(first.status, 200);
   assert.match(first.headers['content-type'], /^text\/plain; version=0\.0\.4/);
   for (const line of first.body.trimEnd().split('\n')) {
-    assert.match(line, /^(# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z_]+="[^"]*"\})? [-+0-9.e]+)$/i);
+    assert.match(line, /^(# (HELP|TYPE) [a-z_]+ .+|[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [-+0-9.e]+)$/i);
   }
   await post('/v1/chat/completions', chat());
   const { body } = await curl('/metrics');
@@ -266,4 +266,23 @@ test('pages of other origins: told what they may do', async () => {
     '-H', 'Access-Control-Request-Method: POST');
   assert.ok(asked.status === 204 || asked.status === 200);
   assert.equal(asked.headers['access-control-allow-origin'], 'https://page.test');
+});
+
+test('pages of other origins: cannot change what is cached', async () => {
+  const reset = (...words) => curl('/cache/reset', '-d', '{}', ...words);
+  const refused = await reset('-H', 'Origin: https://other.test');
+  assert.deepEqual([refused.status, refused.json.error.code], [403, 'cross_site']);
+  // A page whose own name was made to point here.
+  assert.equal((await reset('-H', 'Origin: http://other.test', '-H', 'Host: other.test')).status, 403);
+  assert.equal((await reset('-H', 'Origin: https://page.test')).status, 200);
+  assert.equal((await reset()).status, 200);
+});
+
+test('refusals: counted, logged, with the id of the request', async () => {
+  const answer = await curl('/v1/completions', '-d', '{"prompt":1.5}', '-H', 'X-Request-Id: refused-1');
+  assert.deepEqual([answer.status, answer.headers['x-request-id']], [400, 'refused-1']);
+  assert.match((await curl('/nowhere')).headers['x-request-id'], /^[0-9a-f]{32}$/);
+  assert.match((await curl('/metrics')).body, /^stemma_http_responses_total\{route="\/v1\/completions",status="400"\} [1-9]/m);
+  const line = / request path=\/v1\/completions method=POST status=400 client=127\.0\.0\.1:\d+ request_id=refused-1 error="/;
+  assert.ok(await eventually(() => line.test(server.log)), server.log);
 });

@@ -158,8 +158,36 @@ std::vector<Token> FakeModel::tokens_of(std::string_view text, bool parse_specia
   return tokens;
 }
 
+FakeModel::TextHold::TextHold(FakeModel& model, size_t bytes) : model_(model) {
+  const std::lock_guard lock(model_.mutex_);
+  model_.held_bytes_ = bytes;
+}
+
+bool FakeModel::TextHold::wait(uint32_t texts) {
+  std::unique_lock lock(model_.mutex_);
+  return model_.changed_.wait_for(lock, std::chrono::minutes(2),
+                                  [&] { return model_.waiting_texts_ >= texts; });
+}
+
+void FakeModel::TextHold::let_go() {
+  const std::lock_guard lock(model_.mutex_);
+  model_.held_bytes_ = SIZE_MAX;
+  model_.changed_.notify_all();
+}
+
+void FakeModel::wait_with(std::string_view text) const {
+  ++texts;
+  std::unique_lock lock(mutex_);
+  if (text.size() < held_bytes_) return;
+  ++waiting_texts_;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return text.size() < held_bytes_; });
+  --waiting_texts_;
+}
+
 Result<std::vector<Token>> FakeModel::tokenize(std::string_view text, bool add_special,
                                                bool parse_special) const {
+  wait_with(text);
   std::vector<Token> tokens = tokens_of(text, parse_special, puts_spaces);
   if (add_special) tokens.insert(tokens.begin(), kBos);
   return tokens;

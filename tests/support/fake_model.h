@@ -57,6 +57,23 @@ class FakeModel final : public engine::LanguageModel {
     FakeModel& model_;
   };
 
+  // While a TextHold lives, texts of at least so many bytes wait to be tokenised, and so does whoever asks.
+  class TextHold {
+   public:
+    TextHold(FakeModel& model, size_t bytes);
+    ~TextHold() { let_go(); }
+    TextHold(const TextHold&) = delete;
+    TextHold& operator=(const TextHold&) = delete;
+    // Until so many texts wait; false: they do not within two minutes.
+    bool wait(uint32_t texts);
+    void let_go();
+
+   private:
+    FakeModel& model_;
+  };
+  // Texts that it was given to tokenise, those that wait too.
+  mutable std::atomic<uint32_t> texts = 0;
+
   // How long a forward pass takes, beside computing.
   std::atomic<uint32_t> pass_us = 0;
   // So many of the next forward passes fail, having computed half.
@@ -83,10 +100,14 @@ class FakeModel final : public engine::LanguageModel {
   std::vector<Token> tokens_of(std::string_view text, bool parse_special, bool space) const;
   static void fill_logits(uint64_t value, std::vector<float>& logits);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool held_ = false;        // Under mutex_.
-  bool pass_waits_ = false;  // Under mutex_.
+  void wait_with(std::string_view text) const;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool held_ = false;                   // Under mutex_.
+  bool pass_waits_ = false;             // Under mutex_.
+  size_t held_bytes_ = SIZE_MAX;        // Under mutex_: texts of so many bytes wait.
+  mutable uint32_t waiting_texts_ = 0;  // Under mutex_.
   FakeSequences::Options options_;
   FakeSequences sequences_;
   engine::ModelInfo info_;

@@ -103,6 +103,7 @@ class ServerRig {
     }
     app = std::make_unique<server::App>(model, *scheduler, *chat, options.app);
     options.http.log = [](std::string_view) {};
+    app->connect(options.http);
     auto made = server::HttpServer::create(
         options.http,
         [this](server::HttpRequest request, std::shared_ptr<server::HttpReply> reply) {
