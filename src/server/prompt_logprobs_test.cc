@@ -17,7 +17,7 @@ namespace {
 
 using test::FakeModel;
 
-class Ear final : public Listener {
+class LogprobEar final : public Listener {
  public:
   void prompt(std::vector<TokenLogprob>&& logprobs) override {
     EXPECT_TRUE(answer.empty());
@@ -53,8 +53,8 @@ class PromptLogprobs : public ::testing::TestWithParam<test::EngineKind> {
     scheduler_ = Scheduler::create(model_, options, why);
     EXPECT_NE(scheduler_, nullptr) << why;
   }
-  std::shared_ptr<Ear> ask(const std::vector<Token>& prompt, uint32_t max_tokens, bool of_prompt,
-                           uint32_t choices = 1) {
+  std::shared_ptr<LogprobEar> ask(const std::vector<Token>& prompt, uint32_t max_tokens,
+                                  bool of_prompt, uint32_t choices = 1) {
     Generation generation;
     generation.prompt = prompt;
     generation.max_tokens = max_tokens;
@@ -63,7 +63,7 @@ class PromptLogprobs : public ::testing::TestWithParam<test::EngineKind> {
     generation.top_logprobs = 2;
     generation.prompt_logprobs = of_prompt;
     generation.choices = choices;
-    auto ear = std::make_shared<Ear>();
+    auto ear = std::make_shared<LogprobEar>();
     EXPECT_TRUE(scheduler_->submit(std::move(generation), ear));
     EXPECT_TRUE(ear->wait());
     EXPECT_EQ(ear->ends, choices);
