@@ -459,6 +459,7 @@ void Store::free_orphans(CellIndex cell, uint32_t tenant_index) {
     }
     const CellIndex parent = tree_.parent(cell);
     const bool cut = tree_.is_cut(cell);
+    if (tracks_contents_) policy_->forgotten(cell);
     free_cell_contents(cell, tenant_index);
     tree_.remove(cell);
     if (numbered_) refund(tenant_index, 0, false);

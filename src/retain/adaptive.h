@@ -59,6 +59,7 @@ class AdaptivePolicy final : public RetentionPolicy {
   bool tracks_contents() const noexcept override { return true; }
   void inserted(CellIndex cell, CellIndex parent, std::span<const uint32_t> words) override;
   void evicted(CellIndex cell) override;
+  void forgotten(CellIndex cell) override;
   uint64_t bytes() const noexcept override;
   void clear() override;
   void check_invariants() const override;

@@ -253,6 +253,27 @@ TEST_P(RetentionPolicyContract, OrderTellsWhatWouldGoWithoutChangingIt) {
   EXPECT_EQ(order, drain());
 }
 
+TEST_P(RetentionPolicyContract, ParentOfWhatWasForgottenIsALeafAgain) {
+  make(8);
+  const uint32_t words[] = {7};
+  policy->inserted(1, kNoCell, words);
+  touch(1, priority(10));
+  policy->inserted(2, 1, words);
+  touch(2);
+  policy->inserted(3, kNoCell, words);
+  touch(3);
+  policy->remove(2);
+  policy->forgotten(2);
+  policy->check_invariants();
+  EXPECT_EQ(next(), 1U);
+  // Its number is free for something else, below which nothing counts for what was there.
+  policy->inserted(2, kNoCell, words);
+  policy->inserted(4, 2, words);
+  touch(4);
+  policy->check_invariants();
+  EXPECT_EQ(drain(), (Order{1, 3, 4}));
+}
+
 TEST_P(RetentionPolicyContract, SaysHowMuchMemoryItHolds) {
   make(10'000);
   for (CellIndex cell = 0; cell < 10'000; ++cell) touch(cell, priority(cell % 2 == 0 ? 10 : 90));
