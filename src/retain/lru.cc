@@ -168,7 +168,21 @@ void LruPolicy::replace(CellIndex child, CellIndex parent) {
 
 void LruPolicy::remove(CellIndex cell) { take_out(cell); }
 
+Victim LruPolicy::front_of(CellIndex cell, TenantId tenant) const noexcept {
+  const uint32_t following = lists_.after(cell);
+  if (following == base::IndexLists::kNone) return {cell, tenant};
+  lists_.prefetch(following);
+  return {cell, tenant, following};
+}
+
 Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
+  if (one_class()) {
+    if (tenants_.empty()) return {};
+    const TenantId whose = tenants_[only_queue_ / kRanks].id;
+    const uint32_t cell = lists_.front(only_queue_);
+    if (cell == base::IndexLists::kNone || (only_tenant && whose != tenant)) return {};
+    return front_of(cell, whose);
+  }
   expire(now_ns);
   Victim best;
   Value least = {};
@@ -187,11 +201,7 @@ Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
     if (expired != kNoCell) offer(expired, timed_.rank(expired), whose);
   }
   if (best.cell == kNoCell || !lists_.linked(best.cell)) return best;
-  const uint32_t following = lists_.after(best.cell);
-  if (following == base::IndexLists::kNone) return best;
-  lists_.prefetch(following);
-  best.next = following;
-  return best;
+  return front_of(best.cell, best.tenant);
 }
 
 // ---- Looking -----------------------------------------------------------------------------------

@@ -97,6 +97,10 @@ class LruPolicy final : public RetentionPolicy {
   uint32_t lowest_queue(uint32_t slot) noexcept;
   // What counts for a held cell. Requires stamps_.
   Value value_of(CellIndex cell) const noexcept { return {classes_[cell] % kRanks, stamps_[cell]}; }
+  // Whether only_queue_ has every cell there is.
+  bool one_class() const noexcept { return !stamps_ && touches_without_stamps_ == 0; }
+  // A victim from a queue, and the one after it.
+  Victim front_of(CellIndex cell, TenantId tenant) const noexcept;
   void take_out(CellIndex cell) noexcept;
   void expire(uint64_t now_ns) noexcept;
   bool start_stamps();
