@@ -119,7 +119,7 @@ class LruPolicy final : public RetentionPolicy {
   std::vector<Tenant> tenants_;         // By slot; never more than it has room for from the start.
   uint32_t last_slot_ = 0;
   uint32_t only_queue_ = kNoQueue;  // The one that was ever used, while there are no stamps.
-  uint32_t touches_without_stamps_ = 0;
+  uint64_t touches_without_stamps_ = 0;
   uint64_t stamp_ = 0;
 };
 
