@@ -33,4 +33,9 @@ constexpr uint64_t deadline_after(uint64_t now_ns, uint64_t wait_ns) noexcept {
   return wait_ns > kNever - now_ns ? kNever : now_ns + wait_ns;
 }
 
+// How long it was from `begin_ns` to `end_ns`; 0 if the clock ran backwards between the two.
+constexpr uint64_t elapsed_ns(uint64_t begin_ns, uint64_t end_ns) noexcept {
+  return end_ns > begin_ns ? end_ns - begin_ns : 0;
+}
+
 }  // namespace stemma

@@ -13,9 +13,8 @@
 
 namespace stemma {
 
-// 0 goes first, 100 goes last. Order is exact within one priority (the policy `lru` tells about 200
-// combinations of priority, session phase, time to live and tenant apart at one time; beyond that, the
-// nearest ones are taken together).
+// 0 goes first, 100 goes last. The policy `lru` is exact within one priority and session phase, whatever
+// the number of tenants and times to live.
 using Priority = uint8_t;
 inline constexpr Priority kDefaultPriority = 35;
 inline constexpr Priority kMaxPriority = 100;
@@ -134,15 +133,20 @@ class RetentionPolicy {
   // The cells it holds, next to go first; for dumps and for looking. O(cells).
   virtual void order(uint64_t now_ns, std::vector<CellIndex>& out) const = 0;
 
-  // For policies that remember what they evicted: when this is true, inserted() and evicted() are
-  // called, so that a policy can keep a fingerprint per cell and ghosts of what went.
+  // For policies that remember what they evicted: when this is true, the next three are called, so
+  // that a policy can keep a fingerprint per cell and ghosts of what went. Between inserted() and
+  // evicted() or forgotten() a cell lives, and its parent lives longer than it does. A number that is
+  // free may also be given to something that policies are not told of, such as the root of a scope.
   virtual bool tracks_contents() const noexcept { return false; }
-  // `cell` became findable below `parent` (the root of a scope has no words) holding `words`.
+  // `cell` became findable below `parent` holding `words`. kNoCell: it is the first of its path.
   virtual void inserted(CellIndex cell, CellIndex parent, std::span<const uint32_t> words) {
     (void)cell, (void)parent, (void)words;
   }
   // `cell` is about to be freed to make room.
   virtual void evicted(CellIndex cell) { (void)cell; }
+  // `cell` is about to be freed for another reason: its content was dropped on request, or a longer
+  // block took its place. The policy does not hold it any more.
+  virtual void forgotten(CellIndex cell) { (void)cell; }
 
   // Memory it holds, for budgets and reports.
   virtual uint64_t bytes() const noexcept = 0;

@@ -206,6 +206,10 @@ Result<void> check_retain(const Retain& retain) {
   if (static_cast<uint8_t>(retain.phase) > static_cast<uint8_t>(SessionPhase::active)) {
     return Error(Errc::invalid_argument, "unknown session phase");
   }
+  if (static_cast<uint8_t>(retain.finish) > static_cast<uint8_t>(FinishReason::cancelled)) {
+    return Error(Errc::invalid_argument, "unknown finish reason",
+                 static_cast<uint8_t>(retain.finish));
+  }
   if (retain.ranges.size() > kMaxPriorityRanges) {
     return Error(Errc::invalid_argument, "more than 64 priority ranges", kMaxPriorityRanges);
   }

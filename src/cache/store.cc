@@ -353,7 +353,7 @@ void Store::publish_cell(CellIndex cell, CellIndex parent, CellIndex up,
   books(cell).publish(place(cell));
   if (numbered_) draft_became_cached(tenant_index, 0);
   tree_.publish(cell, parent, up, words, media, key);
-  if (tracks_contents_) policy_->inserted(cell, parent, words);
+  if (tracks_contents_) policy_->inserted(cell, tree_.is_root(parent) ? kNoCell : parent, words);
   if (key != nullptr && !tree_.is_orphan(cell)) {
     events_.stored(tree_.key(parent), *key, words, cell_tokens_);
   }
@@ -369,6 +369,7 @@ void Store::absorb_tails(CellIndex cell, uint32_t tenant_index) {
     if (tail != cell && holds(tail) == 0) {
       known_evictable_ -= std::min<uint64_t>(known_evictable_, 1);
       policy_->remove(tail);
+      if (tracks_contents_) policy_->forgotten(tail);
       free_cell(tail, tenant_index);
     }
   }

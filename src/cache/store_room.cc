@@ -384,9 +384,11 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant, Rec
   uint32_t done = 0;
   for (;;) {
     parent = tree_.parent(cell);
-    tree_.prefetch_up(cell);
     const CellIndex ahead = tree_.up(cell);
-    if (numbered_ && ahead != tree_.sentinel()) cells_.prefetch(ahead);
+    if (ahead != tree_.sentinel()) {
+      tree_.prefetch_up(cell);
+      if (numbered_) cells_.prefetch(ahead);
+    }
     counters_.count_eviction(tree_.birth(cell), now_);
     if (tracks_contents_) policy_->evicted(cell);
     if (list != nullptr) list->take(*this, cell);
@@ -404,7 +406,7 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant, Rec
   known_evictable_ -= std::min<uint64_t>(known_evictable_, done);
   if (tree_.is_root(parent)) {
     policy_->remove(victim.cell);
-    close_root(parent);
+    if (!tree_.has_child(parent)) close_root(parent);
   } else if (tree_.has_child(parent)) {
     policy_->remove(victim.cell);
   } else {
@@ -459,6 +461,7 @@ void Store::free_orphans(CellIndex cell, uint32_t tenant_index) {
     }
     const CellIndex parent = tree_.parent(cell);
     const bool cut = tree_.is_cut(cell);
+    if (tracks_contents_) policy_->forgotten(cell);
     free_cell_contents(cell, tenant_index);
     tree_.remove(cell);
     if (numbered_) refund(tenant_index, 0, false);

@@ -320,7 +320,7 @@ void AdaptivePolicy::note_use(uint32_t slot, const Touch& touch, const Known& kn
     t.kind = known.tokens != 0 ? Traits::kBranched : Traits::kNew;
     s.turn = 1;
   }
-  t.finish = static_cast<uint8_t>(touch.finish);
+  t.finish = static_cast<uint8_t>(std::min(touch.finish, FinishReason::cancelled));
   if (touch.finish == FinishReason::unknown && touch.session != kNoSession) {
     t.finish = Traits::kOtherwise;
   }
@@ -372,7 +372,6 @@ void AdaptivePolicy::inserted(CellIndex cell, CellIndex parent, std::span<const 
   ++inserted_;
   if (cell >= covered_ && !prepare(cell)) return;
   cell_tokens_ = std::max(cell_tokens_, static_cast<uint32_t>(words.size()));
-  // The root of a scope is nobody's.
   prints_[cell] = print_of(parent < covered_ ? prints_[parent] : 0, words);
   parents_[cell] = parent;
   names_[cell] = kFresh;
@@ -464,6 +463,10 @@ void AdaptivePolicy::remove(CellIndex cell) {
   }
 }
 
+void AdaptivePolicy::forgotten(CellIndex cell) {
+  if (cell < covered_) names_[cell] = kNobody;
+}
+
 void AdaptivePolicy::evicted(CellIndex cell) { left_ = cell < covered_ ? cell : kNoCell; }
 
 Victim AdaptivePolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
@@ -526,6 +529,15 @@ void AdaptivePolicy::check_invariants() const {
   STEMMA_CHECK(lists_.check_invariants() == slots_ready_);
   (void)ages_.check_invariants();
   rivals_.check_invariants();
+  // Whoever looks back over new cells comes to an end.
+  std::vector<CellIndex> seen_from(covered_, kNoCell);
+  for (CellIndex cell = 0; cell < covered_; ++cell) {
+    for (CellIndex at = cell; at < covered_ && names_[at] == kFresh; at = parents_[at]) {
+      STEMMA_CHECK(seen_from[at] != cell);
+      if (seen_from[at] != kNoCell) break;
+      seen_from[at] = cell;
+    }
+  }
   for (uint32_t level = 0; level < kLevels; ++level) {
     const bool filled = (filled_[level / 64] >> (level % 64) & 1U) != 0;
     STEMMA_CHECK(filled != lists_.empty(level));

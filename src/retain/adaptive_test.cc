@@ -37,8 +37,8 @@ TEST(HazardModel, LearnsWhoComesBackAndWhen) {
 TEST(HazardModel, IntervalsCoverAllAges) {
   EXPECT_EQ(HazardModel::interval(0), 0U);
   for (uint32_t i = 0; i + 1 < HazardModel::kAges; ++i) {
-    EXPECT_EQ(HazardModel::interval(HazardModel::end_ns(i) - 1000), i);
-    EXPECT_EQ(HazardModel::interval(HazardModel::end_ns(i) + 1000), i + 1);
+    EXPECT_EQ(HazardModel::interval(HazardModel::end_ns(i) - 1), i);
+    EXPECT_EQ(HazardModel::interval(HazardModel::end_ns(i)), i + 1);
   }
   EXPECT_EQ(HazardModel::interval(~uint64_t{0}), HazardModel::kAges - 1);
 }
@@ -181,6 +181,30 @@ TEST(AdaptivePolicy, DecisionsDependOnThePastOnly) {
     EXPECT_EQ(one.victims, other.victims);
   }
   EXPECT_NE(one.victims, other.victims);
+}
+
+TEST(AdaptivePolicy, AgesMayEndWithAnIntervalToTheNanosecond) {
+  for (uint32_t i = 0; i + 1 < HazardModel::kAges; ++i) {
+    AdaptivePolicy policy(4);
+    policy.touch(1, {.now_ns = 7, .depth_tokens = 16});
+    for (const uint64_t age_ns : {HazardModel::end_ns(i) - 1, HazardModel::end_ns(i)}) {
+      EXPECT_EQ(policy.victim(7 + age_ns, false, kNoTenant).cell, 1U);
+    }
+    EXPECT_EQ(policy.victim(kNever, false, kNoTenant).cell, 1U);
+    policy.touch(1, {.now_ns = 3, .depth_tokens = 16});  // Time runs backwards.
+    EXPECT_EQ(policy.victim(0, false, kNoTenant).cell, 1U);
+    policy.check_invariants();
+  }
+}
+
+TEST(AdaptivePolicy, FinishReasonsThatDoNotExistSpoilNothing) {
+  AdaptivePolicy policy(64);
+  for (uint32_t i = 0; i < 1'000; ++i) {
+    policy.touch(i % 64, {.now_ns = i * kSecond,
+                          .finish = FinishReason{static_cast<uint8_t>(i)},
+                          .depth_tokens = 16});
+  }
+  policy.check_invariants();
 }
 
 TEST(AdaptivePolicy, WhatIsSaidOfBlocksCountsFirst) {

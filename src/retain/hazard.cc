@@ -41,6 +41,16 @@ std::array<double, HazardModel::kAges + 1> make_starts() {
 }
 const std::array<double, HazardModel::kAges + 1> kStart_s = make_starts();
 
+std::array<uint64_t, HazardModel::kAges> make_ends() {
+  std::array<uint64_t, HazardModel::kAges> ends;
+  for (uint32_t i = 0; i < HazardModel::kAges; ++i) {
+    ends[i] = static_cast<uint64_t>(kStart_s[i + 1] * kSecond);
+  }
+  return ends;
+}
+// Whole nanoseconds, so that interval() and end_ns() agree to the last of them.
+const std::array<uint64_t, HazardModel::kAges> kEnd_ns = make_ends();
+
 }  // namespace
 
 uint8_t Traits::place(double value, double unit) noexcept {
@@ -60,14 +70,11 @@ bool HazardModel::create() {
 }
 
 uint32_t HazardModel::interval(uint64_t age_ns) noexcept {
-  const double age_s = static_cast<double>(age_ns) / kNsPerSecond;
-  const auto* const after = std::upper_bound(kStart_s.begin() + 1, kStart_s.end() - 1, age_s);
-  return static_cast<uint32_t>(after - kStart_s.begin() - 1);
+  const auto* const end = std::upper_bound(kEnd_ns.begin(), kEnd_ns.end() - 1, age_ns);
+  return static_cast<uint32_t>(end - kEnd_ns.begin());
 }
 
-uint64_t HazardModel::end_ns(uint32_t interval) noexcept {
-  return static_cast<uint64_t>(kStart_s[interval + 1] * kNsPerSecond);
-}
+uint64_t HazardModel::end_ns(uint32_t interval) noexcept { return kEnd_ns[interval]; }
 
 HazardModel::Terms HazardModel::terms_of(const Traits& traits) noexcept {
   Terms terms;

@@ -61,7 +61,8 @@ class HazardModel {
   [[nodiscard]] bool create();
   uint64_t bytes() const noexcept { return weights_.bytes(); }
 
-  // The interval an age lies in, and where one ends, in nanoseconds.
+  // The interval an age lies in, and where one ends, in nanoseconds: interval(end_ns(i)) is i + 1 (but
+  // for the last interval, which has no end).
   static uint32_t interval(uint64_t age_ns) noexcept;
   static uint64_t end_ns(uint32_t interval) noexcept;
 

@@ -44,7 +44,6 @@ bool LeafPolicy::prepare(CellIndex cell) {
 void LeafPolicy::inserted(CellIndex cell, CellIndex parent, std::span<const uint32_t> words) {
   if (cell >= covered_) STEMMA_CHECK(prepare(cell));
   Block& b = blocks_[cell];
-  if (b.cached) on_gone(cell);  // Forgotten, not evicted: nobody said so.
   const bool below_a_block = parent < covered_ && blocks_[parent].cached;
   b = {};
   b.born = next_time();
@@ -62,15 +61,25 @@ void LeafPolicy::evicted(CellIndex cell) {
   if (cell >= covered_ || !blocks_[cell].cached) return;
   on_evicted(cell);
   on_gone(cell);
+  if (blocks_[cell].parent != kNoCell) {
+    leave_history(cell, blocks_[cell].parent);
+    left_ = cell;
+  }
+  leave_parent(cell);
+}
+
+void LeafPolicy::forgotten(CellIndex cell) {
+  if (cell >= covered_ || !blocks_[cell].cached) return;
+  on_gone(cell);
+  leave_parent(cell);
+}
+
+void LeafPolicy::leave_parent(CellIndex cell) noexcept {
   blocks_[cell].cached = false;
   const CellIndex parent = blocks_[cell].parent;
-  if (parent == kNoCell) return;
-  leave_history(cell, parent);
-  left_ = cell;
-  uint32_t& children = blocks_[parent].children;
-  if (children == 0) return;
-  --children;
-  if (children == 0) settle(parent);
+  if (parent == kNoCell || blocks_[parent].children == 0) return;
+  --blocks_[parent].children;
+  if (blocks_[parent].children == 0) settle(parent);
 }
 
 // A held cell became a leaf, or is none any more.

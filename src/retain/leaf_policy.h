@@ -10,8 +10,7 @@
 //
 // Leaves. Cells at which a use ended stay held when others are inserted behind them, because what was said
 // of them still counts when they are leaves again; until then nothing is chosen from them, unless nothing
-// else is left. (What is forgotten, rather than evicted, is not missed: its parent may go later than it
-// should.)
+// else is left.
 //
 // Classes. Of the leaves held, those of the lowest rank (priority, then session phase) go first; a policy
 // chooses among them. A cell whose time to live is over moves to the rank it falls to; when the system
@@ -52,6 +51,7 @@ class LeafPolicy : public RetentionPolicy {
   bool tracks_contents() const noexcept final { return true; }
   void inserted(CellIndex cell, CellIndex parent, std::span<const uint32_t> words) final;
   void evicted(CellIndex cell) final;
+  void forgotten(CellIndex cell) final;
   uint64_t bytes() const noexcept override;
   void clear() override;
   void check_invariants() const override;
@@ -68,9 +68,9 @@ class LeafPolicy : public RetentionPolicy {
     uint32_t parent;    // Whom it was inserted behind; kNoCell = nobody that counts.
     uint32_t print;     // A fingerprint of it and all before it.
     uint32_t depth;     // In blocks, 1 for the first; 0 = not known.
-    uint32_t children;  // Inserted behind it, and not evicted.
+    uint32_t children;  // Inserted behind it, and still cached.
     uint16_t uses;      // No more than kManyUses.
-    bool cached : 1;    // Inserted, and not evicted.
+    bool cached : 1;    // Inserted, and neither evicted nor forgotten.
     bool fresh : 1;     // Inserted, and not used yet.
     bool again : 1;     // Used after the request that brought it.
     uint8_t own;        // These two are the policy's.
@@ -130,6 +130,7 @@ class LeafPolicy : public RetentionPolicy {
   };
   void use(CellIndex cell) noexcept;
   void leave_history(CellIndex child, CellIndex parent) noexcept;
+  void leave_parent(CellIndex cell) noexcept;
   void hold(CellIndex cell, Class which) noexcept;
   void let_go(CellIndex cell) noexcept;
   Class class_of(CellIndex cell) const noexcept;

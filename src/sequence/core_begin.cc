@@ -473,7 +473,7 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
     session.sequence = SequenceId{s};
   }
   turn.epoch = epoch_;
-  turn.report.plan_ns = clock_->now_ns() - started;
+  turn.report.plan_ns = elapsed_ns(started, clock_->now_ns());
   retain_owner();
   return Turn(this, record.release());
 } catch (const std::bad_alloc&) {

@@ -163,7 +163,7 @@ Captured Core::capture(uint32_t sequence) {
       captured = segments_->capture(scope_of(sequence), text.prompt(most), record.tenant,
                                     record.retain.get(), saver);
       if (captured.bytes != 0) {
-        learn_moved(saver.calls, captured.bytes, clock_->now_ns() - started);
+        learn_moved(saver.calls, captured.bytes, elapsed_ns(started, clock_->now_ns()));
       }
     }
     const bool anchored = (use_checkpoints_ || use_states_) && (!any() || use_states_);
@@ -242,7 +242,7 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
       total.fate = CaptureFate::failed;
       continue;
     }
-    learn_moved(1, *written, clock_->now_ns() - started);
+    learn_moved(1, *written, elapsed_ns(started, clock_->now_ns()));
     if (heard()) {
       tell_of_state(sequence, *store, part, depth);
       if (part == Part::checkpoint && segments_ != nullptr) tell_of_tail(sequence, depth);
@@ -254,7 +254,9 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
 }
 
 void Core::learn_moved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept {
-  if (spent_ns == 0 || calls == 0) return;
+  // An hour for a call says more about the caller's clock than about memory.
+  constexpr uint64_t kHour = 3'600'000'000'000;
+  if (spent_ns == 0 || calls == 0 || spent_ns / calls > kHour) return;
   // Both figures move together: one measurement cannot tell them apart.
   const uint64_t expected = std::max<uint64_t>(costs_.move(calls, bytes), 1);
   const double ratio =
@@ -293,7 +295,7 @@ Result<SequenceReport> Core::warm(const Scope& scope, const Prompt& prefix,
     const uint64_t started = clock_->now_ns();
     STEMMA_TRY_VOID(
         compute(user, turn.sequence(), prefix.tokens.subspan(begin, end - begin), begin));
-    STEMMA_TRY_VOID(turn.computed(end, clock_->now_ns() - started));
+    STEMMA_TRY_VOID(turn.computed(end, elapsed_ns(started, clock_->now_ns())));
   }
   const SequenceId sequence = turn.sequence();
   STEMMA_TRY_VOID(turn.finish());

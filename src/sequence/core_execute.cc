@@ -99,7 +99,7 @@ Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& exclud
   }
   turn.report.restored_bytes += bytes;
   stats_.restored_bytes += bytes;
-  learn_moved(pieces_.size(), bytes, clock_->now_ns() - started);
+  learn_moved(pieces_.size(), bytes, elapsed_ns(started, clock_->now_ns()));
   return {};
 }
 
@@ -144,7 +144,7 @@ Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excl
   store.used(turn.state, touch_of(turn.retain, depth));
   turn.report.restored_bytes += bytes;
   stats_.restored_bytes += bytes;
-  learn_moved(1, bytes, clock_->now_ns() - started);
+  learn_moved(1, bytes, elapsed_ns(started, clock_->now_ns()));
   hand_on(part == Part::state ? EntryKind::state : EntryKind::checkpoint, turn.state,
           store.label(turn.state), SeenAgain::used);
   return {};
@@ -319,7 +319,7 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
   }
   turn.segments = {};
   turn.state = {};
-  turn.report.execute_ns = clock_->now_ns() - started;
+  turn.report.execute_ns = elapsed_ns(started, clock_->now_ns());
   if (!done) {
     turn.phase = TurnPhase::failed;
     turn.report.outcome = Outcome::refused;

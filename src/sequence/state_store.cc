@@ -82,9 +82,10 @@ void StateStore::end_lease(uint32_t entry) noexcept {
 }
 
 void StateStore::note_use(uint32_t entry, const Touch& touch) noexcept {
-  // Time to live is a class: it stays as long as was said, whenever that was.
+  // It stays as long as was said, whenever that was.
   const uint64_t now = now_ns();
-  const uint64_t ttl = touch.deadline_ns - std::min(touch.now_ns, touch.deadline_ns);
+  const uint64_t ttl =
+      touch.deadline_ns == kNever ? kNever : elapsed_ns(touch.now_ns, touch.deadline_ns);
   Touch& last = entries_[entry].touch;
   last = touch;
   last.now_ns = now;

@@ -117,7 +117,7 @@ std::vector<LevelMask> LayeredStack::where(std::span<const Wanted> wanted) {
     }
     batches[l]->deadline_ns = until_ns;
     batches[l]->on_done = [took_ns, l, begin_ns, clock = &clock_](TierBatch&) {
-      (*took_ns)[l].store(clock->now_ns() - begin_ns + 1, std::memory_order_release);
+      (*took_ns)[l].store(elapsed_ns(begin_ns, clock->now_ns()) + 1, std::memory_order_release);
     };
     levels_[l]->tier->submit(batches[l]);
   }
@@ -308,7 +308,7 @@ void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
       part.batch->deadline_ns = until_ns;
       part.took_ns = std::make_shared<std::atomic<uint64_t>>(0);
       part.batch->on_done = [took = part.took_ns, begin_ns, clock = &clock_](TierBatch&) {
-        took->store(clock->now_ns() - begin_ns + 1, std::memory_order_release);
+        took->store(elapsed_ns(begin_ns, clock->now_ns()) + 1, std::memory_order_release);
       };
       levels_[l]->tier->submit(part.batch);
     }
@@ -320,7 +320,7 @@ void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
         part.batch->cancel();
         if (monotonic_ns() - entered_ns >= options_.query_ns) rest(l);  // Not where time was short.
         const std::lock_guard lock(mutex_);
-        speeds_[l].moved(part.bytes, now_ns() - begin_ns);
+        speeds_[l].moved(part.bytes, elapsed_ns(begin_ns, now_ns()));
         levels_[l]->misses.fetch_add(part.trips.size(), std::memory_order_relaxed);
         continue;
       }

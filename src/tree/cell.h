@@ -39,8 +39,8 @@ struct Hot {
 static_assert(sizeof(Hot) == 16);
 
 struct Sibling {
-  Ref left, right;  // Of the embedded trie node.
-  uint16_t crit;    // The bit it decides on, counted from the first word's highest.
+  Ref turns[2];   // Of the embedded trie node: what lies below it, by the bit it decides on.
+  uint16_t crit;  // That bit, counted from the first word's highest.
   uint16_t flags;
   CellIndex up;  // The ancestor kHintDistance levels above, or the sentinel. Exact, never a hint:
                  // ancestors outlive descendants. Eviction loads ahead by it.

@@ -28,13 +28,13 @@ uint32_t bit_of(std::span<const uint32_t> words, uint32_t crit) noexcept {
 CellIndex PrefixTree::trie_find(Ref ref, std::span<const uint32_t> words) const noexcept {
   while (is_node(ref)) {
     const Sibling& node = sibling_[ref];
-    ref = bit_of(words, node.crit) != 0 ? node.right : node.left;
+    ref = node.turns[bit_of(words, node.crit)];
   }
   return ref == kNoRef ? kNoCell : cell_of(ref);
 }
 
 CellIndex PrefixTree::trie_first(Ref ref) const noexcept {
-  while (is_node(ref)) ref = sibling_[ref].left;
+  while (is_node(ref)) ref = sibling_[ref].turns[0];
   return ref == kNoRef ? kNoCell : cell_of(ref);
 }
 
@@ -44,9 +44,9 @@ CellIndex PrefixTree::trie_next(Ref ref, CellIndex cell) const noexcept {
   Ref beyond = kNoRef;
   while (is_node(ref)) {
     const Sibling& node = sibling_[ref];
-    const bool right = bit_of(own, node.crit) != 0;
-    if (!right) beyond = node.right;
-    ref = right ? node.right : node.left;
+    const uint32_t bit = bit_of(own, node.crit);
+    if (bit == 0) beyond = node.turns[1];
+    ref = node.turns[bit];
   }
   return trie_first(beyond);
 }
@@ -67,13 +67,13 @@ void PrefixTree::trie_insert(Ref* root, CellIndex cell) {
   Ref* link = root;
   while (is_node(*link) && sibling_[*link].crit < crit) {
     Sibling& node = sibling_[*link];
-    link = bit_of(own, node.crit) != 0 ? &node.right : &node.left;
+    link = &node.turns[bit_of(own, node.crit)];
   }
   Sibling& node = sibling_[cell];
-  const bool right = bit_of(own, crit) != 0;
+  const uint32_t bit = bit_of(own, crit);
   store_relaxed(node.crit, crit);
-  store_relaxed(node.left, right ? *link : cell_ref(cell));
-  store_relaxed(node.right, right ? cell_ref(cell) : *link);
+  store_relaxed(node.turns[bit], cell_ref(cell));
+  store_relaxed(node.turns[1 - bit], *link);
   __atomic_store_n(link, node_ref(cell), __ATOMIC_RELEASE);
 }
 
@@ -82,26 +82,30 @@ void PrefixTree::trie_remove(Ref* root, CellIndex cell) {
     store_relaxed(*root, kNoRef);
     return;
   }
-  const std::span<const uint32_t> own(words(cell), tokens_);
+  // Most of what eviction costs among many siblings. A stored cell has all of its words, padding
+  // included: every bit is there.
+  const uint32_t* const own = words(cell);
+  Sibling* const nodes = sibling_.data();
   Ref* own_link = nullptr;   // The link that names the cell's own node.
   Ref* last_link = nullptr;  // The link that names the last node above the cell.
   Ref* link = root;
-  while (is_node(*link)) {
-    if (*link == node_ref(cell)) own_link = link;
+  for (Ref ref = *root; is_node(ref); ref = *link) {
+    if (ref == node_ref(cell)) own_link = link;
     last_link = link;
-    Sibling& node = sibling_[*link];
-    link = bit_of(own, node.crit) != 0 ? &node.right : &node.left;
+    Sibling& node = nodes[ref];
+    const uint32_t crit = node.crit;
+    link = &node.turns[own[crit >> 5U] << (crit & 31U) >> 31U];
   }
   STEMMA_CHECK(*link == cell_ref(cell) && last_link != nullptr);
   const CellIndex last = *last_link;
   Sibling& spliced = sibling_[last];
   // Splice first, copy second: the spliced link may lie inside the record that is copied.
-  store_relaxed(*last_link, link == &spliced.left ? spliced.right : spliced.left);
+  store_relaxed(*last_link, spliced.turns[link == &spliced.turns[0] ? 1 : 0]);
   if (last != cell && own_link != nullptr) {
     const Sibling& mine = sibling_[cell];
     store_relaxed(spliced.crit, mine.crit);
-    store_relaxed(spliced.left, mine.left);
-    store_relaxed(spliced.right, mine.right);
+    store_relaxed(spliced.turns[0], mine.turns[0]);
+    store_relaxed(spliced.turns[1], mine.turns[1]);
     store_relaxed(*own_link, node_ref(last));
   }
 }
@@ -122,7 +126,7 @@ void PrefixTree::trie_short_prefixes(Ref root, std::span<const uint32_t> words,
       const CellIndex found = trie_find(root, head);
       if (found != kNoCell && equal_words(found, head)) out.push_back(found);
     }
-    ref = bit_of(words, node.crit) != 0 ? node.right : node.left;
+    ref = node.turns[bit_of(words, node.crit)];
   }
   if (ref == kNoRef) return;
   const CellIndex end = cell_of(ref);
@@ -141,7 +145,7 @@ void PrefixTree::branch_words(CellIndex parent, std::span<const uint32_t> words,
     const uint32_t depth = begin + (node.crit >> 5);
     if ((node.crit >> 5) > best.words || (node.crit >> 5) > words.size()) break;
     if (depths.empty() || depths.back() != depth) depths.push_back(depth);
-    ref = bit_of(words, node.crit) != 0 ? node.right : node.left;
+    ref = node.turns[bit_of(words, node.crit)];
   }
 }
 
@@ -167,8 +171,8 @@ void PrefixTree::check_trie(Ref root, CellIndex parent_cell) const {
       const Sibling& node = sibling_[visit.ref];
       STEMMA_CHECK(static_cast<int32_t>(node.crit) > visit.above);
       nodes.push_back(visit.ref);
-      stack.push_back({node.left, node.crit});
-      stack.push_back({node.right, node.crit});
+      stack.push_back({node.turns[0], node.crit});
+      stack.push_back({node.turns[1], node.crit});
     } else {
       STEMMA_CHECK(visit.ref != kNoRef);
       const CellIndex cell = cell_of(visit.ref);

@@ -24,7 +24,7 @@ inline CellIndex descend(const WalkView& view, CellIndex parent, const uint32_t*
     if (crit <= last) return view.sentinel;  // A writer is at work here.
     last = crit;
     const uint32_t bit = query[crit >> 5] >> (31 - (crit & 31)) & 1U;
-    ref = load(bit != 0 ? node.right : node.left);
+    ref = load(node.turns[bit]);
   }
   return ref == kNoRef ? view.sentinel : cell_of(ref);
 }

@@ -42,10 +42,10 @@ class Picture {
     uint32_t i = 0;
     while (words[i] == other[i]) ++i;
     const auto bit = static_cast<uint32_t>(__builtin_clz(words[i] ^ other[i]));
-    const bool right = (words[i] >> (31 - bit) & 1U) != 0;
+    const uint32_t turn = words[i] >> (31 - bit) & 1U;
     sibling[cell].crit = static_cast<uint16_t>(i * 32 + bit);
-    sibling[cell].left = right ? only : cell_ref(cell);
-    sibling[cell].right = right ? cell_ref(cell) : only;
+    sibling[cell].turns[turn] = cell_ref(cell);
+    sibling[cell].turns[1 - turn] = only;
     hot[parent].child = node_ref(cell);
   }
   WalkView view() const { return {words_.data(), hot.data(), sibling.data(), tokens, kSentinel}; }
@@ -217,9 +217,9 @@ TEST(Walk, EndsBesideAWriterThatLeavesNodesInCircles) {
   words[15] = 4;
   picture.add(1, Picture::kRoot, words);
   // As a reader may see it in the middle of a change: nodes that lead back to each other.
-  picture.sibling[2].left = picture.sibling[2].right = node_ref(1);
+  picture.sibling[2].turns[0] = picture.sibling[2].turns[1] = node_ref(1);
   picture.sibling[2].crit = 3;
-  picture.sibling[1].left = picture.sibling[1].right = node_ref(2);
+  picture.sibling[1].turns[0] = picture.sibling[1].turns[1] = node_ref(2);
   for (const auto& [name, walk] : kernels(16)) {
     EXPECT_TRUE(run(walk, picture, words).path.empty()) << name;
   }

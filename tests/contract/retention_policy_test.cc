@@ -206,6 +206,24 @@ TEST_P(RetentionPolicyContract, EveryTenantHasItsOwnVictims) {
   EXPECT_EQ(next_of(kRed), 6U) << "the parent is the tenant's too";
 }
 
+TEST_P(RetentionPolicyContract, TenantsComeAndGoAmongAnyNumberOfTimesToLive) {
+  constexpr CellIndex kOthers = 500;
+  make(kOthers + 1);
+  uint32_t uses = 0;
+  const auto other = [&] {  // Every use has a time to live of its own.
+    touch(uses % kOthers, priority(50, now_ns + 1'000 * kSecond + uses));
+    ++uses;
+  };
+  while (uses < 250) other();
+  for (int round = 0; round < 300; ++round) {
+    touch(kOthers, {.tenant = kRed});
+    EXPECT_EQ(next_of(kRed), kOthers);
+    policy->remove(kOthers);
+    EXPECT_EQ(next_of(kRed), kNoCell);
+    other();
+  }
+}
+
 TEST_P(RetentionPolicyContract, ClearForgetsEverything) {
   make(8);
   for (CellIndex cell = 0; cell < 8; ++cell) touch(cell, priority(static_cast<Priority>(cell)));
@@ -233,6 +251,27 @@ TEST_P(RetentionPolicyContract, OrderTellsWhatWouldGoWithoutChangingIt) {
   Order order;
   policy->order(now_ns, order);
   EXPECT_EQ(order, drain());
+}
+
+TEST_P(RetentionPolicyContract, ParentOfWhatWasForgottenIsALeafAgain) {
+  make(8);
+  const uint32_t words[] = {7};
+  policy->inserted(1, kNoCell, words);
+  touch(1, priority(10));
+  policy->inserted(2, 1, words);
+  touch(2);
+  policy->inserted(3, kNoCell, words);
+  touch(3);
+  policy->remove(2);
+  policy->forgotten(2);
+  policy->check_invariants();
+  EXPECT_EQ(next(), 1U);
+  // Its number is free for something else, below which nothing counts for what was there.
+  policy->inserted(2, kNoCell, words);
+  policy->inserted(4, 2, words);
+  touch(4);
+  policy->check_invariants();
+  EXPECT_EQ(drain(), (Order{1, 3, 4}));
 }
 
 TEST_P(RetentionPolicyContract, SaysHowMuchMemoryItHolds) {

@@ -295,6 +295,13 @@ TEST_F(Misuse, BadRetentionIsRefusedAndNothingChanges) {
   options.retain.priority = 101;
   EXPECT_EQ(code(cache.lease(scope, tokens(20, 2), options)), Errc::invalid_argument);
   EXPECT_EQ(code(running.release({.retain = &options.retain})), Errc::invalid_argument);
+  for (const Retain& unknown :
+       {Retain{.phase = SessionPhase{3}}, Retain{.phase = SessionPhase{255}},
+        Retain{.finish = FinishReason{5}}, Retain{.finish = FinishReason{255}}}) {
+    options.retain = unknown;
+    EXPECT_EQ(code(cache.lease(scope, tokens(20, 2), options)), Errc::invalid_argument);
+    EXPECT_EQ(code(running.release({.retain = &options.retain})), Errc::invalid_argument);
+  }
   EXPECT_TRUE(running.active());
   EXPECT_EQ(books(cache) + position(running), before);
 }

@@ -1,7 +1,9 @@
 // Retention: what goes first when room is short.
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
+#include "retain/policies.h"
 #include "support/cache_fixture.h"
 #include "support/cpu_time.h"
 #include "support/numbers.h"
@@ -290,6 +292,37 @@ TEST_F(Retention, PreemptedRequestsBlocksGoLastThoughItsSessionIsIdle) {
   fill(cache, texts[1], priority(kMaxPriority));
   clock.advance_ns(2 * kSecond);
   EXPECT_EQ(eviction_order(cache, texts), (std::vector<uint32_t>{1, 0}));
+}
+
+TEST_F(Retention, ScopesMayTakeTheNumbersOfForgottenCells) {
+  for (const std::string_view policy : retain::policy_names()) {
+    SCOPED_TRACE(policy);
+    Options options = grouped({window(64, 64, 16)});
+    options.policy = policy;
+    PagedCache& cache = cache_with(options);
+    const Scope one = scope_of({.model = "one"});
+    const Scope two = scope_of({.model = "two"});
+    const Scope three = scope_of({.model = "three"});
+    const auto lease = [&](const Scope& in, uint32_t length,
+                           uint32_t draft = LeaseOptions::kWholePrompt) {
+      LeaseOptions how;
+      how.draft_tokens = draft;
+      return ok(cache.lease(in, tokens(length), how));
+    };
+    Lease first = lease(one, 32);
+    compute(first);
+    cache.drop_scope(one);  // While a request runs: nobody notes a use of its cells.
+    ok(first.release());
+    const Lease keeps = lease(two, 16, 0);  // Takes the root's number,
+    Lease drafts = lease(two, 16);          // and the first cell's;
+    Lease last = lease(three, 16, 0);       // this root takes the second cell's.
+    ok(drafts.abandon());
+    ok(last.reserve(16));  // The first cell again, below what was its child.
+    ok(last.commit(16));
+    ok(last.release());
+    cache.check_invariants();
+    EXPECT_EQ(hit(cache, three, tokens(17)), 16U);
+  }
 }
 
 TEST_F(Retention, EvictionsAreCountedWithTheirAge) {

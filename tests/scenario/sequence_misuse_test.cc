@@ -194,9 +194,41 @@ TEST(SequenceMisuse, BadRetentionIsRefusedAndNothingChanges) {
     if (!running.turn.active()) return;
   }
   EXPECT_TRUE(refused({.priority = 101}));
+  EXPECT_TRUE(refused({.phase = SessionPhase{3}}));
+  EXPECT_TRUE(refused({.finish = FinishReason{5}}));
+  EXPECT_TRUE(refused({.finish = FinishReason{255}}));
   ASSERT_TRUE(running.turn.active());
   EXPECT_EQ(rig.books(), before);
   rig.finish(running);
+}
+
+// Every look at it is earlier than the one before.
+class BackwardsClock final : public Clock {
+ public:
+  uint64_t now_ns() const noexcept override { return now_ns_ -= 1'000'000'000; }
+
+ private:
+  mutable uint64_t now_ns_ = kNever;
+};
+
+TEST(SequenceMisuse, AClockThatRunsBackwardsMakesNoCallLong) {
+  for (const EngineKind& kind : every_engine()) {
+    SCOPED_TRACE(kind.name);
+    FakeSequences engine(kind.options);
+    const BackwardsClock clock;
+    SequenceOptions options = small_cache();
+    options.clock = &clock;
+    SequenceCache cache = ok(SequenceCache::create(engine, options));
+    const Scope scope = scope_of({.model = "a model"});
+    for (uint32_t i = 0; i < 20; ++i) {
+      Turn turn = ok(cache.begin(scope, tokens(100 + i, 1), {}));
+      ok(turn.execute());
+      EXPECT_EQ(turn.report().plan_ns, 0U);
+      EXPECT_EQ(turn.report().execute_ns, 0U);
+      ok(turn.abandon());
+    }
+    cache.check_invariants();
+  }
 }
 
 TEST(SequenceMisuse, UnknownSessionsAndSequencesAreNothing) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "retain/policies.h"
 #include "sequence/segment_store.h"
 #include "support/cache_fixture.h"
 #include "support/fake_sequences.h"
@@ -77,14 +78,15 @@ class ScriptedSaver final : public Saver {
 class SegmentRig {
  public:
   static constexpr uint32_t kTokens = 16;
-  static constexpr uint64_t kIndexBytes = 4 * kTokens + 200;  // What the store reckons with.
+  // What the store reckons with.
+  static uint64_t index_bytes() { return 4 * kTokens + 179 + retain::most_bytes("lru").per_cell; }
 
   explicit SegmentRig(uint32_t slots, std::vector<TenantQuota> quotas = {})
       : engine({.sequences = 2, .context_tokens = 4096}) {
     settings.segment_tokens = kTokens;
     settings.segment_bytes =
         engine.traits().fixed_bytes + kTokens * engine.traits().bytes_per_token;
-    settings.budget_bytes = (slots * (settings.segment_bytes + kIndexBytes) * 64 + 62) / 63;
+    settings.budget_bytes = (slots * (settings.segment_bytes + index_bytes()) * 64 + 62) / 63;
     settings.quotas = std::move(quotas);
     settings.clock = &clock;
     store = ok(SegmentStore::create(settings));
