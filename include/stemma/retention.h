@@ -13,9 +13,8 @@
 
 namespace stemma {
 
-// 0 goes first, 100 goes last. Order is exact within one priority (the policy `lru` tells about 200
-// combinations of priority, session phase, time to live and tenant apart at one time; beyond that, the
-// nearest ones are taken together).
+// 0 goes first, 100 goes last. The policy `lru` is exact within one priority and session phase, whatever
+// the number of tenants and times to live.
 using Priority = uint8_t;
 inline constexpr Priority kDefaultPriority = 35;
 inline constexpr Priority kMaxPriority = 100;

@@ -1,7 +1,7 @@
 // Doubly linked lists over numbered items, all in one array: an item is in at most one list.
 //
 // Items are [0, items); each list has a head behind them. Memory arrives zeroed, and zero means
-// "in no list", so items cost nothing before their first use.
+// "in no list", so items cost nothing before their first use, and lists nothing before they are opened.
 // Threading:  one thread at a time.
 // Cost:       8 bytes an item; every call O(1).
 #pragma once
@@ -17,16 +17,23 @@ class IndexLists {
  public:
   static constexpr uint32_t kNone = 0xFFFF'FFFFU;
 
-  [[nodiscard]] bool create(uint32_t items, uint32_t lists) {
+  [[nodiscard]] bool create(uint32_t items, uint32_t lists) { return create(items, lists, lists); }
+  // Only the first `open_lists` may be used, until open() says otherwise.
+  [[nodiscard]] bool create(uint32_t items, uint32_t lists, uint32_t open_lists) {
     items_ = items;
     lists_ = lists;
     growth_ = Growth(0, items);
     const size_t end = static_cast<size_t>(items) + lists;
     if (!links_.reserve(end) || !links_.commit(items, end)) return false;
-    for (uint32_t list = 0; list < lists; ++list)
-      links_[head(list)] = {head(list) + 1, head(list) + 1};
+    open(open_lists);
     return true;
   }
+  // The lists [0, lists) may be used from now on. Takes no memory that create() did not ask for.
+  void open(uint32_t lists) noexcept {
+    for (; opened_ < lists; ++opened_)
+      links_[head(opened_)] = {head(opened_) + 1, head(opened_) + 1};
+  }
+  uint32_t opened() const noexcept { return opened_; }
   // Takes memory for an item about to be linked. False when there is none.
   bool ensured(uint32_t item) const noexcept { return growth_.covers(item); }
   [[nodiscard]] bool ensure(uint32_t item) {
@@ -52,6 +59,10 @@ class IndexLists {
     const uint32_t following = next(item);
     return following < items_ ? following : kNone;
   }
+  template <class Visit>
+  void for_each(uint32_t list, Visit&& visit) const {
+    for (uint32_t i = front(list); i != kNone; i = after(i)) visit(i);
+  }
   void push_back(uint32_t list, uint32_t item) noexcept { link_before(item, head(list)); }
   // Requires `position` linked, `item` not.
   void insert_before(uint32_t position, uint32_t item) noexcept { link_before(item, position); }
@@ -69,12 +80,15 @@ class IndexLists {
     links_[other] = {0, 0};
   }
   void prefetch(uint32_t item) const noexcept { __builtin_prefetch(&links_[item], 1); }
-  uint64_t bytes() const noexcept { return links_.bytes(); }
+  // Heads of lists that were not opened lie in pages that were never touched.
+  uint64_t bytes() const noexcept {
+    return links_.bytes() - uint64_t{lists_ - opened_} * sizeof(Links);
+  }
 
   // Items linked, over all lists; stops the process if the links do not fit together.
   uint64_t check_invariants() const {
     uint64_t listed = 0;
-    for (uint32_t list = 0; list < lists_; ++list) {
+    for (uint32_t list = 0; list < opened_; ++list) {
       uint32_t before = head(list);
       for (uint32_t i = next(before); i != head(list); i = next(i)) {
         STEMMA_CHECK(i < items_ && prev(i) == before && ++listed <= items_);
@@ -106,6 +120,7 @@ class IndexLists {
   Growth growth_;
   uint32_t items_ = 0;
   uint32_t lists_ = 0;
+  uint32_t opened_ = 0;
 };
 
 }  // namespace stemma::base

@@ -41,6 +41,21 @@ TEST(IndexLists, NewListsAreEmpty) {
   EXPECT_EQ(lists.check_invariants(), 0U);
 }
 
+TEST(IndexLists, ListsAreOpenedLaterAndCostNothingBefore) {
+  IndexLists lists;
+  ASSERT_TRUE(lists.create(10, 5'000, 1));
+  ASSERT_TRUE(lists.ensure(9));
+  const uint64_t bytes = lists.bytes();
+  push(lists, 0, 3);
+  lists.open(5'000);
+  EXPECT_EQ(lists.opened(), 5'000U);
+  EXPECT_EQ(lists.bytes() - bytes, 4'999U * 8);
+  push(lists, 4'999, 4);
+  EXPECT_EQ(items_of(lists, 0), (std::vector<uint32_t>{3}));
+  EXPECT_EQ(items_of(lists, 4'999), (std::vector<uint32_t>{4}));
+  EXPECT_EQ(lists.check_invariants(), 2U);
+}
+
 TEST(IndexLists, ItemsStandInTheOrderTheyCame) {
   IndexLists lists = make(10, 2);
   for (uint32_t item : {3U, 0U, 9U}) push(lists, 0, item);

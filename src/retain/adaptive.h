@@ -22,7 +22,7 @@
 // everything while choosing by the index is behind LRU on this traffic (Rivals). Decisions depend on calls made before, and on times given with them, alone.
 //
 // Threading:  one thread at a time.
-// Cost:       21 bytes a cell as LruPolicy, 12 for whose it is, its fingerprint and its parent, 22 for slots;
+// Cost:       8 to 44 bytes a cell as LruPolicy, 12 for whose it is, its fingerprint and its parent, 22 for slots;
 //             about 1 MiB besides. touch O(cells inserted since), O(1) when everything was there; a slot is
 //             judged anew about every 1.25-fold of its age. No allocation after prepare().
 #pragma once

@@ -1,7 +1,7 @@
 #include "retain/lru.h"
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <tuple>
 #include <utility>
 
@@ -9,9 +9,11 @@
 
 namespace stemma::retain {
 
-LruPolicy::LruPolicy(uint32_t cells, uint32_t first_stamp) : cells_(cells), stamp_(first_stamp) {
-  ok_ = lists_.create(cells, kMaxQueues);
-  queues_.reserve(kMaxQueues);
+LruPolicy::LruPolicy(uint32_t cells) : cells_(cells) {
+  tenants_.reserve(kMaxTenants + 1);
+  // Reserved is not yet taken.
+  ok_ = lists_.create(cells, (kMaxTenants + 1) * kRanks, 0) &&
+        timed_.create(cells, kExpired + kMaxTenants + 1) && expired_ranks_.reserve(cells);
 }
 
 bool LruPolicy::prepare(CellIndex cell) {
@@ -19,263 +21,242 @@ bool LruPolicy::prepare(CellIndex cell) {
   // Slabs that are not in use commit nothing.
   if (!lists_.ensure(cell)) return false;
   const uint32_t end = lists_.ensured();
-  if (!stamps_.commit(covered_, end) || !queue_of_.commit(covered_, end) ||
-      !deadlines_.commit(covered_, end)) {
-    return false;
-  }
+  if (!stamps_.commit(covered_, end) || !classes_.commit(covered_, end)) return false;
+  if (has_deadlines_ && (!timed_.commit(end) || !expired_ranks_.commit(end))) return false;
   covered_ = end;
   return true;
 }
 
-bool LruPolicy::holds(CellIndex cell) const noexcept { return lists_.linked(cell); }
+// ---- Classes -----------------------------------------------------------------------------------
 
-LruPolicy::Queue LruPolicy::class_of(const Touch& touch) noexcept {
-  const auto rank = [](uint32_t priority, SessionPhase phase) {
-    return static_cast<uint16_t>(priority * 3 + static_cast<uint32_t>(phase));
-  };
-  return {touch.tenant, rank(touch.will_return ? kMaxPriority + 1U : touch.priority, touch.phase),
-          rank(touch.expired_priority, touch.expired_phase),
-          touch.deadline_ns == kNever
-              ? kNever
-              : touch.deadline_ns - std::min(touch.now_ns, touch.deadline_ns),
-          false};
+uint32_t LruPolicy::rank_of(uint32_t priority, SessionPhase phase) noexcept {
+  priority = std::min(priority, kMaxPriority + 1U);
+  return std::min(priority * 3 + static_cast<uint32_t>(phase), kRanks - 1);
 }
 
-bool LruPolicy::matches(uint32_t queue, const Queue& wanted) const noexcept {
-  const Queue& q = queues_[queue];
-  return q.tenant == wanted.tenant && q.rank == wanted.rank && q.risen == wanted.risen &&
-         q.ttl_ns == wanted.ttl_ns && (q.ttl_ns == kNever || q.expired_rank == wanted.expired_rank);
-}
-
-uint32_t LruPolicy::queue_for(const Queue& wanted) {
-  if (last_queue_ < queues_.size() && matches(last_queue_, wanted)) return last_queue_;
-  return last_queue_ = find_queue(wanted);
-}
-
-uint32_t LruPolicy::find_queue(const Queue& wanted) {
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
-    if (matches(q, wanted)) return q;
+bool LruPolicy::is_empty(uint32_t slot) const noexcept {
+  if (timed_.first(kExpired + slot) != kNoCell) return false;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    if (!lists_.empty(queue_of(slot, rank))) return false;
   }
-  return add_queue(wanted);
+  return true;
 }
 
-void LruPolicy::let_rise(uint32_t queue, uint64_t now_ns) {
-  // Where the end of its time makes a cell worth more, it must not hide those behind it that still
-  // wait for theirs: it moves to a queue of its own kind, in the same order.
-  while (!lists_.empty(queue) && now_ns >= deadlines_[lists_.front(queue)]) {
-    Queue risen = queues_[queue];
-    risen.risen = true;
-    const uint32_t to = find_queue(risen);
-    if (!matches(to, risen)) return;  // Out of queues: they wait where they are.
-    const CellIndex cell = lists_.front(queue);
-    lists_.unlink(cell);
-    lists_.push_back(to, cell);
-    if (stamps_) queue_of_[cell] = static_cast<uint8_t>(to);
+uint32_t LruPolicy::slot_for(TenantId tenant) {
+  if (last_slot_ < tenants_.size() && tenants_[last_slot_].id == tenant) return last_slot_;
+  const auto it = std::ranges::find(tenants_, tenant, &Tenant::id);
+  last_slot_ = static_cast<uint32_t>(it - tenants_.begin());
+  if (it != tenants_.end()) return last_slot_;
+  if (tenants_.size() <= kMaxTenants) {
+    tenants_.push_back({tenant, {}});
+    lists_.open(queue_of(last_slot_ + 1, 0));
+    return last_slot_;
   }
+  for (last_slot_ = 0; !is_empty(last_slot_); ++last_slot_) {
+    STEMMA_CHECK(last_slot_ < kMaxTenants);  // A cache has no more tenants with quotas than that.
+  }
+  tenants_[last_slot_] = {tenant, {}};
+  return last_slot_;
 }
 
-uint32_t LruPolicy::add_queue(const Queue& wanted) {
-  bool tenant_known = false;
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
-    if (lists_.empty(q)) {
-      queues_[q] = wanted;
-      return q;
+uint32_t LruPolicy::lowest_queue(uint32_t slot) noexcept {
+  auto& filled = tenants_[slot].filled;
+  for (uint32_t word = 0; word < filled.size(); ++word) {
+    for (; filled[word] != 0; filled[word] &= filled[word] - 1) {
+      const uint32_t rank = word * 64 + static_cast<uint32_t>(std::countr_zero(filled[word]));
+      if (!lists_.empty(queue_of(slot, rank))) return queue_of(slot, rank);
     }
-    tenant_known = tenant_known || queues_[q].tenant == wanted.tenant;
   }
-  // The last queues are kept for tenants that have none yet: a tenant's cells are never in another
-  // tenant's queue.
-  if (queues_.size() < (tenant_known ? kMaxQueues - kMaxTenants : kMaxQueues)) {
-    const auto q = static_cast<uint32_t>(queues_.size());
-    queues_.push_back(wanted);
-    if (q == 1) (void)start_stamps();
-    return q;
-  }
-  // Full: share a queue of the tenant, of the nearest rank, then of the nearest time to live.
-  STEMMA_CHECK(tenant_known);
-  const auto distance = [&](const Queue& q) {
-    const uint32_t rank = q.rank > wanted.rank ? q.rank - wanted.rank : wanted.rank - q.rank;
-    const bool forever = (q.ttl_ns == kNever) != (wanted.ttl_ns == kNever);
-    return std::tuple(forever, rank,
-                      std::max(q.ttl_ns, wanted.ttl_ns) - std::min(q.ttl_ns, wanted.ttl_ns));
-  };
-  uint32_t best = kMaxQueues;
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
-    if (queues_[q].tenant != wanted.tenant) continue;
-    if (best == kMaxQueues || distance(queues_[q]) < distance(queues_[best])) best = q;
-  }
-  return best;
+  return kNoQueue;
 }
 
 bool LruPolicy::start_stamps() {
-  base::Slab<uint32_t> stamps;
-  base::Slab<uint8_t> queue_of;
-  if (!stamps.reserve(cells_) || !stamps.commit(0, covered_) || !queue_of.reserve(cells_) ||
-      !queue_of.commit(0, covered_)) {
+  base::Slab<uint64_t> stamps;
+  base::Slab<uint16_t> classes;
+  if (!stamps.reserve(cells_) || !stamps.commit(0, covered_) || !classes.reserve(cells_) ||
+      !classes.commit(0, covered_)) {
     return false;
   }
   stamps_ = std::move(stamps);
-  queue_of_ = std::move(queue_of);
+  classes_ = std::move(classes);
   // Each queue is already in order; there is more than one only if memory was refused before.
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
-    for_each(q, [&](CellIndex cell) {
-      stamps_[cell] = next_stamp();
-      queue_of_[cell] = static_cast<uint8_t>(q);
+  for (uint32_t q = 0; q < lists_.opened(); ++q) {
+    lists_.for_each(q, [&](CellIndex cell) {
+      stamps_[cell] = ++stamp_;
+      classes_[cell] = static_cast<uint16_t>(q);
     });
   }
   return true;
 }
 
 bool LruPolicy::start_deadlines() {
-  base::Slab<uint64_t> deadlines;
-  if (!deadlines.reserve(cells_) || !deadlines.commit(0, covered_)) return false;
-  deadlines_ = std::move(deadlines);
-  return true;
+  if (has_deadlines_) return true;
+  if (!stamps_ && !start_stamps()) return false;
+  has_deadlines_ = timed_.commit(covered_) && expired_ranks_.commit(covered_);
+  return has_deadlines_;
 }
 
-uint32_t LruPolicy::next_stamp() {
-  if (stamp_ == 0xFFFF'FFFFU) renumber();
-  return stamp_++;
-}
-
-void LruPolicy::renumber() {
-  // Once in four billion touches: all cells, in the order of their stamps, get small new ones. Every
-  // queue is in that order, so they are merged; a touch may not need memory.
-  std::array<CellIndex, kMaxQueues> next;
-  for (uint32_t q = 0; q < queues_.size(); ++q) next[q] = lists_.front(q);
-  for (stamp_ = 0;; ++stamp_) {
-    uint32_t oldest = kMaxQueues;
-    for (uint32_t q = 0; q < queues_.size(); ++q) {
-      if (next[q] == base::IndexLists::kNone) continue;
-      if (oldest == kMaxQueues || stamps_[next[q]] < stamps_[next[oldest]]) oldest = q;
-    }
-    if (oldest == kMaxQueues) return;
-    const CellIndex cell = next[oldest];
-    next[oldest] = lists_.after(cell);
-    stamps_[cell] = stamp_;
+void LruPolicy::expire(uint64_t now_ns) noexcept {
+  if (now_ns < next_deadline_ns_) return;
+  for (;;) {
+    const CellIndex cell = timed_.first(kWaiting);
+    next_deadline_ns_ = cell == kNoCell ? kNever : timed_.key(cell);
+    if (cell == kNoCell || now_ns < next_deadline_ns_) return;
+    const uint32_t slot = classes_[cell] / kRanks;
+    take_out(cell);
+    classes_[cell] = static_cast<uint16_t>(queue_of(slot, expired_ranks_[cell]));
+    timed_.insert(kExpired + slot, cell, expired_ranks_[cell], stamps_[cell]);
   }
+}
+
+// ---- What the cache calls ----------------------------------------------------------------------
+
+void LruPolicy::take_out(CellIndex cell) noexcept {
+  if (lists_.linked(cell)) lists_.unlink(cell);
+  if (timed_.contains(cell)) timed_.erase(cell);
 }
 
 void LruPolicy::touch(CellIndex cell, const Touch& touch) {
   ensure(cell);
-  Queue wanted = class_of(touch);
-  if (wanted.ttl_ns != kNever && !deadlines_ && !start_deadlines()) {
-    wanted.rank = wanted.expired_rank;
-    wanted.ttl_ns = kNever;
+  uint32_t rank = rank_of(touch.will_return ? kMaxPriority + 1U : touch.priority, touch.phase);
+  const uint32_t expired_rank = rank_of(touch.expired_priority, touch.expired_phase);
+  bool timed = touch.deadline_ns != kNever && expired_rank != rank;
+  if (timed && !start_deadlines()) {
+    rank = expired_rank;
+    timed = false;
   }
-  if (!stamps_ && queues_.size() > 1 && ++touches_without_stamps_ % 256 == 0) (void)start_stamps();
-  const uint32_t q = queue_for(wanted);
-  if (lists_.linked(cell)) lists_.unlink(cell);
-  const uint32_t stamp = stamps_ ? next_stamp() : 0;
+  const uint32_t slot = slot_for(touch.tenant);
+  const uint32_t q = queue_of(slot, rank);
+  if (!stamps_) {
+    if (only_queue_ == kNoQueue) only_queue_ = q;
+    if (q != only_queue_ && touches_without_stamps_++ % 256 == 0) (void)start_stamps();
+  }
+  take_out(cell);
   lists_.push_back(q, cell);
+  tenants_[slot].filled[rank / 64] |= uint64_t{1} << (rank % 64);
   if (stamps_) {
-    stamps_[cell] = stamp;
-    queue_of_[cell] = static_cast<uint8_t>(q);
+    stamps_[cell] = ++stamp_;
+    classes_[cell] = static_cast<uint16_t>(q);
   }
-  if (queues_[q].ttl_ns != kNever) deadlines_[cell] = touch.deadline_ns;
+  if (!timed) return;
+  expired_ranks_[cell] = static_cast<uint16_t>(expired_rank);
+  timed_.insert(kWaiting, cell, 0, touch.deadline_ns);
+  next_deadline_ns_ = std::min(next_deadline_ns_, touch.deadline_ns);
 }
 
 void LruPolicy::replace(CellIndex child, CellIndex parent) {
-  if (!lists_.linked(child)) return;
+  if (!holds(child)) return;
   ensure(parent);
-  const bool held = lists_.linked(parent);
-  if (held) {
+  if (holds(parent)) {
     // With one class the child is the oldest entry of all when it is evicted: the parent's is later.
-    const auto value = [&](CellIndex cell) {
-      return std::pair(rank_at(queues_[queue_of_[cell]], cell, now_ns_), stamps_[cell]);
-    };
-    if (!stamps_ || value(parent) >= value(child)) {
-      lists_.unlink(child);
+    if (!stamps_ || value_of(parent) >= value_of(child)) {
+      take_out(child);
       return;
     }
+    take_out(parent);
   }
-  if (held) lists_.unlink(parent);
-  lists_.take_place(child, parent);
+  if (lists_.linked(child)) lists_.take_place(child, parent);
   if (stamps_) {
     stamps_[parent] = stamps_[child];
-    queue_of_[parent] = queue_of_[child];
+    classes_[parent] = classes_[child];
   }
-  if (deadlines_) deadlines_[parent] = deadlines_[child];
+  if (!timed_.contains(child)) return;
+  expired_ranks_[parent] = expired_ranks_[child];
+  timed_.insert(timed_.set_of(child), parent, timed_.rank(child), timed_.key(child));
+  timed_.erase(child);
 }
 
-void LruPolicy::remove(CellIndex cell) {
-  if (lists_.linked(cell)) lists_.unlink(cell);
-}
+void LruPolicy::remove(CellIndex cell) { take_out(cell); }
 
 Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
-  now_ns_ = now_ns;
-  if (queues_.size() == 1 && !only_tenant && queues_[0].ttl_ns == kNever) {
-    const CellIndex cell = lists_.front(0);
-    if (cell == base::IndexLists::kNone) return {};
-    const uint32_t following = lists_.after(cell);
-    if (following == base::IndexLists::kNone) return {cell, queues_[0].tenant};
-    lists_.prefetch(following);
-    return {cell, queues_[0].tenant, following};
+  expire(now_ns);
+  Victim best;
+  Value least = {};
+  const auto offer = [&](CellIndex cell, uint32_t rank, TenantId whose) {
+    const Value value = {rank, stamps_ ? stamps_[cell] : 0};
+    if (best.cell != kNoCell && value >= least) return;
+    best = {cell, whose};
+    least = value;
+  };
+  for (uint32_t slot = 0; slot < tenants_.size(); ++slot) {
+    const TenantId whose = tenants_[slot].id;
+    if (only_tenant && whose != tenant) continue;
+    const uint32_t q = lowest_queue(slot);
+    if (q != kNoQueue) offer(lists_.front(q), q % kRanks, whose);
+    const CellIndex expired = timed_.first(kExpired + slot);
+    if (expired != kNoCell) offer(expired, timed_.rank(expired), whose);
   }
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
-    const Queue& queue = queues_[q];
-    if (queue.ttl_ns != kNever && !queue.risen && queue.expired_rank > queue.rank)
-      let_rise(q, now_ns);
-  }
-  uint32_t best = kMaxQueues;
-  uint32_t best_rank = 0;
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
-    const Queue& queue = queues_[q];
-    if (lists_.empty(q) || (only_tenant && queue.tenant != tenant)) continue;
-    const uint32_t rank = rank_at(queue, lists_.front(q), now_ns);
-    if (best == kMaxQueues || rank < best_rank ||
-        (rank == best_rank && stamps_ && stamps_[lists_.front(q)] < stamps_[lists_.front(best)])) {
-      best = q;
-      best_rank = rank;
-    }
-  }
-  if (best == kMaxQueues) return {};
-  const CellIndex cell = lists_.front(best);
-  const uint32_t following = lists_.after(cell);
-  if (following != base::IndexLists::kNone) lists_.prefetch(following);
-  return {cell, queues_[best].tenant};
+  if (best.cell == kNoCell || !lists_.linked(best.cell)) return best;
+  const uint32_t following = lists_.after(best.cell);
+  if (following == base::IndexLists::kNone) return best;
+  lists_.prefetch(following);
+  best.next = following;
+  return best;
 }
+
+// ---- Looking -----------------------------------------------------------------------------------
 
 void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
   struct Entry {
-    uint16_t rank;
-    uint32_t stamp;
+    Value value;
     size_t place;  // In its queue; with one class there are no stamps.
     CellIndex cell;
   };
   std::vector<Entry> entries;
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
-    for_each(q, [&](CellIndex cell) {
-      entries.push_back(
-          {rank_at(queues_[q], cell, now_ns), stamps_ ? stamps_[cell] : 0, entries.size(), cell});
+  const auto add = [&](CellIndex cell, uint32_t rank) {
+    entries.push_back({{rank, stamps_ ? stamps_[cell] : 0}, entries.size(), cell});
+  };
+  for (uint32_t q = 0; q < lists_.opened(); ++q) {
+    lists_.for_each(q, [&](CellIndex cell) {
+      const bool over = timed_.contains(cell) && now_ns >= timed_.key(cell);
+      add(cell, over ? expired_ranks_[cell] : q % kRanks);
     });
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::tuple(a.rank, a.stamp, a.place) < std::tuple(b.rank, b.stamp, b.place);
-  });
+  for (CellIndex cell = 0; has_deadlines_ && cell < covered_; ++cell) {
+    if (timed_.contains(cell) && !lists_.linked(cell)) add(cell, timed_.rank(cell));
+  }
+  std::ranges::sort(entries, {}, [](const Entry& e) { return std::tuple(e.value, e.place); });
   for (const Entry& entry : entries) out.push_back(entry.cell);
 }
 
 uint64_t LruPolicy::bytes() const noexcept {
-  return lists_.bytes() + stamps_.bytes() + queue_of_.bytes() + deadlines_.bytes() +
-         queues_.capacity() * sizeof(Queue) + sizeof(*this);
+  return lists_.bytes() + stamps_.bytes() + classes_.bytes() + timed_.bytes() +
+         expired_ranks_.bytes() + tenants_.capacity() * sizeof(Tenant) + sizeof(*this);
 }
 
 void LruPolicy::clear() {
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
+  for (uint32_t q = 0; q < lists_.opened(); ++q) {
     while (!lists_.empty(q)) lists_.unlink(lists_.front(q));
   }
+  timed_.clear();
 }
 
 void LruPolicy::check_invariants() const {
-  lists_.check_invariants();
-  if (!stamps_) return;
-  for (uint32_t q = 0; q < queues_.size(); ++q) {
-    uint32_t last = 0;
-    for_each(q, [&](CellIndex cell) {
-      STEMMA_CHECK(stamps_[cell] >= last);
+  const uint64_t listed = lists_.check_invariants();
+  const uint64_t timed = timed_.check_invariants();
+  uint64_t seen = 0;
+  for (uint32_t q = 0; q < lists_.opened(); ++q) {
+    const uint32_t rank = q % kRanks;
+    const auto& filled = tenants_[q / kRanks].filled;
+    STEMMA_CHECK(lists_.empty(q) || (filled[rank / 64] >> (rank % 64) & 1U) != 0);
+    uint64_t last = 0;
+    lists_.for_each(q, [&](CellIndex cell) {
+      ++seen;
+      if (timed_.contains(cell)) {
+        STEMMA_CHECK(timed_.set_of(cell) == kWaiting && timed_.key(cell) >= next_deadline_ns_);
+      }
+      if (!stamps_) return;
+      STEMMA_CHECK(stamps_[cell] > last && stamps_[cell] <= stamp_ && classes_[cell] == q);
       last = stamps_[cell];
     });
+  }
+  STEMMA_CHECK(seen == listed);
+  if (timed == 0) return;
+  for (CellIndex cell = 0; cell < covered_; ++cell) {
+    if (!timed_.contains(cell) || lists_.linked(cell)) continue;
+    // Expired: its tenant's, by its rank and stamp.
+    STEMMA_CHECK(timed_.set_of(cell) == kExpired + classes_[cell] / kRanks);
+    STEMMA_CHECK(timed_.rank(cell) == classes_[cell] % kRanks && timed_.key(cell) == stamps_[cell]);
   }
 }
 

@@ -65,16 +65,16 @@ class PlainLru {
 // Drives both with the same random story and compares every answer.
 struct Story {
   uint32_t cells = 60;
-  uint32_t first_stamp = 0;
   uint32_t priorities = 1;
   uint32_t tenants = 1;
   bool deadlines = false;
+  uint32_t distinct_deadlines = 2;
   bool phases = false;
   int steps = 20'000;
 };
 
 void expect_exact(const Story& story, uint32_t seed) {
-  LruPolicy policy(story.cells, story.first_stamp);
+  LruPolicy policy(story.cells);
   ASSERT_TRUE(policy.ok());
   PlainLru plain;
   std::mt19937 random(seed);
@@ -83,9 +83,9 @@ void expect_exact(const Story& story, uint32_t seed) {
     Touch touch;
     touch.now_ns = now;
     touch.tenant = TenantId{static_cast<uint32_t>(random() % story.tenants)};
-    touch.priority = static_cast<Priority>(35 + random() % story.priorities * 5);
+    touch.priority = static_cast<Priority>((35 + random() % story.priorities * 5) % 101);
     if (story.deadlines && random() % 2 == 0) {
-      touch.deadline_ns = now + 100 + random() % 2 * 300;
+      touch.deadline_ns = now + 100 + random() % story.distinct_deadlines * 300;
       touch.expired_phase = SessionPhase::ended;
     }
     if (story.phases) {
@@ -147,11 +147,19 @@ TEST(Lru, PrioritiesPhasesDeadlinesAndTenantsTogetherAreExact) {
   }
 }
 
-TEST(Lru, RunningOutOfStampsChangesNothing) {
-  // Stamps run out at the start of the second class, shortly after it, and again and again.
-  for (const uint32_t left : {0U, 1U, 5U, 30U, 61U, 500U}) {
-    expect_exact({.first_stamp = 0xFFFF'FFFFU - left, .priorities = 3, .steps = 3000}, left + 20);
-    expect_exact({.first_stamp = 0xFFFF'FFFFU - left, .tenants = 3, .steps = 3000}, left + 21);
+TEST(Lru, AnyNumberOfClassesAndTimesToLiveIsExact) {
+  // More combinations than cells: every touch has a time to live of its own.
+  for (uint32_t seed = 20; seed < 23; ++seed) {
+    expect_exact({.cells = 400,
+                  .priorities = 101,
+                  .tenants = LruPolicy::kMaxTenants + 1,
+                  .deadlines = true,
+                  .distinct_deadlines = 1'000'000,
+                  .phases = true,
+                  .steps = 6'000},
+                 seed);
+    expect_exact({.cells = 400, .deadlines = true, .distinct_deadlines = 1'000, .steps = 6'000},
+                 seed);
   }
 }
 
@@ -203,7 +211,7 @@ TEST(Lru, ReplacingWhatIsNotHeldDoesNothing) {
   EXPECT_TRUE(policy.holds(2));
 }
 
-TEST(Lru, OneClassCostsEightBytesACellAndASecondFiveMore) {
+TEST(Lru, OneClassCostsEightBytesACellASecondTenMoreAndATimeToLiveTwentySix) {
   constexpr uint32_t kCells = 1 << 16;
   LruPolicy policy(kCells);
   const uint64_t empty = policy.bytes();
@@ -212,73 +220,49 @@ TEST(Lru, OneClassCostsEightBytesACellAndASecondFiveMore) {
   EXPECT_GE(one_class, 8 * kCells);
   EXPECT_LE(one_class, 8.5 * kCells);
   policy.touch(0, {.priority = 90});
-  EXPECT_GE(policy.bytes() - empty, 13 * kCells);
-  EXPECT_LE(policy.bytes() - empty, 13.5 * kCells);
+  EXPECT_GE(policy.bytes() - empty, 18 * kCells);
+  EXPECT_LE(policy.bytes() - empty, 18.5 * kCells);
+  policy.touch(0, {.priority = 90, .deadline_ns = 1});
+  EXPECT_GE(policy.bytes() - empty, 44 * kCells);
+  EXPECT_LE(policy.bytes() - empty, 44.5 * kCells);
 }
 
-TEST(Lru, MoreClassesThanQueuesStillServeEverybody) {
-  constexpr uint32_t kCells = 2000;
-  LruPolicy policy(kCells);
-  std::mt19937 random(31);
-  std::map<CellIndex, TenantId> tenant_of;
-  for (CellIndex cell = 0; cell < kCells; ++cell) {
-    Touch touch;
-    touch.tenant = TenantId{cell % 5};
-    touch.priority = static_cast<Priority>(random() % 101);
-    touch.deadline_ns = 1000 + random() % 1000;
-    policy.touch(cell, touch);
-    tenant_of[cell] = touch.tenant;
+TEST(Lru, TenantsThatHoldNothingMakeWayForOthers) {
+  LruPolicy policy(10);
+  for (uint32_t tenant = 0; tenant < 1'000; ++tenant) {
+    const CellIndex cell = tenant % 10;
+    policy.remove(cell);
+    policy.touch(cell, {.tenant = TenantId{tenant}, .priority = 60, .deadline_ns = tenant});
+    ASSERT_EQ(policy.victim(tenant / 2, true, TenantId{tenant}).cell, cell);
+    policy.check_invariants();
   }
+}
+
+TEST(Lru, PrioritiesAndPhasesThatDoNotExistGoLast) {
+  LruPolicy policy(10);
+  policy.touch(1, {.priority = 255});
+  policy.touch(2, {.phase = SessionPhase{255}, .will_return = true});
+  policy.touch(3, {.deadline_ns = 5, .expired_priority = 255, .expired_phase = SessionPhase{9}});
+  policy.touch(4, {});
   policy.check_invariants();
-  // A tenant that comes when all queues are taken still gets one of its own.
-  for (uint32_t late = 0; late < LruPolicy::kMaxTenants - 5; ++late) {
-    const CellIndex cell = late * 7;
-    policy.touch(cell, {.tenant = TenantId{100 + late}});
-    tenant_of[cell] = TenantId{100 + late};
-    EXPECT_EQ(policy.victim(1, true, TenantId{100 + late}).cell, cell);
-  }
-  // Everything comes up once, under the tenant that touched it.
-  while (!tenant_of.empty()) {
-    const TenantId tenant = tenant_of.begin()->second;
-    const bool only = random() % 2 == 0;
-    const Victim victim = policy.victim(1500, only, tenant);
-    ASSERT_EQ(tenant_of.count(victim.cell), 1U);
-    ASSERT_EQ(tenant_of[victim.cell], victim.tenant);
-    ASSERT_TRUE(!only || victim.tenant == tenant);
-    tenant_of.erase(victim.cell);
-    policy.remove(victim.cell);
-  }
-  EXPECT_EQ(policy.victim(1500, false, kNoTenant).cell, kNoCell);
-}
-
-TEST(Lru, BeyondTheQueuesAClassJoinsTheNearestRank) {
-  LruPolicy policy(2000);
-  CellIndex cell = 0;
-  // Fill every queue: even ranks only, many deadlines.
-  for (uint64_t deadline = 5000; cell < 1000; ++deadline) {
-    for (Priority priority = 0; priority <= 100 && cell < 1000; priority += 20) {
-      policy.touch(cell++, {.priority = priority, .deadline_ns = deadline});
-    }
-  }
-  policy.touch(1500, {.priority = 41});
-  policy.touch(1501, {.priority = 2});
-  Order order;
-  policy.order(1, order);
-  const auto place = [&](CellIndex c) { return std::ranges::find(order, c) - order.begin(); };
-  const auto rank_end = [&](Priority priority) {  // Behind the last cell of a priority.
-    ptrdiff_t last = 0;
-    for (CellIndex c = 0; c < 1000; ++c) {
-      if (c % 6 * 20 <= priority) last = std::max(last, place(c));
-    }
-    return last;
-  };
-  EXPECT_GT(place(1500), rank_end(20));
-  EXPECT_LE(place(1500), rank_end(40) + 1);
-  EXPECT_LE(place(1501), rank_end(0) + 1);
+  EXPECT_EQ(policy.victim(10, false, kNoTenant).cell, 4U);
   policy.check_invariants();
 }
 
-TEST(Lru, QueuesOfClassesThatEmptiedAreUsedAgain) {
+TEST(Lru, ADeadlineThatHasPassedStaysPassedWhenTimeRunsBackwards) {
+  LruPolicy policy(10);
+  policy.touch(1, {.now_ns = 100, .priority = 90, .deadline_ns = 200});
+  policy.touch(2, {.now_ns = 100, .priority = 50});
+  EXPECT_EQ(policy.victim(150, false, kNoTenant).cell, 2U);
+  EXPECT_EQ(policy.victim(200, false, kNoTenant).cell, 1U);
+  EXPECT_EQ(policy.victim(0, false, kNoTenant).cell, 1U);
+  policy.touch(1, {.now_ns = 0, .priority = 90, .deadline_ns = kNever - 1});
+  EXPECT_EQ(policy.victim(kNever - 2, false, kNoTenant).cell, 2U);
+  EXPECT_EQ(policy.victim(kNever, false, kNoTenant).cell, 1U);
+  policy.check_invariants();
+}
+
+TEST(Lru, ATimeToLiveOfItsOwnForEveryUseIsExact) {
   LruPolicy policy(10);
   // Another time to live every time: never more than a few at once.
   for (uint64_t now = 1; now < 10'000; ++now) {

@@ -36,13 +36,14 @@ struct Entry {
 constexpr uint32_t kLeaf = 72 + 26;
 constexpr uint32_t kGhosts = 24;
 
-constexpr uint32_t kAdaptive = 84;
+constexpr uint32_t kLru = 44;
+constexpr uint32_t kAdaptive = kLru + 63;
 constexpr uint32_t kModel =
     5U << 18U;  // What was learnt, 1,024 conversations besides, and the rivals.
 
 // One row each.
 constexpr Entry kPolicies[] = {
-    {"lru", 21, 0, make<retain::LruPolicy>},
+    {"lru", kLru, 0, make<retain::LruPolicy>},
     {"lru_k", kLeaf + kGhosts, 0, make<retain::LruKPolicy>},
     {"slru", kLeaf, 0, make<retain::SlruPolicy>},
     {"arc", kLeaf + kGhosts, 0, make<retain::ArcPolicy>},

@@ -206,6 +206,24 @@ TEST_P(RetentionPolicyContract, EveryTenantHasItsOwnVictims) {
   EXPECT_EQ(next_of(kRed), 6U) << "the parent is the tenant's too";
 }
 
+TEST_P(RetentionPolicyContract, TenantsComeAndGoAmongAnyNumberOfTimesToLive) {
+  constexpr CellIndex kOthers = 500;
+  make(kOthers + 1);
+  uint32_t uses = 0;
+  const auto other = [&] {  // Every use has a time to live of its own.
+    touch(uses % kOthers, priority(50, now_ns + 1'000 * kSecond + uses));
+    ++uses;
+  };
+  while (uses < 250) other();
+  for (int round = 0; round < 300; ++round) {
+    touch(kOthers, {.tenant = kRed});
+    EXPECT_EQ(next_of(kRed), kOthers);
+    policy->remove(kOthers);
+    EXPECT_EQ(next_of(kRed), kNoCell);
+    other();
+  }
+}
+
 TEST_P(RetentionPolicyContract, ClearForgetsEverything) {
   make(8);
   for (CellIndex cell = 0; cell < 8; ++cell) touch(cell, priority(static_cast<Priority>(cell)));
