@@ -213,7 +213,7 @@ class ScopeReader {
     if (!in_.ok()) return false;
     const Scope scope = Scope::from_digest(digest);
     if (store_.scopes().find(scope) != nullptr) return false;
-    const auto root = store_.open_root(scope, tenant);
+    const auto root = store_.open_root(scope, tenant, {});
     if (!root && root.error().code() == Errc::out_of_memory) throw std::bad_alloc();
     if (!root) return false;
     root_ = (*root)->cell;

@@ -59,7 +59,7 @@ Result<CellIndex> Shared::anchor_at(LeaseRecord& lease, uint32_t depth) {
                                  : std::span<const uint32_t>(tree.words(beyond), depth - begin);
   const CellIndex cell = store_.inner_cell(above, words, true);
   if (cell == kNoCell)
-    return Error(Errc::out_of_blocks, "no cell is free for an anchor here", depth);
+    return Error(Errc::out_of_blocks, "every cell of the index is in use (index_cells)", depth);
   return cell;
 }
 

@@ -158,9 +158,16 @@ class Shared {
   Path judge_again(CellIndex root, LeaseRecord& record, Query& query) STEMMA_REQUIRES(mutex_);
   Result<void> intern_media(CellIndex root, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
 
-  // Finds or makes the scope's root for a record; holds it, when the lock is to be left before the
-  // record has a tip; and undoes that when no lease came of it.
-  Result<void> open(const Scope& scope, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  // Finds or makes the scope's root for a record that has none; holds it, when the lock is to be left
+  // before the record has a tip; and undoes that when no lease came of it.
+  Result<void> open(const Scope& scope, const LeaseOptions& options, LeaseRecord& record)
+      STEMMA_REQUIRES(mutex_);
+  // Opens and holds the root, and gives the prompt's media items their numbers.
+  Result<void> open_with_media(const Scope& scope, const LeaseOptions& options, LeaseRecord& record)
+      STEMMA_EXCLUDES(mutex_);
+  // No lease comes of this record: leaves its root and counts the refusal.
+  Error refuse_lease(LeaseRecord& record, const LeaseOptions& options, const Error& error)
+      STEMMA_REQUIRES(mutex_);
   Result<void> check_fill(const LeaseRecord& record, uint32_t fill_to) const;
   void hold_root(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
   void leave(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
@@ -194,6 +201,8 @@ class Shared {
   bool shorten_copies(LeaseRecord& lease, uint32_t n) STEMMA_REQUIRES(mutex_);
   Result<void> grow(LeaseRecord& lease, uint32_t capacity) STEMMA_EXCLUDES(mutex_);
   Need growth(const LeaseRecord& lease, uint32_t capacity) const;
+  // What a lease that finds nothing cached needs.
+  Need first_need(const LeaseRecord& record, const LeaseOptions& options) const;
   void prepare_growth(LeaseRecord& lease, uint32_t capacity);
   void draft_up_to(LeaseRecord& lease, uint32_t capacity) STEMMA_REQUIRES(mutex_);
   void release_source(LeaseRecord& lease, const CopySource& source) STEMMA_REQUIRES(mutex_);

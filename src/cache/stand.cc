@@ -29,6 +29,21 @@ uint32_t Shared::capacity(const LeaseRecord& lease) const noexcept {
       std::min<uint64_t>(uint64_t{lease.cell_count} * view_.cell_tokens(), 0xFFFF'FFFFU));
 }
 
+Need Shared::first_need(const LeaseRecord& record, const LeaseOptions& options) const {
+  const bool fills = options.fill_to != 0;
+  const uint32_t capacity = fills ? options.fill_to : std::min(options.draft_tokens, record.length);
+  if (capacity == 0) return {};
+  Need need = growth(record, capacity);
+  for (GroupIndex g = 0; fills && g < view_.group_count(); ++g) {
+    const Group& group = view_.group(g);
+    if (!group.window()) continue;
+    const uint32_t sinks = blocks_for(group.options().sink_tokens, group.options().block_tokens);
+    const uint32_t low = window_low(group, options.fill_to);
+    need.blocks[g] -= low - std::min(low, sinks);
+  }
+  return need;
+}
+
 Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   const uint32_t tokens = store_.cell_tokens();
   const Path& path = stand.path;

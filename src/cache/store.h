@@ -59,8 +59,9 @@ struct Tenant {
   uint64_t held_cells = 0;       // Depths of everything held, added up.
 };
 
-// How many cells an index gets whose first group does not number them.
-uint64_t default_cells(uint64_t widest, uint64_t slots);
+// How many cells the index gets for prompts where the first group does not number them: as given, or
+// chosen. Never fewer for larger groups.
+uint64_t chosen_cells(const Options& options, uint32_t cell_tokens);
 
 class Store {
  public:
@@ -92,9 +93,10 @@ class Store {
   bool keyed() const noexcept { return keyed_; }
 
   // ---- Roots ----
-  // The scope's root, made if there is none. Error: out_of_memory, invalid_argument (another
-  // tenant's scope).
-  Result<const ScopeTable::Root*> open_root(const Scope& scope, TenantId tenant);
+  // The scope's root, made if there is none. When it must evict to make one, it evicts for `need` as
+  // well, or for nothing: `need` is what the first lease below it needs. Error: out_of_blocks,
+  // over_quota, out_of_memory, invalid_argument (another tenant's scope).
+  Result<const ScopeTable::Root*> open_root(const Scope& scope, TenantId tenant, Need need);
   // Removes a root that nobody holds and that has nothing below it.
   void close_root(CellIndex root);
 
@@ -177,7 +179,8 @@ class Store {
 
   // ---- Anchors ----
   // These three throw std::bad_alloc; nothing has changed then.
-  // The cell that carries anchors at a depth inside a cell, made if asked. kNoCell: none, no room.
+  // The cell that carries anchors at a depth inside a cell; made if asked, and others evicted for it.
+  // kNoCell: there is none, or all cells are in use.
   CellIndex inner_cell(CellIndex parent, std::span<const uint32_t> words, bool make);
   void attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, uint32_t tenant_index);
   Result<void> attach_logits(CellIndex cell, std::span<const float> logits);
@@ -306,6 +309,9 @@ class Store {
   // Of a tenant's checkpoints that nobody uses, but for what `need` reserves.
   uint64_t idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) const;
   bool drop_idle_checkpoint(uint32_t tenant_index);
+  // Sees to it that a cell is free for a root or for an anchor inside a block. False: all are in use.
+  bool make_spare_cell();
+  bool drop_oldest_inner_logits();
   [[nodiscard]] bool take_memory(const Need& need);
   // Takes all memory for cells [0, last] (of extra_ where no group numbers them) to come into use.
   [[nodiscard]] bool ensure_cells(CellIndex last);

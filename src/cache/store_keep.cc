@@ -15,7 +15,7 @@ namespace stemma::cache {
 CellIndex Store::inner_cell(CellIndex parent, std::span<const uint32_t> words, bool make) {
   const CellIndex found = tree_.find_inner(parent, words);
   if (found != kNoCell || !make) return found;
-  if (extra_.free_blocks() == 0) return kNoCell;
+  if (!make_spare_cell()) return kNoCell;
   if (!extra_.prepare(1) || !tree_.ensure(extra_.fresh_after(1) + first_cells_)) {
     throw std::bad_alloc();
   }
@@ -34,6 +34,30 @@ CellIndex Store::inner_cell(CellIndex parent, std::span<const uint32_t> words, b
   tree_.set_anchored(parent, true);
   ++inner_cells_;
   return cell;
+}
+
+bool Store::make_spare_cell() {
+  while (extra_.free_blocks() == 0) {
+    // Where blocks number the other cells, evicting those frees none of these.
+    if (!numbered_ && evict_some(1, false, kNoTenant) != 0) continue;
+    if (!drop_oldest_inner_logits()) return false;
+  }
+  events_.seal();
+  return true;
+}
+
+bool Store::drop_oldest_inner_logits() {
+  for (const LogitsEntry& entry : logits_) {
+    const CellIndex cell = entry.cell;
+    if (!tree_.is_inner(cell)) continue;
+    logits_bytes_ -= entry.bytes;
+    const auto it = logits_at_.find(cell);
+    logits_.erase(it->second);
+    logits_at_.erase(it);
+    drop_inner_if_bare(cell);
+    return true;
+  }
+  return false;
 }
 
 void Store::drop_inner_if_bare(CellIndex cell) {

@@ -286,6 +286,32 @@ TEST_F(Windows, LongPromptRunsInAPoolTheSizeOfItsWindow) {
   EXPECT_EQ(hit(cache, text.first(400)), 0U) << "that window is long gone";
 }
 
+TEST_F(Windows, OneLongRequestNeedsNoMoreBlocksThanItsWindow) {
+  // 300,000 tokens through 64 blocks of 16, with the index as large as is chosen for it.
+  PagedCache& cache = cache_with(grouped({window(256, 64)}));
+  LeaseOptions chunked;
+  chunked.draft_tokens = 512;
+  const Text text = tokens(300'000);
+  Lease lease = take(cache, text, chunked);
+  for (uint32_t end = 512; end <= 300'000; end += 512) {
+    ok(lease.reserve(end));
+    ok(lease.commit(end));
+  }
+  ok(lease.release());
+  EXPECT_EQ(hit(cache, text), 299'999 / 512 * 512U);
+}
+
+TEST_F(Windows, BudgetBoundsTheIndexThatIsChosen) {
+  // Without block_bytes worth mentioning, an index of its usual size would be most of the budget.
+  Options options = grouped({window(256, 0)});
+  options.budget_bytes = 4 << 20;
+  PagedCache& cache = cache_with(options);
+  EXPECT_GT(cache.stats().groups[0].capacity_blocks, 1000U);
+  for (uint32_t i = 0; i < 3000; ++i) fill(cache, tokens(256, i));
+  const Stats stats = cache.stats();
+  EXPECT_LE(stats.index_bytes + stats.kv_bytes_capacity, options.budget_bytes);
+}
+
 TEST_F(Windows, PressureOnOneGroupLeavesTheOthersAlone) {
   PagedCache& cache = cache_with(grouped({full(40), window(32, 6), window(32, 30)}));
   fill(cache, tokens(64));
