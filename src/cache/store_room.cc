@@ -369,7 +369,7 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant, Rec
     victim = policy_->victim(now_, only_tenant, tenant);
     if (victim.cell == kNoCell) return 0;
     if (!tree_.has_child(victim.cell) && holds(victim.cell) == 0) break;
-    policy_->remove(victim.cell);
+    policy_->set_aside(victim.cell);
     ++tally.markers;
   }
   if (victim.next != kNoCell) {

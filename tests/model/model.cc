@@ -338,24 +338,19 @@ uint32_t Model::blocks_for(uint32_t tokens) const {
   return (tokens + config_.block_tokens - 1) / config_.block_tokens;
 }
 
-// Who goes next: the least of all marks. One that comes up where something is below or in use counts
-// no more: what is below is better, and whoever uses the cell will touch it.
+// Who goes next: of what could go, the least by its mark.
 Model::Id Model::victim(std::optional<TenantId> only) {
   const std::vector<bool> in_use = held();
-  for (;;) {
-    Id least = kNone;
-    for (Id id = 0; id < cells_.size(); ++id) {
-      if (!cells_[id].live || !cells_[id].mark || (only && cells_[id].tenant != *only)) continue;
-      if (least == kNone || worth(*cells_[id].mark) < worth(*cells_[least].mark)) least = id;
-    }
-    if (least == kNone || (!in_use[least] && !has_children(least))) {
-      if (one_class_ && least != longest_unused(only, in_use)) {
-        doubt = "the marks do not choose the leaf that is unused for longest";
-      }
-      return least;
-    }
-    cells_[least].mark.reset();
+  Id least = kNone;
+  for (Id id = 0; id < cells_.size(); ++id) {
+    if (!cells_[id].live || in_use[id] || has_children(id)) continue;
+    if (!cells_[id].mark || (only && cells_[id].tenant != *only)) continue;
+    if (least == kNone || worth(*cells_[id].mark) < worth(*cells_[least].mark)) least = id;
   }
+  if (one_class_ && least != longest_unused(only, in_use)) {
+    doubt = "the marks do not choose the leaf that is unused for longest";
+  }
+  return least;
 }
 
 Model::Id Model::longest_unused(std::optional<TenantId> only,
