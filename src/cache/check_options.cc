@@ -40,7 +40,10 @@ Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   for (size_t g = 0; g < options.groups.size(); ++g) {
     if (g == 0 && numbered) continue;
     per_cell += 4;
-    total += Bytes{16} * options.groups[g].capacity_blocks + (32 << 10U);
+    const bool loose = options.groups[g].attention != Attention::full;
+    total += Bytes{8 + (loose ? retain::most_bytes("lru").per_cell : 0)} *
+                 options.groups[g].capacity_blocks +
+             (32 << 10U);
   }
   return total + Bytes{per_cell} * cells;
 }

@@ -16,7 +16,12 @@ namespace stemma::cache {
 // ---- Copies ------------------------------------------------------------------------------------
 
 void Shared::release_source(LeaseRecord& lease, const CopySource& source) {
-  if (source.page != kPageMask) store_.unpin_page(source.group, source.page, Group::kRecent);
+  if (source.page != kPageMask) {
+    const Group& group = store_.group(source.group);
+    const uint32_t at = group.recurrent() ? lease.committed - std::min(lease.committed, 1U)
+                                          : source.block * group.options().block_tokens;
+    store_.unpin_page(source.group, source.page, lease, at);
+  }
   if (source.cell == kNoCell) return;
   if (source.depth_cells != 0) {
     store_.let_go(source.cell, source.depth_cells, lease);
@@ -401,7 +406,8 @@ void Shared::advance_windows(LeaseRecord& lease) {
       if ((entry & kOwn) != 0) {
         store_.discard(g, entry & kPageMask, lease.tenant_index);
       } else {
-        store_.unpin_page(g, entry & kPageMask, Group::kPassed);
+        store_.unpin_page(g, entry & kPageMask, lease, j * options.block_tokens,
+                          Store::Leaving::passed);
       }
       entry = kPageMask;
     }

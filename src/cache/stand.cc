@@ -192,14 +192,16 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   release_sources(lease);
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
     size_t spare = 0;  // Gathered at the front of the old list.
-    for (uint32_t entry : lease.pages[g]) {
+    for (size_t j = 0; j < lease.pages[g].size(); ++j) {
+      const uint32_t entry = lease.pages[g][j];
       if (entry == kPageMask) continue;
       if (reusable_page(g, entry)) {
         lease.pages[g][spare++] = entry & kPageMask;
       } else if ((entry & kOwn) != 0) {
         store_.discard(g, entry & kPageMask, lease.tenant_index);
       } else if ((entry & kPinned) != 0) {
-        store_.unpin_page(g, entry & kPageMask, Group::kRecent);
+        const uint32_t at = static_cast<uint32_t>(j) * store_.group(g).options().block_tokens;
+        store_.unpin_page(g, entry & kPageMask, lease, at);
       }
     }
     lease.pages[g].resize(spare);

@@ -416,7 +416,7 @@ void Store::attach_page(GroupIndex g, CellIndex home, uint32_t page, uint32_t ce
 
 void Store::detach_page(GroupIndex g, uint32_t page, uint32_t tenant_index) {
   Group& group = *groups_[g];
-  if (group.loose()) group.stop_waiting(page);
+  if (group.loose()) group.forget(page);
   const CellIndex home = group.home(page);
   group.erase(home);
   if (group.paged()) {
@@ -455,12 +455,32 @@ void Store::pin_page(GroupIndex g, uint32_t page) {
   }
 }
 
-void Store::unpin_page(GroupIndex g, uint32_t page, Group::List list) {
+void Store::unpin_page(GroupIndex g, uint32_t page, const LeaseRecord& who, uint32_t position,
+                       Leaving how) {
   Group& group = *groups_[g];
   if (group.full()) --full_pins_[g];
-  if (group.pool().unpin(page) && group.loose() && group.pool().is_cached(page)) {
-    group.wait(page, list);
+  if (!group.loose()) {
+    group.pool().unpin(page);
+    return;
   }
+  // What others still hold is used now, too.
+  const bool cached = group.pool().is_cached(page);
+  const bool last = group.pool().unpin(page);
+  if (!cached) return;
+  group.wait(page, touch_at(who, position, how));
+  if (!last) group.stop_waiting(page);
+}
+
+Touch Store::touch_at(const LeaseRecord& who, uint32_t position, Leaving how) const {
+  Retain retain = who.retain;
+  retain.ranges = who.ranges;
+  if (how == Leaving::passed) {
+    retain.phase = SessionPhase::ended;
+    retain.will_return = false;
+  }
+  Touch touch = retain::touch_of(retain, position, now_);
+  touch.tenant = tenants_[who.tenant_index].id;
+  return touch;
 }
 
 }  // namespace stemma::cache

@@ -169,7 +169,13 @@ class Store {
   // Takes a cached block of a non-numbering group out of the index and frees it.
   void detach_page(GroupIndex g, uint32_t page, uint32_t tenant_index);
   void pin_page(GroupIndex g, uint32_t page);
-  void unpin_page(GroupIndex g, uint32_t page, Group::List list);
+  // Lets go of a block of the lease's path, the one that holds `position`. `passed`: the lease has
+  // advanced past it, so it is worth less than what others of the same priority may go on from.
+  enum class Leaving : uint8_t { used, passed };
+  void unpin_page(GroupIndex g, uint32_t page, const LeaseRecord& who, uint32_t position,
+                  Leaving how = Leaving::used);
+  // A use of what holds `position` of a lease's path, in the class that the lease said for it.
+  Touch touch_at(const LeaseRecord& who, uint32_t position, Leaving how = Leaving::used) const;
   void touch(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
   // Starts to load what publishing a draft will write.
   void prefetch_draft(CellIndex cell) const noexcept {
@@ -182,7 +188,8 @@ class Store {
   // The cell that carries anchors at a depth inside a cell; made if asked, and others evicted for it.
   // kNoCell: there is none, or all cells are in use.
   CellIndex inner_cell(CellIndex parent, std::span<const uint32_t> words, bool make);
-  void attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, uint32_t tenant_index);
+  void attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, const LeaseRecord& who,
+                         uint32_t depth);
   Result<void> attach_logits(CellIndex cell, std::span<const float> logits);
   bool logits_fit(size_t count) const noexcept {
     return count <= options_.logits_bytes / sizeof(float) &&
@@ -308,7 +315,12 @@ class Store {
   Error short_of(const Need& need, const Evictable& evictable) const;
   // Of a tenant's checkpoints that nobody uses, but for what `need` reserves.
   uint64_t idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) const;
-  bool drop_idle_checkpoint(uint32_t tenant_index);
+  // Drops a tenant's next block to go of the groups of one kind. False: it has none that nobody uses.
+  bool drop_idle(Attention kind, uint32_t tenant_index);
+  // The same where that block is one of a window and was passed, or its session has ended.
+  bool drop_passed(uint32_t tenant_index);
+  // Evicts until the tenant may have `need`.
+  void evict_within_quota(const Need& need, uint32_t tenant_index);
   // Sees to it that a cell is free for a root or for an anchor inside a block. False: all are in use.
   bool make_spare_cell();
   bool drop_oldest_inner_logits();

@@ -72,20 +72,21 @@ void Store::drop_inner_if_bare(CellIndex cell) {
   --inner_cells_;
 }
 
-void Store::attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, uint32_t tenant_index) {
+void Store::attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, const LeaseRecord& who,
+                              uint32_t depth) {
   Group& group = *groups_[g];
   const uint32_t old = group.at(cell);
   group.enter(cell, slot);  // All that needs memory.
   if (old != kNoPage) {
     // Replace; the cell keeps its place even if it carried nothing else.
-    group.stop_waiting(old);
-    refund(tenant_index, g, false);
+    group.forget(old);
+    refund(who.tenant_index, g, false);
     group.pool().release(old);
   }
   group.pool().publish(slot);
-  draft_became_cached(tenant_index, g);
+  draft_became_cached(who.tenant_index, g);
   group.set_home(slot, cell);
-  group.wait(slot, Group::kRecent);
+  group.wait(slot, touch_at(who, depth - 1));
   if (!tree_.is_inner(cell)) tree_.set_anchored(cell, true);
 }
 
@@ -276,10 +277,10 @@ void Store::end_timed_pin(uint32_t slot, bool forgotten) {
   pinned_cells_ -= pin.depth_cells;
   pin.cell = kNoCell;
   free_pins_.push_back(slot);
-  for (const LooseBlock& block : pin.blocks) unpin_page(block.group, block.page, Group::kRecent);
-  pin.blocks.clear();
   LeaseRecord nobody;
   nobody.tenant_index = tenant_of(cell);
+  for (const LooseBlock& block : pin.blocks) unpin_page(block.group, block.page, nobody, 0);
+  pin.blocks.clear();
   if (forgotten) {
     undo_hold(cell, pin.depth_cells, nobody.tenant_index);
   } else {

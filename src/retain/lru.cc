@@ -207,6 +207,26 @@ void LruPolicy::touch(CellIndex cell, const Touch& touch) {
   next_deadline_ns_ = std::min(next_deadline_ns_, touch.deadline_ns);
 }
 
+void LruPolicy::touch_shared(CellIndex cell, const Touch& use) {
+  expire(use.now_ns);
+  // Without memory for stamps nobody knows which of several queues it was in.
+  const bool known = holds(cell) && (stamps_ || touches_without_stamps_ == 0);
+  const uint32_t q = known ? class_of(cell) : 0;
+  const uint32_t priority = q % kRanks / 3;
+  // What will return does so once: that does not last.
+  if (!known || use.will_return || priority > kMaxPriority || priority <= use.priority) {
+    touch(cell, use);
+    return;
+  }
+  const bool waits = timed_.contains(cell) && timed_.set_of(cell) <= kWaitingAside;
+  const uint64_t deadline_ns = waits ? timed_.key(cell) : kNever;
+  take_out(cell);
+  lists_.push_back(q, cell);
+  tenants_[q / kRanks].filled[q % kRanks / 64] |= uint64_t{1} << (q % kRanks % 64);
+  if (stamps_) stamps_[cell] = ++stamp_;
+  if (waits) timed_.insert(kWaiting, cell, 0, deadline_ns);
+}
+
 void LruPolicy::replace(CellIndex child, CellIndex parent) {
   if (!is_queued(child)) return;
   ensure(parent);

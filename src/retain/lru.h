@@ -55,6 +55,18 @@ class LruPolicy final : public RetentionPolicy {
   void replace(CellIndex child, CellIndex parent) override;
   void remove(CellIndex cell) override;
   void set_aside(CellIndex cell) override;
+  // For what many paths use at once (blocks of window groups, states), where a use is not the end of its
+  // path: as touch(), but a higher priority that counts now still counts.
+  void touch_shared(CellIndex cell, const Touch& touch);
+  // Held, and not set aside.
+  bool is_queued(CellIndex cell) const noexcept {
+    return lists_.linked(cell) || (timed_.contains(cell) && timed_.set_of(cell) != kWaitingAside);
+  }
+  // What counts for a cell it holds; unknown when there was no memory to note it.
+  SessionPhase phase_of(CellIndex cell) const noexcept {
+    if (!stamps_ && touches_without_stamps_ != 0) return SessionPhase::unknown;
+    return static_cast<SessionPhase>(class_of(cell) % kRanks % 3);
+  }
   bool holds(CellIndex cell) const noexcept override { return is_queued(cell) || is_aside(cell); }
   Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) override;
   bool parent_follows(CellIndex parent, CellIndex ahead) const noexcept override {
@@ -102,9 +114,6 @@ class LruPolicy final : public RetentionPolicy {
   uint32_t lowest_queue(uint32_t slot) noexcept;
   // What counts for a held cell. Requires stamps_.
   Value value_of(CellIndex cell) const noexcept { return {classes_[cell] % kRanks, stamps_[cell]}; }
-  bool is_queued(CellIndex cell) const noexcept {
-    return lists_.linked(cell) || (timed_.contains(cell) && timed_.set_of(cell) != kWaitingAside);
-  }
   bool is_aside(CellIndex cell) const noexcept {
     return cell < covered_ && (aside_[cell / 64] >> (cell % 64) & 1U) != 0;
   }

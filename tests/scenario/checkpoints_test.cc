@@ -327,6 +327,25 @@ TEST_F(Checkpoints, AloneTheyServeLongPrompts) {
   EXPECT_NE(refused.error().to_string().find("index_cells"), std::string::npos);
 }
 
+TEST_F(Checkpoints, PriorityReachesCheckpoints) {
+  PagedCache& cache = cache_with(grouped({full(256), recurrent(4)}));
+  const Text system = tokens(128);
+  const auto serve = [&](const Text& text, Priority priority) {
+    LeaseOptions options;
+    options.retain.priority = priority;
+    Lease lease = take(cache, text, options);
+    compute(lease);
+    save_checkpoint(lease, 1);
+    ok(lease.release());
+  };
+  serve(system, 100);
+  for (uint32_t i = 1; i <= 12; ++i) {
+    serve(i <= 6 ? tokens(96, i) : system + tokens(40, i), 0);
+    ASSERT_EQ(kept(cache, system), 128U) << i;
+  }
+  EXPECT_GT(free_blocks(cache), 100U);
+}
+
 TEST_F(Checkpoints, NewScopesAndAnchorsGetCellsThatCachedPromptsHold) {
   // An index of 4,097 cells of 16 positions that cached prompts fill to the last one.
   Options options = grouped({recurrent(4)});
