@@ -215,8 +215,8 @@ class Shared {
   // Whether the lease let go of blocks that a window group needs to serve n.
   bool passed_window(const LeaseRecord& lease, GroupIndex g, uint32_t n) const;
   void advance_windows(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
-  // Enters the lease's own blocks at cells that could be found already.
-  void fill_holes(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  // Enters the lease's own blocks at those of the first `cells` cells that could be found already.
+  void fill_holes(LeaseRecord& lease, uint32_t cells) STEMMA_REQUIRES(mutex_);
   // The same for one group at one cell, where a block of it ends and `index` cells come before.
   void enter_own(LeaseRecord& lease, GroupIndex group, CellIndex cell, uint32_t index)
       STEMMA_REQUIRES(mutex_);
