@@ -424,9 +424,20 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
   const uint32_t tokens = store_.cell_tokens();
   record.words.reserve(query.words.size() - stand.n / tokens * tokens);
   Result<void> room = take_stand(record, stand);
-  if (!room && last_try && !record.next_sources.empty() &&
-      room.error().code() != Errc::out_of_memory) {
-    // The source of a part-block copy may be the very block that is missing: do without the copy.
+  // The source of a part-block copy may be the very block that is missing. If it would be evicted for
+  // the lease anyway, it becomes the lease's own; otherwise the lease does without the copy.
+  const auto short_of_source = [&] {
+    return !room && last_try && !record.next_sources.empty() &&
+           room.error().code() != Errc::out_of_memory;
+  };
+  const bool drafts_in_its_place =
+      std::min(options.draft_tokens, record.length) > stand.n / tokens * tokens;
+  if (short_of_source() && drafts_in_its_place && can_take_over(record, stand)) {
+    stand.take_over = true;
+    room = take_stand(record, stand);
+    stand.take_over = false;
+  }
+  if (short_of_source()) {
     match.n = stand.n = tree::largest_servable(store_.reaches(), stand.n, false,
                                                Present(store_, stand.path, record.spans))
                             .n;

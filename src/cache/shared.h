@@ -183,7 +183,13 @@ class Shared {
     uint32_t n = 0;
     uint32_t capacity = 0;
     uint32_t fill = 0;
+    // The block that a part is to be copied from becomes the lease's own instead.
+    bool take_over = false;
   };
+  // Whether what was to be copied, lease.next_sources, could as well be evicted.
+  bool can_take_over(const LeaseRecord& lease, const Stand& stand) const STEMMA_REQUIRES(mutex_);
+  // Evicts the cell, drafts its blocks again, for lease.next_pages, and takes them out of the sources.
+  void take_over(LeaseRecord& lease, CellIndex cell) STEMMA_REQUIRES(mutex_);
   // Moves a lease to a stand; all or nothing. Its words must be set by the caller afterwards. Throws
   // std::bad_alloc before it changes anything. The path may be in lease.cells if that has room for a
   // cell more than the words fill.

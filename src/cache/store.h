@@ -137,6 +137,8 @@ class Store {
   uint32_t evict_some(uint32_t most, bool only_tenant, TenantId tenant,
                       ReclaimList* list = nullptr);
   uint32_t evict_blocks(uint32_t blocks);
+  // Evicts this cell, which nobody holds and nothing is below. Its parent is held.
+  void evict_leaf(CellIndex cell, uint32_t tenant_index);
   // Evicts until so many more positions could be drafted at once, at most `most` cells and loose blocks, and
   // holds what went until end_reclaim(). Stops early without memory. Returns how many went.
   uint32_t reclaim(uint32_t positions, uint32_t most, ReclaimList& out);

@@ -433,6 +433,19 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant, Rec
   return done;
 }
 
+void Store::evict_leaf(CellIndex cell, uint32_t tenant_index) {
+  const CellIndex parent = tree_.parent(cell);
+  counters_.count_eviction(tree_.birth(cell), now_);
+  if (tracks_contents_) policy_->evicted(cell);
+  free_cell(cell, tenant_index);
+  ++tally.evicted;
+  if (tree_.is_root(parent) || tree_.has_child(parent)) {
+    policy_->remove(cell);
+  } else {
+    policy_->replace(cell, parent);
+  }
+}
+
 uint32_t Store::evict_blocks(uint32_t blocks) {
   uint32_t done = 0;
   while (done < blocks) {

@@ -473,14 +473,33 @@ std::string Model::lease(uint32_t id, const Request& request, const Done& done) 
   };
   if (report.copied_tokens != 0 && done.copies.empty()) {
     // A copy's source takes room too. Right if one of the sources the library may have had in mind
-    // leaves too little: then it does without the copy.
-    const std::vector<Id> sources =
+    // leaves too little. If that would be evicted for the lease anyway it goes, and its block is the
+    // lease's, with what it holds; otherwise the lease does without the copy.
+    std::vector<Id> sources =
         copy_sources(root_of(request.scope), request.story, found, report.reused_tokens);
-    if (std::ranges::none_of(sources, [&](Id source) {
-          return try_with({BlockCopy{.source = BlockId{source}}}).has_value();
-        })) {
-      return "no copy although there is room for it";
+    std::erase_if(sources, [&](Id source) {
+      return !try_with({BlockCopy{.source = BlockId{source}}}).has_value();
+    });
+    if (sources.empty()) return "no copy although there is room for it";
+    const uint32_t index = report.reused_tokens / size;
+    const bool drafts_there = std::min(request.draft_tokens, request.story.size()) > index * size;
+    const std::vector<bool> in_use = held();
+    const auto goes = [&](Id source) {
+      return drafts_there && !in_use[source] && !has_children(source);
+    };
+    if (!done.error && done.reused == report.reused_tokens) {
+      const Id source = done.table.at(index);
+      if (std::ranges::count(sources, source) == 0 || !goes(source)) {
+        return "took over block " + std::to_string(source) + ": " + who_has(source);
+      }
+      evict_one(source);
+      report.copied_tokens = 0;
+      ++taken_over;
+    } else if (!done.error && std::ranges::all_of(sources, goes)) {
+      return "did without a copy whose source it could have taken over";
     }
+  }
+  if (report.copied_tokens != 0 && done.copies.empty()) {
     uint32_t n = report.reused_tokens;
     while (n % size != 0 || !request.story.is_border(n)) --n;
     report.reused_tokens = n;
