@@ -57,9 +57,9 @@ struct LeaseOptions {
   // Not 0: the lease is there to fill in [0, fill_to) from elsewhere, where nothing is computed. It shares
   // whatever is cached of that, also where a hole or a missing checkpoint keeps it from being reused, and
   // drafts the other blocks without which fill_to could not be served: of a window group none that lie
-  // behind the window. Write those of Lease::draft_table(), then commit(fill_to), no less; recurrent
-  // groups need a checkpoint there as well. Until then the lease neither forks, shrinks nor rewinds. A
-  // multiple of every block_tokens (of 16 where there are none), within the prompt, inside no media item.
+  // behind the window. Write those of Lease::draft_table(), then commit(fill_to); recurrent groups need a
+  // checkpoint there as well. Where a block did not arrive, commit() what did: a multiple of every
+  // block_tokens. Until fill_to is committed the lease neither forks, shrinks nor rewinds. A multiple of every block_tokens (of 16 where there are none), within the prompt, inside no media item.
   // No copies are needed, draft_tokens does not count, and neither does the lease, as a request.
   uint32_t fill_to = 0;
   static constexpr uint32_t kWholePrompt = 0xFFFF'FFFFU;

@@ -76,7 +76,9 @@ class Lease {
   // ---- Before computing -----------------------------------------------------------------------
 
   // Part-blocks to copy (and recurrent states to load) before anything reads them. Their sources
-  // stay untouched until copies_done(). Empty when nothing is to be copied.
+  // stay untouched until copies_done(). Empty when nothing is to be copied. Where a pool has no room for a
+  // copy beside its source, the lease may have taken the source over: the block that holds position
+  // `reused` then holds the positions before it already. So write from `reused` on, and clear no block.
   std::span<const BlockCopy> copies() const noexcept;
   // The copies are done. Error: wrong_state when none are pending.
   Result<void> copies_done();

@@ -48,7 +48,13 @@ struct Options {
   double pin_share = 0.5;     // The part of a full group's blocks that pins may hold, 0 to 1.
   std::vector<TenantQuota> quotas = {};
 
-  // Cells of the index where the first group's blocks do not number them (see docs); 0 = chosen.
+  // Where the first group is not full attention with the smallest blocks, the index has cells of its
+  // own, each for as many positions as the smallest block (16 where there are none). A running request
+  // needs one for every such piece of its whole prompt, also behind a window; cached prompts give theirs
+  // up. Set it to the positions of all requests at once, in pieces. 0 = twice what the largest group's
+  // blocks cover (64 for every state where there are only those), at least 65,536: 2^20 positions in
+  // blocks of 16. A cell takes about 256 bytes, once it is used; with budget_bytes those 65,536 are
+  // limited to an eighth of it.
   uint32_t index_cells = 0;
   bool content_keys = false;    // 32 bytes more per block; needed by events.
   uint32_t event_capacity = 0;  // Events kept for slow observers; 0 = no events.

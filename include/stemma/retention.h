@@ -93,7 +93,7 @@ struct Victim {
 // It is told of touches (a use of a path ended at this cell), of replacements (a leaf went and its
 // parent became a leaf) and of removals; it answers with the next victim. It may hold cells that
 // cannot be evicted just now (inner cells at which some use ended, leased cells): the caller checks,
-// says remove(), and asks again. Every evictable cell is held: a cell becomes evictable only through
+// says set_aside(), and asks again. Every evictable cell is held: a cell becomes evictable only through
 // touch() or replace().
 //
 // Threading:  one thread at a time; called under the cache's lock: no I/O, no callbacks.
@@ -115,8 +115,11 @@ class RetentionPolicy {
   // `child` is about to be freed and `parent` has no other child: the last use that counted for
   // `child` now counts for `parent`, unless the policy already holds a better one for it.
   virtual void replace(CellIndex child, CellIndex parent) = 0;
-  // `cell` left the set: freed, or found not evictable.
+  // `cell` left the set: it is freed, or nothing that was said of it counts any more.
   virtual void remove(CellIndex cell) = 0;
+  // `cell` was found not evictable. It must not be the victim again before touch() or replace() names
+  // it; what was said of it counts again then. A policy without an answer to that forgets it.
+  virtual void set_aside(CellIndex cell) { remove(cell); }
   virtual bool holds(CellIndex cell) const noexcept = 0;
 
   // The cell to evict next; among `tenant`'s own when `only_tenant`. The cell stays held until
@@ -130,7 +133,7 @@ class RetentionPolicy {
     (void)parent, (void)ahead;
     return false;
   }
-  // The cells it holds, next to go first; for dumps and for looking. O(cells).
+  // The cells it holds and did not set aside, next to go first; for dumps and for looking. O(cells).
   virtual void order(uint64_t now_ns, std::vector<CellIndex>& out) const = 0;
 
   // For policies that remember what they evicted: when this is true, the next three are called, so

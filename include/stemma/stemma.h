@@ -377,8 +377,9 @@ typedef struct stemma_lease_options {
   uint32_t tenant;       /* 0: nobody in particular. Fixed for a scope while it is cached. */
   uint32_t draft_tokens; /* Positions to draft room for now; STEMMA_ALL: the whole prompt. */
   /* Not 0: the lease fills in [0, fill_to) from elsewhere. It shares whatever is cached of that and drafts
-   * only what fill_to needs besides: write what stemma_lease_draft_table() names, then commit fill_to, no
-   * less. A multiple of every block_tokens, within the prompt (see LeaseOptions in stemma/cache.h). */
+   * only what fill_to needs besides: write what stemma_lease_draft_table() names, then commit fill_to,
+   * or less where a block did not arrive. A multiple of every block_tokens, within the prompt (see
+   * LeaseOptions in stemma/cache.h). */
   uint32_t fill_to;
   const stemma_lookup_options* lookup; /* Null: defaults. */
   const stemma_retain* retain;         /* Null: defaults. */

@@ -16,12 +16,6 @@ constexpr uint64_t kMaxCells = 1U << 27U;
 
 using Bytes = unsigned __int128;  // Absurd sizes must not wrap around.
 
-uint64_t cells_of(const GroupOptions& group, uint32_t cell_tokens) {
-  return group.attention == Attention::recurrent
-             ? 0
-             : uint64_t{group.capacity_blocks} * (group.block_tokens / cell_tokens);
-}
-
 Bytes kv_bytes(const Options& options) {
   Bytes total = 0;
   for (const GroupOptions& group : options.groups) {
@@ -36,15 +30,7 @@ Bytes kv_bytes(const Options& options) {
 Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   const GroupOptions& front = options.groups.front();
   const bool numbered = front.attention == Attention::full && front.block_tokens == cell_tokens;
-  uint64_t widest = 0;
-  uint64_t slots = 0;
-  for (const GroupOptions& group : options.groups) {
-    widest = std::max(widest, cells_of(group, cell_tokens));
-    slots = std::max<uint64_t>(slots, group.capacity_blocks);
-  }
-  const uint64_t cells = numbered                   ? front.capacity_blocks
-                         : options.index_cells != 0 ? options.index_cells
-                                                    : default_cells(widest, slots);
+  const uint64_t cells = numbered ? front.capacity_blocks : chosen_cells(options, cell_tokens);
   // Sessions: at most five quarters of a name, and one last user, a cell; 48 bytes each.
   // (Names that are not known are refused elsewhere.)
   const retain::PolicyBytes policy = retain::most_bytes(options.policy);
@@ -54,7 +40,10 @@ Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   for (size_t g = 0; g < options.groups.size(); ++g) {
     if (g == 0 && numbered) continue;
     per_cell += 4;
-    total += Bytes{16} * options.groups[g].capacity_blocks + (32 << 10U);
+    const bool loose = options.groups[g].attention != Attention::full;
+    total += Bytes{8 + (loose ? retain::most_bytes("lru").per_cell : 0)} *
+                 options.groups[g].capacity_blocks +
+             (32 << 10U);
   }
   return total + Bytes{per_cell} * cells;
 }

@@ -213,11 +213,11 @@ class ScopeReader {
     if (!in_.ok()) return false;
     const Scope scope = Scope::from_digest(digest);
     if (store_.scopes().find(scope) != nullptr) return false;
-    const auto root = store_.open_root(scope, tenant);
+    const auto root = store_.open_root(scope, tenant, {});
     if (!root && root.error().code() == Errc::out_of_memory) throw std::bad_alloc();
     if (!root) return false;
     root_ = (*root)->cell;
-    tenant_index_ = (*root)->tenant_index;
+    tenant_index_ = nobody_.tenant_index = (*root)->tenant_index;
     store_.hold(root_, 0, tenant_index_);
     bool good;
     try {
@@ -298,7 +298,7 @@ class ScopeReader {
       }
       if (group.recurrent()) {
         try {
-          store_.attach_checkpoint(g, cell, page, tenant_index_);
+          store_.attach_checkpoint(g, cell, page, nobody_, 1);
         } catch (const std::bad_alloc&) {
           store_.discard(g, page, tenant_index_);
           throw;
@@ -306,7 +306,7 @@ class ScopeReader {
       } else {
         store_.attach_page(g, cell, page, (level - 1) % group.ratio() + 1, tenant_index_,
                            Store::Lesser::keep);
-        if (group.loose()) group.wait(page, Group::kRecent);
+        if (group.loose()) group.wait(page, store_.touch_at(nobody_, 0));
       }
     }
     return in_.ok();
@@ -401,6 +401,7 @@ class ScopeReader {
   Store& store_;
   CellIndex root_ = kNoCell;
   uint32_t tenant_index_ = 0;
+  LeaseRecord nobody_;  // Who used what is read.
   std::vector<uint32_t> numbers_;
   std::vector<uint32_t> words_;
   std::vector<Place> places_;

@@ -18,7 +18,9 @@ bool Group::create(const GroupOptions& options, uint32_t cell_tokens, bool numbe
     if (!entries_.reserve(total_cells)) return false;
     growth_ = base::Growth(0, total_cells);
   }
-  return !loose() || lists_.create(options.capacity_blocks, 2);
+  if (!loose()) return true;
+  order_ = std::make_unique<retain::LruPolicy>(options.capacity_blocks);
+  return order_->ok();
 }
 
 tree::GroupReach Group::reach() const noexcept {
@@ -54,7 +56,7 @@ bool Group::ensure_page(uint32_t page) {
     if (!homes_.commit(home_growth_.committed(), end)) return false;
     home_growth_.advance(end);
   }
-  return !loose() || lists_.ensure(page);
+  return !loose() || order_->prepare(page);
 }
 
 bool Group::prepare(uint32_t count) {
@@ -81,41 +83,49 @@ void Group::erase(CellIndex cell) {
 
 void Group::set_home(uint32_t page, CellIndex cell) { homes_[page] = cell; }
 
-void Group::wait(uint32_t page, List list) {
-  if (lists_.linked(page)) {
-    lists_.unlink(page);
-  } else {
-    ++waiting_;
-  }
-  lists_.push_back(list, page);
+void Group::wait(uint32_t page, const Touch& use) {
+  if (!waiting(page)) ++waiting_;
+  order_->touch_shared(page, use);
 }
 
 void Group::stop_waiting(uint32_t page) {
-  if (!lists_.linked(page)) return;
-  lists_.unlink(page);
+  if (!waiting(page)) return;
+  order_->set_aside(page);
   --waiting_;
 }
 
-uint32_t Group::next_to_go() const noexcept {
-  uint32_t page = lists_.front(kPassed);
-  if (page == base::IndexLists::kNone) page = lists_.front(kRecent);
-  return page == base::IndexLists::kNone ? kNoPage : page;
+void Group::forget(uint32_t page) {
+  if (waiting(page)) --waiting_;
+  order_->remove(page);
+}
+
+uint32_t Group::next_to_go(uint64_t now_ns) noexcept {
+  const CellIndex page = order_->victim(now_ns, false, kNoTenant).cell;
+  return page == kNoCell ? kNoPage : page;
+}
+
+uint32_t Group::next_of(uint64_t now_ns, TenantId tenant) noexcept {
+  const CellIndex page = order_->victim(now_ns, true, tenant).cell;
+  return page == kNoCell ? kNoPage : page;
 }
 
 uint64_t Group::bytes() const noexcept {
-  return pool_.bytes() + entries_.bytes() + homes_.bytes() + lists_.bytes() + slots_.size() * 32 +
-         slots_.bucket_count() * sizeof(void*);
+  return pool_.bytes() + entries_.bytes() + homes_.bytes() + slots_.size() * 32 +
+         slots_.bucket_count() * sizeof(void*) + (order_ == nullptr ? 0 : order_->bytes());
 }
 
 void Group::check_invariants() const {
   if (numbers_cells_) return;
   pool_.check_invariants();
   if (!loose()) return;
-  STEMMA_CHECK(lists_.check_invariants() == waiting_);
-  for (uint32_t page = 0; page < lists_.ensured(); ++page) {
-    if (!lists_.linked(page)) continue;
+  order_->check_invariants();
+  uint32_t waits = 0;
+  for (uint32_t page = 0; page < pool_.capacity(); ++page) {
+    if (!waiting(page)) continue;
+    ++waits;
     STEMMA_CHECK(pool_.is_cached(page) && pool_.pins(page) == 0 && at(homes_[page]) == page);
   }
+  STEMMA_CHECK(waits == waiting_);
 }
 
 }  // namespace stemma::cache

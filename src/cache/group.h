@@ -7,20 +7,22 @@
 //               block yet; its home is the deepest cell it covers. At the cell that ends the block's
 //               span it is whole and shared in place; elsewhere it is only a copy source.
 //   recurrent:  a block is a slot with the state at exactly the depth where its home ends.
-// Blocks of window and recurrent groups may go while their cell stays. Those that nobody pins wait
-// in two lists: `passed` (an advancing lease let them go) and `recent`.
+// Blocks of window and recurrent groups may go while their cell stays. Those that nobody pins wait to be
+// taken, in the classes of retain/lru.h.
 //
 // Threading:  one thread at a time; at() on any thread for cells the caller holds.
-// Cost:       4 bytes a cell (paged), 4 a block, 8 more a block of window and recurrent groups.
+// Cost:       4 bytes a cell (paged), 4 a block, and what LruPolicy takes for a block of window and
+//             recurrent groups.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 
-#include "base/index_lists.h"
 #include "base/relaxed.h"
 #include "base/slab.h"
 #include "pool/block_pool.h"
+#include "retain/lru.h"
 #include "stemma/options.h"
 #include "tree/coverage.h"
 
@@ -30,8 +32,6 @@ inline constexpr uint32_t kNoPage = pool::BlockPool::kNone;
 
 class Group {
  public:
-  enum List : uint32_t { kPassed = 0, kRecent = 1 };
-
   [[nodiscard]] bool create(const GroupOptions& options, uint32_t cell_tokens, bool numbers_cells,
                             uint32_t total_cells);
 
@@ -61,23 +61,22 @@ class Group {
   void erase(CellIndex cell);
   void set_home(uint32_t page, CellIndex cell);
 
-  // The two lists of loose blocks that nobody pins.
-  void wait(uint32_t page, List list);
+  // Loose blocks that nobody pins, in the order of going. A block's priority is the highest that was
+  // said of it since it was cached, as long as that lasts; its place in the order is that of its last use.
+  void wait(uint32_t page, const Touch& use);
+  // Somebody pins it; what was said of it counts again when it waits again.
   void stop_waiting(uint32_t page);
-  bool waiting(uint32_t page) const noexcept { return lists_.linked(page); }
+  // It is no longer cached.
+  void forget(uint32_t page);
+  bool waiting(uint32_t page) const noexcept { return order_->is_queued(page); }
   uint32_t waiting_blocks() const noexcept { return waiting_; }
-  // Those that wait, the next to go first, until `visit` returns false.
-  template <class Visit>
-  void for_each_waiting(Visit&& visit) const {
-    for (const List list : {kPassed, kRecent}) {
-      for (uint32_t page = lists_.front(list); page != base::IndexLists::kNone;
-           page = lists_.after(page)) {
-        if (!visit(page)) return;
-      }
-    }
+  // The next to go, or kNoPage; of those that a tenant with a quota has used.
+  uint32_t next_to_go(uint64_t now_ns) noexcept;
+  uint32_t next_of(uint64_t now_ns, TenantId tenant) noexcept;
+  // Whether it counts as left: its lease has passed it, or its session has ended.
+  bool is_left(uint32_t page) const noexcept {
+    return order_->phase_of(page) == SessionPhase::ended;
   }
-  // The next to go, or kNoPage.
-  uint32_t next_to_go() const noexcept;
 
   pool::BlockPool& pool() noexcept { return pool_; }
   const pool::BlockPool& pool() const noexcept { return pool_; }
@@ -94,7 +93,7 @@ class Group {
   base::Growth growth_;
   base::Slab<CellIndex> homes_;  // Per block.
   base::Growth home_growth_;
-  base::IndexLists lists_;
+  std::unique_ptr<retain::LruPolicy> order_;       // Of loose groups, by block.
   std::unordered_map<CellIndex, uint32_t> slots_;  // Recurrent groups: few, so not a column.
 };
 

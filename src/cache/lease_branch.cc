@@ -260,7 +260,8 @@ Result<void> Shared::rewind(LeaseRecord& lease, uint32_t n) {
         if ((entry & kOwn) != 0 && entry != kPageMask) {
           store_.discard(g, entry & kPageMask, lease.tenant_index);
         } else if (entry != kPageMask && (entry & kPinned) != 0) {
-          store_.unpin_page(g, entry & kPageMask, Group::kRecent);
+          const auto block = static_cast<uint32_t>(lease.pages[g].size() - 1);
+          store_.unpin_page(g, entry & kPageMask, lease, block * block_tokens);
         }
         lease.pages[g].pop_back();
       }

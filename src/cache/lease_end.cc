@@ -1,6 +1,7 @@
 // Anchors a lease attaches, what kernels read from it, and how it ends.
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "cache/shared.h"
@@ -59,7 +60,7 @@ Result<CellIndex> Shared::anchor_at(LeaseRecord& lease, uint32_t depth) {
                                  : std::span<const uint32_t>(tree.words(beyond), depth - begin);
   const CellIndex cell = store_.inner_cell(above, words, true);
   if (cell == kNoCell)
-    return Error(Errc::out_of_blocks, "no cell is free for an anchor here", depth);
+    return Error(Errc::out_of_blocks, "every cell of the index is in use (index_cells)", depth);
   return cell;
 }
 
@@ -73,7 +74,7 @@ Result<void> Shared::commit_checkpoint(LeaseRecord& lease, GroupIndex g, uint32_
   const Section lock(*this);
   STEMMA_TRY(const CellIndex cell, anchor_at(lease, depth));
   try {
-    store_.attach_checkpoint(g, cell, lease.checkpoint[g], lease.tenant_index);
+    store_.attach_checkpoint(g, cell, lease.checkpoint[g], lease, depth);
   } catch (const std::bad_alloc&) {
     store_.drop_inner_if_bare(cell);
     throw;
@@ -93,13 +94,14 @@ Result<Checkpoint> Shared::hold_checkpoint(LeaseRecord& lease, GroupIndex g, uin
       Present(store_, path, lease.spans).checkpoint_at_most(g, std::min(at_most, lease.committed));
   uint32_t& held = lease.held_slot[g];
   const uint32_t before = held;
+  const uint32_t depth_before = std::exchange(lease.held_depth[g], found.depth);
   held = kPageMask;
   if (found.depth != 0) {
     held = store_.group(g).at(anchor_cell(store_, path, found.depth));
     store_.pin_page(g, held);
     found.slot = BlockId{held};
   }
-  if (before != kPageMask) store_.unpin_page(g, before, Group::kRecent);
+  if (before != kPageMask) store_.unpin_page(g, before, lease, depth_before - 1);
   return found;
 }
 
@@ -289,12 +291,14 @@ void Shared::settle(LeaseRecord& lease) {
     }
   }
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
-    for (uint32_t entry : lease.pages[g]) {
+    for (size_t j = 0; j < lease.pages[g].size(); ++j) {
+      const uint32_t entry = lease.pages[g][j];
       if (entry == kPageMask) continue;
       if ((entry & kOwn) != 0) {
         store_.discard(g, entry & kPageMask, lease.tenant_index);
       } else if ((entry & kPinned) != 0) {
-        store_.unpin_page(g, entry & kPageMask, Group::kRecent);
+        const uint32_t at = static_cast<uint32_t>(j) * store_.group(g).options().block_tokens;
+        store_.unpin_page(g, entry & kPageMask, lease, at);
       }
     }
     if (lease.checkpoint[g] != kPageMask) {
@@ -302,7 +306,7 @@ void Shared::settle(LeaseRecord& lease) {
       lease.checkpoint[g] = kPageMask;
     }
     if (lease.held_slot[g] != kPageMask) {
-      store_.unpin_page(g, lease.held_slot[g], Group::kRecent);
+      store_.unpin_page(g, lease.held_slot[g], lease, lease.held_depth[g] - 1);
       lease.held_slot[g] = kPageMask;
     }
   }

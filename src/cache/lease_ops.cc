@@ -16,7 +16,12 @@ namespace stemma::cache {
 // ---- Copies ------------------------------------------------------------------------------------
 
 void Shared::release_source(LeaseRecord& lease, const CopySource& source) {
-  if (source.page != kPageMask) store_.unpin_page(source.group, source.page, Group::kRecent);
+  if (source.page != kPageMask) {
+    const Group& group = store_.group(source.group);
+    const uint32_t at = group.recurrent() ? lease.committed - std::min(lease.committed, 1U)
+                                          : source.block * group.options().block_tokens;
+    store_.unpin_page(source.group, source.page, lease, at);
+  }
   if (source.cell == kNoCell) return;
   if (source.depth_cells != 0) {
     store_.let_go(source.cell, source.depth_cells, lease);
@@ -295,9 +300,9 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
   if (n < lease.committed) {
     return Error(Errc::out_of_range, "below what is committed; rewind() first", n);
   }
-  if (n < lease.filling) {
-    return Error(Errc::out_of_range, "a lease that fills is committed to fill_to at once",
-                 lease.filling);
+  if (n < lease.filling && n % view_.unit_tokens() != 0) {
+    return Error(Errc::out_of_range, "a lease that fills commits multiples of every block_tokens",
+                 n);
   }
   const uint32_t tokens = view_.cell_tokens();
   Commit result;
@@ -310,8 +315,9 @@ Result<Commit> Shared::commit(LeaseRecord& lease, uint32_t n) {
 
   const Section lock(*this);
   tree::PrefixTree& tree = store_.tree();
-  const uint32_t filled = std::exchange(lease.filling, 0);
-  if (filled != 0 && lease.write) fill_holes(lease);
+  const uint32_t filled = lease.filling;
+  if (n >= filled) lease.filling = 0;
+  if (filled != 0 && lease.write) fill_holes(lease, whole);
   CellIndex tip = lease.tip;
   // The cells up to kHintDistance levels above the next one, by level.
   std::array<CellIndex, tree::kHintDistance> above;
@@ -377,9 +383,10 @@ void Shared::enter_own(LeaseRecord& lease, GroupIndex g, CellIndex cell, uint32_
   }
 }
 
-void Shared::fill_holes(LeaseRecord& lease) {
+void Shared::fill_holes(LeaseRecord& lease, uint32_t cells) {
   CellIndex cell = lease.tip;
   for (uint32_t i = lease.published; i-- > 0; cell = store_.tree().parent(cell)) {
+    if (i >= cells) continue;
     for (GroupIndex g = 0; g < store_.group_count(); ++g) {
       const Group& group = store_.group(g);
       if (group.window() && (i + 1) % group.ratio() == 0) enter_own(lease, g, cell, i);
@@ -401,7 +408,8 @@ void Shared::advance_windows(LeaseRecord& lease) {
       if ((entry & kOwn) != 0) {
         store_.discard(g, entry & kPageMask, lease.tenant_index);
       } else {
-        store_.unpin_page(g, entry & kPageMask, Group::kPassed);
+        store_.unpin_page(g, entry & kPageMask, lease, j * options.block_tokens,
+                          Store::Leaving::passed);
       }
       entry = kPageMask;
     }

@@ -51,6 +51,7 @@ struct LeaseRecord {
   std::array<uint32_t, kMaxGroups> window_low{};  // First block not yet passed, window groups.
   std::array<uint32_t, kMaxGroups> checkpoint{};  // Drafted slot, kPageMask = none.
   std::array<uint32_t, kMaxGroups> held_slot{};   // By hold_checkpoint(), kPageMask = none.
+  std::array<uint32_t, kMaxGroups> held_depth{};  // Where that one is.
   uint32_t filling = 0;                           // LeaseOptions::fill_to, until it is committed.
 
   // ---- What ----

@@ -164,7 +164,7 @@ uint32_t Store::reclaim_loose(uint32_t positions, uint32_t most, ReclaimList& ou
                                               : (uint64_t{reach} + tokens - 1) / tokens + 1;
     const uint64_t needed = std::min<uint64_t>(wanted, group.pool().capacity());
     while (done < most && group.pool().free_blocks() + reclaimed_[g] < needed) {
-      const uint32_t page = group.next_to_go();
+      const uint32_t page = group.next_to_go(now_);
       if (page == kNoPage) break;
       out.take_loose(*this, g, page);
       detach_page(g, page, tenant_of(group.home(page)));

@@ -305,17 +305,8 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
   record->checkpoint.fill(kPageMask);
   STEMMA_TRY_VOID(check_fill(*record, options.fill_to));
 
-  if (!prompt.media.empty()) {
-    // Its items must have numbers before its words can be compared.
-    const Section lock(*this);
-    STEMMA_TRY_VOID(open(scope, *record));
-    hold_root(*record);
-    Result<void> interned = intern_media(record->root, *record);
-    if (!interned) {
-      leave(*record);
-      return interned.error();
-    }
-  }
+  // Items must have numbers before the prompt's words can be compared.
+  if (!prompt.media.empty()) STEMMA_TRY_VOID(open_with_media(scope, options, *record));
   if (Result<void> walked = walk(scope, prompt, read, *record, query); !walked) {
     const Section lock(*this);
     if (record->root != kNoCell) leave(*record);
@@ -324,23 +315,44 @@ Result<LeaseRecord*> Shared::lease(const Scope& scope, const Prompt& prompt,
   for (uint32_t tries = 0;; ++tries) {
     {
       const Section lock(*this);
-      if (record->root == kNoCell) STEMMA_TRY_VOID(open(scope, *record));
       const bool last_try = give_up(tries);
-      Result<void> outcome = begin(*record, query, options, read, last_try);
+      Result<void> outcome = open(scope, options, *record);
+      if (outcome) outcome = begin(*record, query, options, read, last_try);
       if (outcome) return record.keep();
-      if (last_try) {
-        leave(*record);
-        Report& report = record->report;
-        report.prompt_tokens = report.to_compute_tokens = record->length;
-        report.outcome = Outcome::refused;
-        report.reason = MissReason::no_room;
-        if (options.fill_to == 0) store_.counters().count(report, store_.now_ns());
-        return refuse(outcome.error());
-      }
-      if (record->tip == kNoCell) hold_root(*record);
+      if (last_try) return refuse_lease(*record, options, outcome.error());
+      if (record->root != kNoCell && record->tip == kNoCell) hold_root(*record);
     }
     poll();
   }
+}
+
+Result<void> Shared::open_with_media(const Scope& scope, const LeaseOptions& options,
+                                     LeaseRecord& record) {
+  for (uint32_t tries = 0;; ++tries) {
+    {
+      const Section lock(*this);
+      Result<void> opened = open(scope, options, record);
+      if (opened) {
+        hold_root(record);
+        Result<void> interned = intern_media(record.root, record);
+        if (!interned) leave(record);
+        return interned;
+      }
+      if (give_up(tries)) return refuse_lease(record, options, opened.error());
+    }
+    poll();
+  }
+}
+
+Error Shared::refuse_lease(LeaseRecord& record, const LeaseOptions& options, const Error& error) {
+  if (record.root != kNoCell) leave(record);
+  if (error.code() == Errc::invalid_argument) return error;
+  Report& report = record.report;
+  report.prompt_tokens = report.to_compute_tokens = record.length;
+  report.outcome = Outcome::refused;
+  report.reason = MissReason::no_room;
+  if (options.fill_to == 0) store_.counters().count(report, store_.now_ns());
+  return refuse(error);
 }
 
 Result<void> Shared::check_fill(const LeaseRecord& record, uint32_t fill_to) const {
@@ -361,8 +373,10 @@ Result<void> Shared::check_fill(const LeaseRecord& record, uint32_t fill_to) con
   return {};
 }
 
-Result<void> Shared::open(const Scope& scope, LeaseRecord& record) {
-  STEMMA_TRY(const ScopeTable::Root* root, store_.open_root(scope, record.tenant));
+Result<void> Shared::open(const Scope& scope, const LeaseOptions& options, LeaseRecord& record) {
+  if (record.root != kNoCell) return {};
+  STEMMA_TRY(const ScopeTable::Root* root,
+             store_.open_root(scope, record.tenant, first_need(record, options)));
   record.root = root->cell;
   record.tenant_index = root->tenant_index;
   return {};
@@ -410,9 +424,20 @@ Result<void> Shared::begin(LeaseRecord& record, const Query& query, const LeaseO
   const uint32_t tokens = store_.cell_tokens();
   record.words.reserve(query.words.size() - stand.n / tokens * tokens);
   Result<void> room = take_stand(record, stand);
-  if (!room && last_try && !record.next_sources.empty() &&
-      room.error().code() != Errc::out_of_memory) {
-    // The source of a part-block copy may be the very block that is missing: do without the copy.
+  // The source of a part-block copy may be the very block that is missing. If it would be evicted for
+  // the lease anyway, it becomes the lease's own; otherwise the lease does without the copy.
+  const auto short_of_source = [&] {
+    return !room && last_try && !record.next_sources.empty() &&
+           room.error().code() != Errc::out_of_memory;
+  };
+  const bool drafts_in_its_place =
+      std::min(options.draft_tokens, record.length) > stand.n / tokens * tokens;
+  if (short_of_source() && drafts_in_its_place && can_take_over(record, stand)) {
+    stand.take_over = true;
+    room = take_stand(record, stand);
+    stand.take_over = false;
+  }
+  if (short_of_source()) {
     match.n = stand.n = tree::largest_servable(store_.reaches(), stand.n, false,
                                                Present(store_, stand.path, record.spans))
                             .n;

@@ -158,9 +158,16 @@ class Shared {
   Path judge_again(CellIndex root, LeaseRecord& record, Query& query) STEMMA_REQUIRES(mutex_);
   Result<void> intern_media(CellIndex root, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
 
-  // Finds or makes the scope's root for a record; holds it, when the lock is to be left before the
-  // record has a tip; and undoes that when no lease came of it.
-  Result<void> open(const Scope& scope, LeaseRecord& record) STEMMA_REQUIRES(mutex_);
+  // Finds or makes the scope's root for a record that has none; holds it, when the lock is to be left
+  // before the record has a tip; and undoes that when no lease came of it.
+  Result<void> open(const Scope& scope, const LeaseOptions& options, LeaseRecord& record)
+      STEMMA_REQUIRES(mutex_);
+  // Opens and holds the root, and gives the prompt's media items their numbers.
+  Result<void> open_with_media(const Scope& scope, const LeaseOptions& options, LeaseRecord& record)
+      STEMMA_EXCLUDES(mutex_);
+  // No lease comes of this record: leaves its root and counts the refusal.
+  Error refuse_lease(LeaseRecord& record, const LeaseOptions& options, const Error& error)
+      STEMMA_REQUIRES(mutex_);
   Result<void> check_fill(const LeaseRecord& record, uint32_t fill_to) const;
   void hold_root(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
   void leave(LeaseRecord& record) STEMMA_REQUIRES(mutex_);
@@ -176,7 +183,13 @@ class Shared {
     uint32_t n = 0;
     uint32_t capacity = 0;
     uint32_t fill = 0;
+    // The block that a part is to be copied from becomes the lease's own instead.
+    bool take_over = false;
   };
+  // Whether what was to be copied, lease.next_sources, could as well be evicted.
+  bool can_take_over(const LeaseRecord& lease, const Stand& stand) const STEMMA_REQUIRES(mutex_);
+  // Evicts the cell, drafts its blocks again, for lease.next_pages, and takes them out of the sources.
+  void take_over(LeaseRecord& lease, CellIndex cell) STEMMA_REQUIRES(mutex_);
   // Moves a lease to a stand; all or nothing. Its words must be set by the caller afterwards. Throws
   // std::bad_alloc before it changes anything. The path may be in lease.cells if that has room for a
   // cell more than the words fill.
@@ -194,6 +207,8 @@ class Shared {
   bool shorten_copies(LeaseRecord& lease, uint32_t n) STEMMA_REQUIRES(mutex_);
   Result<void> grow(LeaseRecord& lease, uint32_t capacity) STEMMA_EXCLUDES(mutex_);
   Need growth(const LeaseRecord& lease, uint32_t capacity) const;
+  // What a lease that finds nothing cached needs.
+  Need first_need(const LeaseRecord& record, const LeaseOptions& options) const;
   void prepare_growth(LeaseRecord& lease, uint32_t capacity);
   void draft_up_to(LeaseRecord& lease, uint32_t capacity) STEMMA_REQUIRES(mutex_);
   void release_source(LeaseRecord& lease, const CopySource& source) STEMMA_REQUIRES(mutex_);
@@ -206,8 +221,8 @@ class Shared {
   // Whether the lease let go of blocks that a window group needs to serve n.
   bool passed_window(const LeaseRecord& lease, GroupIndex g, uint32_t n) const;
   void advance_windows(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
-  // Enters the lease's own blocks at cells that could be found already.
-  void fill_holes(LeaseRecord& lease) STEMMA_REQUIRES(mutex_);
+  // Enters the lease's own blocks at those of the first `cells` cells that could be found already.
+  void fill_holes(LeaseRecord& lease, uint32_t cells) STEMMA_REQUIRES(mutex_);
   // The same for one group at one cell, where a block of it ends and `index` cells come before.
   void enter_own(LeaseRecord& lease, GroupIndex group, CellIndex cell, uint32_t index)
       STEMMA_REQUIRES(mutex_);

@@ -29,6 +29,48 @@ uint32_t Shared::capacity(const LeaseRecord& lease) const noexcept {
       std::min<uint64_t>(uint64_t{lease.cell_count} * view_.cell_tokens(), 0xFFFF'FFFFU));
 }
 
+Need Shared::first_need(const LeaseRecord& record, const LeaseOptions& options) const {
+  const bool fills = options.fill_to != 0;
+  const uint32_t capacity = fills ? options.fill_to : std::min(options.draft_tokens, record.length);
+  if (capacity == 0) return {};
+  Need need = growth(record, capacity);
+  for (GroupIndex g = 0; fills && g < view_.group_count(); ++g) {
+    const Group& group = view_.group(g);
+    if (!group.window()) continue;
+    const uint32_t sinks = blocks_for(group.options().sink_tokens, group.options().block_tokens);
+    const uint32_t low = window_low(group, options.fill_to);
+    need.blocks[g] -= low - std::min(low, sinks);
+  }
+  return need;
+}
+
+bool Shared::can_take_over(const LeaseRecord& lease, const Stand& stand) const {
+  const uint32_t tokens = store_.cell_tokens();
+  if (stand.n % tokens == 0) return false;
+  const CellIndex cell = stand.path.holding(stand.n - 1, tokens);
+  if (store_.tree().has_child(cell) || store_.holds(cell) != 0) return false;
+  for (const CopySource& source : lease.next_sources) {
+    const Group& group = store_.group(source.group);
+    if (group.recurrent() || group.numbers_cells()) continue;
+    if (group.home(source.page) != cell || group.pool().pins(source.page) != 0) return false;
+  }
+  return true;
+}
+
+void Shared::take_over(LeaseRecord& lease, CellIndex cell) {
+  store_.evict_leaf(cell, lease.tenant_index);
+  // What was freed last is drafted first.
+  STEMMA_CHECK(store_.draft_cell(lease.tenant_index) == cell);
+  std::erase_if(lease.next_sources, [&](const CopySource& source) {
+    const Group& group = view_.group(source.group);
+    if (group.recurrent()) return false;
+    if (group.numbers_cells()) return true;
+    STEMMA_CHECK(store_.draft(source.group, lease.tenant_index) == source.page);
+    lease.next_pages[source.group][source.block] = source.page | kOwn;
+    return true;
+  });
+}
+
 Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   const uint32_t tokens = store_.cell_tokens();
   const Path& path = stand.path;
@@ -122,6 +164,11 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     }
   }
   if (!store_.numbered()) need.cells = total_cells - keep;
+  const CellIndex source_cell = source_cell_held ? path.holding(n - 1, tokens) : kNoCell;
+  for (const CopySource& source : sources) {
+    if (stand.take_over && !store_.group(source.group).recurrent()) --need.blocks[source.group];
+  }
+  if (stand.take_over && !store_.numbered()) --need.cells;
 
   // What the lease owns already can be used again, but for drafts that a fork still copies from.
   const auto reusable_cell = [&](uint32_t entry) {
@@ -143,7 +190,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   }
   missing.reserved = need.reserved;
   missing.sources = &sources;
-  missing.held = {tip, source_cell_held ? path.holding(n - 1, tokens) : kNoCell};
+  missing.held = {tip, source_cell};
   if (Result<void> room = store_.check_room(missing, lease.tenant_index); !room) {
     for (const CopySource& source : sources) {
       if (source.cell == kNoCell) continue;
@@ -151,6 +198,10 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     }
     store_.undo_hold(tip, keep, lease.tenant_index);
     return room.error();
+  }
+  if (stand.take_over) {
+    store_.undo_hold(source_cell, keep + 1, lease.tenant_index);
+    take_over(lease, source_cell);
   }
   for (const CopySource& source : sources) {
     if (source.page != kPageMask) store_.pin_page(source.group, source.page);
@@ -173,18 +224,19 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
       store_.discard_cell(cell, lease.tenant_index);
     }
   }
-  const CellIndex source_cell = n % tokens == 0 ? kNoCell : path.holding(n - 1, tokens);
   release_sources(lease);
   for (GroupIndex g = 0; g < store_.group_count(); ++g) {
     size_t spare = 0;  // Gathered at the front of the old list.
-    for (uint32_t entry : lease.pages[g]) {
+    for (size_t j = 0; j < lease.pages[g].size(); ++j) {
+      const uint32_t entry = lease.pages[g][j];
       if (entry == kPageMask) continue;
       if (reusable_page(g, entry)) {
         lease.pages[g][spare++] = entry & kPageMask;
       } else if ((entry & kOwn) != 0) {
         store_.discard(g, entry & kPageMask, lease.tenant_index);
       } else if ((entry & kPinned) != 0) {
-        store_.unpin_page(g, entry & kPageMask, Group::kRecent);
+        const uint32_t at = static_cast<uint32_t>(j) * store_.group(g).options().block_tokens;
+        store_.unpin_page(g, entry & kPageMask, lease, at);
       }
     }
     lease.pages[g].resize(spare);
@@ -199,7 +251,9 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   }
   for (uint32_t i = keep; i < total_cells; ++i) {
     uint32_t cell;
-    if (spare_cells.empty()) {
+    if (stand.take_over && i == keep) {
+      cell = source_cell;
+    } else if (spare_cells.empty()) {
       cell = store_.draft_cell(lease.tenant_index);
     } else {
       cell = spare_cells.back();

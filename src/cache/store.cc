@@ -15,40 +15,51 @@ Store::Store(const Options& options)
       counters_(options.stats_window_ns, options.groups.front().capacity_blocks),
       events_(options.event_capacity) {}
 
-uint64_t default_cells(uint64_t widest, uint64_t slots) {
-  // A window needs its ancestors as cells though their blocks are gone; checkpoints alone say
-  // nothing about how long the paths to them are.
-  return widest != 0 ? widest * 2 : std::max<uint64_t>(16'384, 64 * slots);
+uint64_t chosen_cells(const Options& options, uint32_t cell_tokens) {
+  if (options.index_cells != 0) return options.index_cells;
+  uint64_t widest = 0;  // Cells that the largest group's blocks cover.
+  uint64_t slots = 0;
+  for (const GroupOptions& group : options.groups) {
+    slots = std::max<uint64_t>(slots, group.capacity_blocks);
+    if (group.attention == Attention::recurrent) continue;
+    widest = std::max(widest, uint64_t{group.capacity_blocks} * (group.block_tokens / cell_tokens));
+  }
+  // A window needs its ancestors as cells though their blocks are gone, and checkpoints say nothing
+  // about how long the paths to them are. So prompts may be much longer than what blocks cover: there
+  // are cells for 2^20 positions in blocks of 16, or for as many as an eighth of a budget pays.
+  constexpr uint64_t kLongPrompts = 65'536;
+  constexpr uint64_t kCellBytes = 256;  // About.
+  const uint64_t least = options.budget_bytes == 0
+                             ? kLongPrompts
+                             : std::min(kLongPrompts, options.budget_bytes / 8 / kCellBytes);
+  return std::max(least, widest != 0 ? 2 * widest : 64 * slots);
 }
 
 bool Store::create(const Options& options) {
   cell_tokens_ = 0;
-  uint64_t widest = 0;  // Cells that the largest group's blocks cover.
-  uint64_t slots = 0;
+  uint64_t states = 0;
   for (const GroupOptions& g : options.groups) {
-    if (g.attention == Attention::recurrent) continue;
+    if (g.attention == Attention::recurrent) {
+      states += g.capacity_blocks;
+      continue;
+    }
     if (cell_tokens_ == 0 || g.block_tokens < cell_tokens_) cell_tokens_ = g.block_tokens;
   }
   if (cell_tokens_ == 0) cell_tokens_ = 16;
   for (const GroupOptions& g : options.groups) {
     if (g.attention == Attention::recurrent) continue;
-    widest =
-        std::max<uint64_t>(widest, uint64_t{g.capacity_blocks} * (g.block_tokens / cell_tokens_));
     cell_bytes_ += g.block_bytes;
   }
-  for (const GroupOptions& g : options.groups) slots = std::max<uint64_t>(slots, g.capacity_blocks);
   const GroupOptions& front = options.groups.front();
   numbered_ = front.attention == Attention::full && front.block_tokens == cell_tokens_;
   keyed_ = options.content_keys || options.event_capacity != 0;
   first_cells_ = numbered_ ? front.capacity_blocks : 0;
 
-  // Beyond the blocks' own cells: roots and inner anchors, and, where no group numbers the cells,
-  // the cells themselves.
+  // Roots and anchors inside blocks have cells of their own: a root for every block, a cell for every
+  // state, and some to spare; and, where no group numbers the cells, those of the prompts.
   constexpr uint32_t kSpare = 4096;
   uint64_t extra =
-      numbered_ ? uint64_t{first_cells_} + kSpare
-                : (options.index_cells != 0 ? options.index_cells : default_cells(widest, slots)) +
-                      kSpare;
+      numbered_ ? first_cells_ + states + kSpare : chosen_cells(options, cell_tokens_) + kSpare;
   extra = std::min<uint64_t>(extra, tree::kIndexMask - 2 - first_cells_);
 
   tree::PrefixTree::Shape shape;
@@ -107,7 +118,7 @@ uint32_t Store::tenant_of(CellIndex cell) const noexcept {
   return root == nullptr ? 0 : root->tenant_index;
 }
 
-Result<const ScopeTable::Root*> Store::open_root(const Scope& scope, TenantId tenant) {
+Result<const ScopeTable::Root*> Store::open_root(const Scope& scope, TenantId tenant, Need need) {
   if (const ScopeTable::Root* root = scopes_.find(scope)) {
     if (root->tenant != tenant) {
       return Error(Errc::invalid_argument, "this scope belongs to another tenant",
@@ -115,11 +126,18 @@ Result<const ScopeTable::Root*> Store::open_root(const Scope& scope, TenantId te
     }
     return root;
   }
+  if (extra_.free_blocks() == 0) {
+    ++need.cells;
+    STEMMA_TRY_VOID(make_room(need, tenant_index_of(tenant)));
+    if (!make_spare_cell()) {
+      return Error(Errc::out_of_blocks, "every cell of the index is in use (index_cells)");
+    }
+  }
   const uint32_t place = extra_.draft();
   const CellIndex cell = place + first_cells_ + 1;
   if (place == kNoPage || !tree_.ensure(cell)) {
     if (place != kNoPage) extra_.release(place);
-    return Error(Errc::out_of_memory, "no room for another scope");
+    return Error(Errc::out_of_memory, "no memory for another scope");
   }
   extra_.publish(place);
   tree_.make_root(cell, keyed_ ? key::root_key(scope) : ContentKey{});
@@ -399,7 +417,7 @@ void Store::attach_page(GroupIndex g, CellIndex home, uint32_t page, uint32_t ce
 
 void Store::detach_page(GroupIndex g, uint32_t page, uint32_t tenant_index) {
   Group& group = *groups_[g];
-  if (group.loose()) group.stop_waiting(page);
+  if (group.loose()) group.forget(page);
   const CellIndex home = group.home(page);
   group.erase(home);
   if (group.paged()) {
@@ -438,12 +456,32 @@ void Store::pin_page(GroupIndex g, uint32_t page) {
   }
 }
 
-void Store::unpin_page(GroupIndex g, uint32_t page, Group::List list) {
+void Store::unpin_page(GroupIndex g, uint32_t page, const LeaseRecord& who, uint32_t position,
+                       Leaving how) {
   Group& group = *groups_[g];
   if (group.full()) --full_pins_[g];
-  if (group.pool().unpin(page) && group.loose() && group.pool().is_cached(page)) {
-    group.wait(page, list);
+  if (!group.loose()) {
+    group.pool().unpin(page);
+    return;
   }
+  // What others still hold is used now, too.
+  const bool cached = group.pool().is_cached(page);
+  const bool last = group.pool().unpin(page);
+  if (!cached) return;
+  group.wait(page, touch_at(who, position, how));
+  if (!last) group.stop_waiting(page);
+}
+
+Touch Store::touch_at(const LeaseRecord& who, uint32_t position, Leaving how) const {
+  Retain retain = who.retain;
+  retain.ranges = who.ranges;
+  if (how == Leaving::passed) {
+    retain.phase = SessionPhase::ended;
+    retain.will_return = false;
+  }
+  Touch touch = retain::touch_of(retain, position, now_);
+  touch.tenant = tenants_[who.tenant_index].id;
+  return touch;
 }
 
 }  // namespace stemma::cache

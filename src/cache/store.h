@@ -59,8 +59,9 @@ struct Tenant {
   uint64_t held_cells = 0;       // Depths of everything held, added up.
 };
 
-// How many cells an index gets whose first group does not number them.
-uint64_t default_cells(uint64_t widest, uint64_t slots);
+// How many cells the index gets for prompts where the first group does not number them: as given, or
+// chosen. Never fewer for larger groups.
+uint64_t chosen_cells(const Options& options, uint32_t cell_tokens);
 
 class Store {
  public:
@@ -92,9 +93,10 @@ class Store {
   bool keyed() const noexcept { return keyed_; }
 
   // ---- Roots ----
-  // The scope's root, made if there is none. Error: out_of_memory, invalid_argument (another
-  // tenant's scope).
-  Result<const ScopeTable::Root*> open_root(const Scope& scope, TenantId tenant);
+  // The scope's root, made if there is none. When it must evict to make one, it evicts for `need` as
+  // well, or for nothing: `need` is what the first lease below it needs. Error: out_of_blocks,
+  // over_quota, out_of_memory, invalid_argument (another tenant's scope).
+  Result<const ScopeTable::Root*> open_root(const Scope& scope, TenantId tenant, Need need);
   // Removes a root that nobody holds and that has nothing below it.
   void close_root(CellIndex root);
 
@@ -135,6 +137,8 @@ class Store {
   uint32_t evict_some(uint32_t most, bool only_tenant, TenantId tenant,
                       ReclaimList* list = nullptr);
   uint32_t evict_blocks(uint32_t blocks);
+  // Evicts this cell, which nobody holds and nothing is below. Its parent is held.
+  void evict_leaf(CellIndex cell, uint32_t tenant_index);
   // Evicts until so many more positions could be drafted at once, at most `most` cells and loose blocks, and
   // holds what went until end_reclaim(). Stops early without memory. Returns how many went.
   uint32_t reclaim(uint32_t positions, uint32_t most, ReclaimList& out);
@@ -167,7 +171,13 @@ class Store {
   // Takes a cached block of a non-numbering group out of the index and frees it.
   void detach_page(GroupIndex g, uint32_t page, uint32_t tenant_index);
   void pin_page(GroupIndex g, uint32_t page);
-  void unpin_page(GroupIndex g, uint32_t page, Group::List list);
+  // Lets go of a block of the lease's path, the one that holds `position`. `passed`: the lease has
+  // advanced past it, so it is worth less than what others of the same priority may go on from.
+  enum class Leaving : uint8_t { used, passed };
+  void unpin_page(GroupIndex g, uint32_t page, const LeaseRecord& who, uint32_t position,
+                  Leaving how = Leaving::used);
+  // A use of what holds `position` of a lease's path, in the class that the lease said for it.
+  Touch touch_at(const LeaseRecord& who, uint32_t position, Leaving how = Leaving::used) const;
   void touch(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
   // Starts to load what publishing a draft will write.
   void prefetch_draft(CellIndex cell) const noexcept {
@@ -177,9 +187,11 @@ class Store {
 
   // ---- Anchors ----
   // These three throw std::bad_alloc; nothing has changed then.
-  // The cell that carries anchors at a depth inside a cell, made if asked. kNoCell: none, no room.
+  // The cell that carries anchors at a depth inside a cell; made if asked, and others evicted for it.
+  // kNoCell: there is none, or all cells are in use.
   CellIndex inner_cell(CellIndex parent, std::span<const uint32_t> words, bool make);
-  void attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, uint32_t tenant_index);
+  void attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, const LeaseRecord& who,
+                         uint32_t depth);
   Result<void> attach_logits(CellIndex cell, std::span<const float> logits);
   bool logits_fit(size_t count) const noexcept {
     return count <= options_.logits_bytes / sizeof(float) &&
@@ -305,7 +317,15 @@ class Store {
   Error short_of(const Need& need, const Evictable& evictable) const;
   // Of a tenant's checkpoints that nobody uses, but for what `need` reserves.
   uint64_t idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) const;
-  bool drop_idle_checkpoint(uint32_t tenant_index);
+  // Drops a tenant's next block to go of the groups of one kind. False: it has none that nobody uses.
+  bool drop_idle(Attention kind, uint32_t tenant_index);
+  // The same where that block is one of a window and was passed, or its session has ended.
+  bool drop_passed(uint32_t tenant_index);
+  // Evicts until the tenant may have `need`.
+  void evict_within_quota(const Need& need, uint32_t tenant_index);
+  // Sees to it that a cell is free for a root or for an anchor inside a block. False: all are in use.
+  bool make_spare_cell();
+  bool drop_oldest_inner_logits();
   [[nodiscard]] bool take_memory(const Need& need);
   // Takes all memory for cells [0, last] (of extra_ where no group numbers them) to come into use.
   [[nodiscard]] bool ensure_cells(CellIndex last);

@@ -15,7 +15,7 @@ namespace stemma::cache {
 CellIndex Store::inner_cell(CellIndex parent, std::span<const uint32_t> words, bool make) {
   const CellIndex found = tree_.find_inner(parent, words);
   if (found != kNoCell || !make) return found;
-  if (extra_.free_blocks() == 0) return kNoCell;
+  if (!make_spare_cell()) return kNoCell;
   if (!extra_.prepare(1) || !tree_.ensure(extra_.fresh_after(1) + first_cells_)) {
     throw std::bad_alloc();
   }
@@ -36,6 +36,30 @@ CellIndex Store::inner_cell(CellIndex parent, std::span<const uint32_t> words, b
   return cell;
 }
 
+bool Store::make_spare_cell() {
+  while (extra_.free_blocks() == 0) {
+    // Where blocks number the other cells, evicting those frees none of these.
+    if (!numbered_ && evict_some(1, false, kNoTenant) != 0) continue;
+    if (!drop_oldest_inner_logits()) return false;
+  }
+  events_.seal();
+  return true;
+}
+
+bool Store::drop_oldest_inner_logits() {
+  for (const LogitsEntry& entry : logits_) {
+    const CellIndex cell = entry.cell;
+    if (!tree_.is_inner(cell)) continue;
+    logits_bytes_ -= entry.bytes;
+    const auto it = logits_at_.find(cell);
+    logits_.erase(it->second);
+    logits_at_.erase(it);
+    drop_inner_if_bare(cell);
+    return true;
+  }
+  return false;
+}
+
 void Store::drop_inner_if_bare(CellIndex cell) {
   if (!tree_.is_live(cell) || !tree_.is_inner(cell)) return;
   if (logits_at_.count(cell) != 0) return;
@@ -48,20 +72,21 @@ void Store::drop_inner_if_bare(CellIndex cell) {
   --inner_cells_;
 }
 
-void Store::attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, uint32_t tenant_index) {
+void Store::attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, const LeaseRecord& who,
+                              uint32_t depth) {
   Group& group = *groups_[g];
   const uint32_t old = group.at(cell);
   group.enter(cell, slot);  // All that needs memory.
   if (old != kNoPage) {
     // Replace; the cell keeps its place even if it carried nothing else.
-    group.stop_waiting(old);
-    refund(tenant_index, g, false);
+    group.forget(old);
+    refund(who.tenant_index, g, false);
     group.pool().release(old);
   }
   group.pool().publish(slot);
-  draft_became_cached(tenant_index, g);
+  draft_became_cached(who.tenant_index, g);
   group.set_home(slot, cell);
-  group.wait(slot, Group::kRecent);
+  group.wait(slot, touch_at(who, depth - 1));
   if (!tree_.is_inner(cell)) tree_.set_anchored(cell, true);
 }
 
@@ -252,10 +277,10 @@ void Store::end_timed_pin(uint32_t slot, bool forgotten) {
   pinned_cells_ -= pin.depth_cells;
   pin.cell = kNoCell;
   free_pins_.push_back(slot);
-  for (const LooseBlock& block : pin.blocks) unpin_page(block.group, block.page, Group::kRecent);
-  pin.blocks.clear();
   LeaseRecord nobody;
   nobody.tenant_index = tenant_of(cell);
+  for (const LooseBlock& block : pin.blocks) unpin_page(block.group, block.page, nobody, 0);
+  pin.blocks.clear();
   if (forgotten) {
     undo_hold(cell, pin.depth_cells, nobody.tenant_index);
   } else {

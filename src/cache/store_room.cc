@@ -54,7 +54,11 @@ void Store::mark_path(CellIndex cell, uint32_t tenant_index, Evictable& held) {
         if (page == kNoPage || group.home(page) != cell) continue;
       }
       ++held.blocks[g];
-      if (tenant_index != 0 && group.paged()) held.tenant_bytes += group.options().block_bytes;
+      // A window's block that waits may go though its cell stays.
+      const bool waits = group.window() && group.waiting(group.at(cell));
+      if (tenant_index != 0 && group.paged() && !waits) {
+        held.tenant_bytes += group.options().block_bytes;
+      }
     }
   }
 }
@@ -114,6 +118,10 @@ Store::Evictable Store::count_exactly(const Need& need, uint32_t tenant_index) {
   }
   const Tenant& tenant = tenants_[tenant_index];
   const uint64_t all = tenant.used_bytes - tenant.draft_bytes - tenant.recurrent_bytes;
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g]->window()) continue;
+    held.tenant_bytes += need.reserved[g] * groups_[g]->options().block_bytes;
+  }
   evictable.tenant_bytes = all - std::min(all, held.tenant_bytes);
   known_evictable_ = evictable.cells;
   return evictable;
@@ -148,26 +156,31 @@ uint64_t Store::idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) c
     const Group& group = *groups_[g];
     if (!group.recurrent()) continue;
     uint64_t slots = 0;
-    group.for_each_waiting([&](uint32_t slot) {
-      if (tenant_of(group.home(slot)) == tenant_index) ++slots;
-      return true;
-    });
+    for (uint32_t slot = 0; slot < group.pool().capacity(); ++slot) {
+      if (group.waiting(slot) && tenant_of(group.home(slot)) == tenant_index) ++slots;
+    }
     bytes += (slots - std::min<uint64_t>(slots, need.reserved[g])) * group.options().block_bytes;
   }
   return bytes;
 }
 
-bool Store::drop_idle_checkpoint(uint32_t tenant_index) {
+bool Store::drop_idle(Attention kind, uint32_t tenant_index) {
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
-    const Group& group = *groups_[g];
-    if (!group.recurrent()) continue;
-    uint32_t victim = kNoPage;
-    group.for_each_waiting([&](uint32_t slot) {
-      if (tenant_of(group.home(slot)) == tenant_index) victim = slot;
-      return victim == kNoPage;
-    });
-    if (victim == kNoPage) continue;
-    detach_page(g, victim, tenant_index);
+    if (groups_[g]->options().attention != kind) continue;
+    const uint32_t page = groups_[g]->next_of(now_, tenants_[tenant_index].id);
+    if (page == kNoPage) continue;
+    detach_page(g, page, tenant_index);
+    return true;
+  }
+  return false;
+}
+
+bool Store::drop_passed(uint32_t tenant_index) {
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    if (!groups_[g]->window()) continue;
+    const uint32_t page = groups_[g]->next_of(now_, tenants_[tenant_index].id);
+    if (page == kNoPage || !groups_[g]->is_left(page)) continue;
+    detach_page(g, page, tenant_index);
     return true;
   }
   return false;
@@ -256,17 +269,24 @@ uint64_t Store::over_quota(const Need& need, uint32_t tenant_index) const noexce
   return more != 0 && wanted > quota ? wanted - quota : 0;
 }
 
-void Store::evict_for(const Need& need, uint32_t tenant_index) {
-  // Who wants room for a checkpoint gives up checkpoints first, others blocks.
+void Store::evict_within_quota(const Need& need, uint32_t tenant_index) {
+  // Who wants room for a checkpoint gives up checkpoints first, others blocks: first those of windows
+  // that running requests have passed, then prompts, then what can go alone though its cell is in use.
   bool only_checkpoints = need.cells == 0;
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     only_checkpoints = only_checkpoints && (groups_[g]->recurrent() || need.blocks[g] == 0);
   }
   while (over_quota(need, tenant_index) != 0) {
-    if (only_checkpoints && drop_idle_checkpoint(tenant_index)) continue;
+    if (only_checkpoints && drop_idle(Attention::recurrent, tenant_index)) continue;
+    if (!only_checkpoints && drop_passed(tenant_index)) continue;
     if (evict_some(1, true, tenants_[tenant_index].id) != 0) continue;
-    STEMMA_CHECK(drop_idle_checkpoint(tenant_index));
+    if (drop_idle(Attention::window, tenant_index)) continue;
+    STEMMA_CHECK(drop_idle(Attention::recurrent, tenant_index));
   }
+}
+
+void Store::evict_for(const Need& need, uint32_t tenant_index) {
+  evict_within_quota(need, tenant_index);
   if (numbered_) {
     while (cells_.free_blocks() < need.blocks[0]) {
       const uint32_t most = need.blocks[0] - cells_.free_blocks();
@@ -277,7 +297,7 @@ void Store::evict_for(const Need& need, uint32_t tenant_index) {
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     Group& group = *groups_[g];
     while (group.loose() && group.pool().free_blocks() < need.blocks[g]) {
-      const uint32_t page = group.next_to_go();
+      const uint32_t page = group.next_to_go(now_);
       STEMMA_CHECK(page != kNoPage);
       detach_page(g, page, tenant_of(group.home(page)));
     }
@@ -369,7 +389,7 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant, Rec
     victim = policy_->victim(now_, only_tenant, tenant);
     if (victim.cell == kNoCell) return 0;
     if (!tree_.has_child(victim.cell) && holds(victim.cell) == 0) break;
-    policy_->remove(victim.cell);
+    policy_->set_aside(victim.cell);
     ++tally.markers;
   }
   if (victim.next != kNoCell) {
@@ -413,6 +433,19 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant, Rec
     policy_->replace(victim.cell, parent);
   }
   return done;
+}
+
+void Store::evict_leaf(CellIndex cell, uint32_t tenant_index) {
+  const CellIndex parent = tree_.parent(cell);
+  counters_.count_eviction(tree_.birth(cell), now_);
+  if (tracks_contents_) policy_->evicted(cell);
+  free_cell(cell, tenant_index);
+  ++tally.evicted;
+  if (tree_.is_root(parent) || tree_.has_child(parent)) {
+    policy_->remove(cell);
+  } else {
+    policy_->replace(cell, parent);
+  }
 }
 
 uint32_t Store::evict_blocks(uint32_t blocks) {

@@ -448,6 +448,16 @@ void AdaptivePolicy::replace(CellIndex child, CellIndex parent) {
 void AdaptivePolicy::remove(CellIndex cell) {
   const uint32_t slot = entry_at(cell);
   lru_.remove(cell);
+  leave_out(slot);
+}
+
+void AdaptivePolicy::set_aside(CellIndex cell) {
+  const uint32_t slot = entry_at(cell);
+  lru_.set_aside(cell);
+  leave_out(slot);
+}
+
+void AdaptivePolicy::leave_out(uint32_t slot) {
   const CellIndex left = left_;
   left_ = kNoCell;
   if (slot == kNoSlot) return;

@@ -52,6 +52,7 @@ class AdaptivePolicy final : public RetentionPolicy {
   void touch(CellIndex cell, const Touch& touch) override;
   void replace(CellIndex child, CellIndex parent) override;
   void remove(CellIndex cell) override;
+  void set_aside(CellIndex cell) override;
   bool holds(CellIndex cell) const noexcept override { return lru_.holds(cell); }
   Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) override;
   bool parent_follows(CellIndex parent, CellIndex ahead) const noexcept override;
@@ -65,6 +66,8 @@ class AdaptivePolicy final : public RetentionPolicy {
   void check_invariants() const override;
 
  private:
+  // What remove() and set_aside() have in common.
+  void leave_out(uint32_t slot);
   enum Mark : uint8_t { kEnd, kUpper, kSession, kMarks };
   // A conversation, or what is left of a path that one has turned away from.
   struct Slot {

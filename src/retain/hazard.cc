@@ -44,7 +44,7 @@ const std::array<double, HazardModel::kAges + 1> kStart_s = make_starts();
 std::array<uint64_t, HazardModel::kAges> make_ends() {
   std::array<uint64_t, HazardModel::kAges> ends;
   for (uint32_t i = 0; i < HazardModel::kAges; ++i) {
-    ends[i] = static_cast<uint64_t>(kStart_s[i + 1] * kSecond);
+    ends[i] = static_cast<uint64_t>(kStart_s[i + 1] * kNsPerSecond);
   }
   return ends;
 }

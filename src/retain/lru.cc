@@ -13,7 +13,8 @@ LruPolicy::LruPolicy(uint32_t cells) : cells_(cells) {
   tenants_.reserve(kMaxTenants + 1);
   // Reserved is not yet taken.
   ok_ = lists_.create(cells, (kMaxTenants + 1) * kRanks, 0) &&
-        timed_.create(cells, kExpired + kMaxTenants + 1) && expired_ranks_.reserve(cells);
+        timed_.create(cells, kExpired + kMaxTenants + 1) && expired_ranks_.reserve(cells) &&
+        aside_.reserve(cells / 64 + 1);
 }
 
 bool LruPolicy::prepare(CellIndex cell) {
@@ -22,6 +23,10 @@ bool LruPolicy::prepare(CellIndex cell) {
   if (!lists_.ensure(cell)) return false;
   const uint32_t end = lists_.ensured();
   if (!stamps_.commit(covered_, end) || !classes_.commit(covered_, end)) return false;
+  constexpr size_t kPage = 512;  // Words; whole pages are counted once.
+  if (!aside_.commit(std::min<size_t>(cells_ / 64 + 1, (end / 64 / kPage + 1) * kPage))) {
+    return false;
+  }
   if (has_deadlines_ && (!timed_.commit(end) || !expired_ranks_.commit(end))) return false;
   covered_ = end;
   return true;
@@ -35,7 +40,7 @@ uint32_t LruPolicy::rank_of(uint32_t priority, SessionPhase phase) noexcept {
 }
 
 bool LruPolicy::is_empty(uint32_t slot) const noexcept {
-  if (timed_.first(kExpired + slot) != kNoCell) return false;
+  if (tenants_[slot].aside != 0 || timed_.first(kExpired + slot) != kNoCell) return false;
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     if (!lists_.empty(queue_of(slot, rank))) return false;
   }
@@ -77,6 +82,12 @@ bool LruPolicy::start_stamps() {
       !classes.commit(0, covered_)) {
     return false;
   }
+  // What is aside came up before everything that is in a queue.
+  for (CellIndex cell = 0; cell < covered_; ++cell) {
+    if (!is_aside(cell)) continue;
+    stamps[cell] = ++stamp_;
+    classes[cell] = static_cast<uint16_t>(only_queue_);
+  }
   stamps_ = std::move(stamps);
   classes_ = std::move(classes);
   // Each queue is already in order; there is more than one only if memory was refused before.
@@ -98,14 +109,22 @@ bool LruPolicy::start_deadlines() {
 
 void LruPolicy::expire(uint64_t now_ns) noexcept {
   if (now_ns < next_deadline_ns_) return;
-  for (;;) {
-    const CellIndex cell = timed_.first(kWaiting);
-    next_deadline_ns_ = cell == kNoCell ? kNever : timed_.key(cell);
-    if (cell == kNoCell || now_ns < next_deadline_ns_) return;
-    const uint32_t slot = classes_[cell] / kRanks;
-    take_out(cell);
-    classes_[cell] = static_cast<uint16_t>(queue_of(slot, expired_ranks_[cell]));
-    timed_.insert(kExpired + slot, cell, expired_ranks_[cell], stamps_[cell]);
+  next_deadline_ns_ = kNever;
+  for (const uint32_t set : {kWaiting, kWaitingAside}) {
+    for (;;) {
+      const CellIndex cell = timed_.first(set);
+      if (cell == kNoCell) break;
+      if (now_ns < timed_.key(cell)) {
+        next_deadline_ns_ = std::min(next_deadline_ns_, timed_.key(cell));
+        break;
+      }
+      const uint32_t slot = classes_[cell] / kRanks;
+      classes_[cell] = static_cast<uint16_t>(queue_of(slot, expired_ranks_[cell]));
+      timed_.erase(cell);
+      if (set == kWaitingAside) continue;
+      lists_.unlink(cell);
+      timed_.insert(kExpired + slot, cell, expired_ranks_[cell], stamps_[cell]);
+    }
   }
 }
 
@@ -114,6 +133,50 @@ void LruPolicy::expire(uint64_t now_ns) noexcept {
 void LruPolicy::take_out(CellIndex cell) noexcept {
   if (lists_.linked(cell)) lists_.unlink(cell);
   if (timed_.contains(cell)) timed_.erase(cell);
+  if (!is_aside(cell)) return;
+  flip_aside(cell);
+  --tenants_[class_of(cell) / kRanks].aside;
+}
+
+void LruPolicy::set_aside(CellIndex cell) {
+  if (!is_queued(cell)) return;
+  const bool waits = timed_.contains(cell) && timed_.set_of(cell) == kWaiting;
+  const uint64_t deadline_ns = waits ? timed_.key(cell) : kNever;
+  take_out(cell);
+  // Without memory for stamps nobody knows which of several queues it was in.
+  if (!stamps_ && touches_without_stamps_ != 0) return;
+  flip_aside(cell);
+  ++tenants_[class_of(cell) / kRanks].aside;
+  if (waits) timed_.insert(kWaitingAside, cell, 0, deadline_ns);
+}
+
+// Puts a cell that was set aside where it stood. Requires stamps_.
+void LruPolicy::bring_back(CellIndex cell) noexcept {
+  const bool waits = timed_.contains(cell);
+  const uint64_t deadline_ns = waits ? timed_.key(cell) : kNever;
+  take_out(cell);
+  const uint32_t slot = classes_[cell] / kRanks;
+  const uint32_t rank = classes_[cell] % kRanks;
+  if (!waits && has_deadlines_) {
+    timed_.insert(kExpired + slot, cell, static_cast<uint16_t>(rank), stamps_[cell]);
+    return;
+  }
+  link_by_stamp(cell);
+  if (waits) timed_.insert(kWaiting, cell, 0, deadline_ns);
+}
+
+void LruPolicy::link_by_stamp(CellIndex cell) noexcept {
+  // It was the oldest of its queue when it was set aside: only others that came back are before it.
+  const uint32_t q = classes_[cell];
+  const uint32_t rank = q % kRanks;
+  tenants_[q / kRanks].filled[rank / 64] |= uint64_t{1} << (rank % 64);
+  uint32_t at = lists_.front(q);
+  while (at != base::IndexLists::kNone && stamps_[at] < stamps_[cell]) at = lists_.after(at);
+  if (at == base::IndexLists::kNone) {
+    lists_.push_back(q, cell);
+  } else {
+    lists_.insert_before(at, cell);
+  }
 }
 
 void LruPolicy::touch(CellIndex cell, const Touch& touch) {
@@ -144,13 +207,35 @@ void LruPolicy::touch(CellIndex cell, const Touch& touch) {
   next_deadline_ns_ = std::min(next_deadline_ns_, touch.deadline_ns);
 }
 
+void LruPolicy::touch_shared(CellIndex cell, const Touch& use) {
+  expire(use.now_ns);
+  // Without memory for stamps nobody knows which of several queues it was in.
+  const bool known = holds(cell) && (stamps_ || touches_without_stamps_ == 0);
+  const uint32_t q = known ? class_of(cell) : 0;
+  const uint32_t priority = q % kRanks / 3;
+  // What will return does so once: that does not last.
+  if (!known || use.will_return || priority > kMaxPriority || priority <= use.priority) {
+    touch(cell, use);
+    return;
+  }
+  const bool waits = timed_.contains(cell) && timed_.set_of(cell) <= kWaitingAside;
+  const uint64_t deadline_ns = waits ? timed_.key(cell) : kNever;
+  take_out(cell);
+  lists_.push_back(q, cell);
+  tenants_[q / kRanks].filled[q % kRanks / 64] |= uint64_t{1} << (q % kRanks % 64);
+  if (stamps_) stamps_[cell] = ++stamp_;
+  if (waits) timed_.insert(kWaiting, cell, 0, deadline_ns);
+}
+
 void LruPolicy::replace(CellIndex child, CellIndex parent) {
-  if (!holds(child)) return;
+  if (!is_queued(child)) return;
   ensure(parent);
   if (holds(parent)) {
-    // With one class the child is the oldest entry of all when it is evicted: the parent's is later.
-    if (!stamps_ || value_of(parent) >= value_of(child)) {
+    // With one class the child is the oldest entry of all when it is evicted: the parent's is later,
+    // unless it came up before the child and was set aside.
+    if (stamps_ ? value_of(parent) >= value_of(child) : !is_aside(parent)) {
       take_out(child);
+      if (is_aside(parent)) bring_back(parent);
       return;
     }
     take_out(parent);
@@ -223,7 +308,9 @@ void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
     });
   }
   for (CellIndex cell = 0; has_deadlines_ && cell < covered_; ++cell) {
-    if (timed_.contains(cell) && !lists_.linked(cell)) add(cell, timed_.rank(cell));
+    if (timed_.contains(cell) && !lists_.linked(cell) && !is_aside(cell)) {
+      add(cell, timed_.rank(cell));
+    }
   }
   std::ranges::sort(entries, {}, [](const Entry& e) { return std::tuple(e.value, e.place); });
   for (const Entry& entry : entries) out.push_back(entry.cell);
@@ -231,7 +318,8 @@ void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
 
 uint64_t LruPolicy::bytes() const noexcept {
   return lists_.bytes() + stamps_.bytes() + classes_.bytes() + timed_.bytes() +
-         expired_ranks_.bytes() + tenants_.capacity() * sizeof(Tenant) + sizeof(*this);
+         expired_ranks_.bytes() + aside_.bytes() + tenants_.capacity() * sizeof(Tenant) +
+         sizeof(*this);
 }
 
 void LruPolicy::clear() {
@@ -239,6 +327,7 @@ void LruPolicy::clear() {
     while (!lists_.empty(q)) lists_.unlink(lists_.front(q));
   }
   timed_.clear();
+  for (CellIndex cell = 0; cell < covered_; ++cell) take_out(cell);
 }
 
 void LruPolicy::check_invariants() const {
@@ -261,9 +350,17 @@ void LruPolicy::check_invariants() const {
     });
   }
   STEMMA_CHECK(seen == listed);
+  uint64_t aside = 0;
+  for (CellIndex cell = 0; cell < covered_; ++cell) {
+    if (!is_aside(cell)) continue;
+    ++aside;
+    STEMMA_CHECK(!lists_.linked(cell) && (!timed_.contains(cell) || !is_queued(cell)));
+  }
+  for (const Tenant& tenant : tenants_) aside -= tenant.aside;
+  STEMMA_CHECK(aside == 0);
   if (timed == 0) return;
   for (CellIndex cell = 0; cell < covered_; ++cell) {
-    if (!timed_.contains(cell) || lists_.linked(cell)) continue;
+    if (!timed_.contains(cell) || lists_.linked(cell) || is_aside(cell)) continue;
     // Expired: its tenant's, by its rank and stamp.
     STEMMA_CHECK(timed_.set_of(cell) == kExpired + classes_[cell] / kRanks);
     STEMMA_CHECK(timed_.rank(cell) == classes_[cell] % kRanks && timed_.key(cell) == stamps_[cell]);

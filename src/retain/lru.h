@@ -7,6 +7,9 @@
 // entry of its own that is better: of a higher rank, or later in the same. So what counts for a cell
 // is the best of the uses that ended at or below it, the latest of those that ended at one cell.
 //
+// A cell that came up and could not be evicted is set aside: it is in no queue, and what was said of it
+// counts again when all below it is gone.
+//
 // There is a queue for every class there can be, so classes are never merged, and no history of calls
 // can use them up. Times to live make no classes: a cell with one waits in its queue and, by its
 // deadline, in a sorted set. When victim() sees that the deadline has passed, the cell leaves its
@@ -20,9 +23,9 @@
 // sorted sets, a time to live counts as over at once.
 //
 // Threading:  one thread at a time.
-// Cost:       8 bytes a cell; 10 more with a second class, 26 more with a time to live; 2.4 KiB a
+// Cost:       8 bytes and a bit a cell; 10 more with a second class, 26 more with a time to live; 2.4 KiB a
 //             tenant. touch, replace and remove are O(1), and O(log cells) where a time to live is
-//             involved; victim is O(tenants), and O(log cells) for each deadline that has passed.
+//             involved (what comes back from aside passes others that did before it); victim is O(tenants), and O(log cells) for each deadline that has passed.
 #pragma once
 
 #include <array>
@@ -51,9 +54,20 @@ class LruPolicy final : public RetentionPolicy {
   void touch(CellIndex cell, const Touch& touch) override;
   void replace(CellIndex child, CellIndex parent) override;
   void remove(CellIndex cell) override;
-  bool holds(CellIndex cell) const noexcept override {
-    return lists_.linked(cell) || timed_.contains(cell);
+  void set_aside(CellIndex cell) override;
+  // For what many paths use at once (blocks of window groups, states), where a use is not the end of its
+  // path: as touch(), but a higher priority that counts now still counts.
+  void touch_shared(CellIndex cell, const Touch& touch);
+  // Held, and not set aside.
+  bool is_queued(CellIndex cell) const noexcept {
+    return lists_.linked(cell) || (timed_.contains(cell) && timed_.set_of(cell) != kWaitingAside);
   }
+  // What counts for a cell it holds; unknown when there was no memory to note it.
+  SessionPhase phase_of(CellIndex cell) const noexcept {
+    if (!stamps_ && touches_without_stamps_ != 0) return SessionPhase::unknown;
+    return static_cast<SessionPhase>(class_of(cell) % kRanks % 3);
+  }
+  bool holds(CellIndex cell) const noexcept override { return is_queued(cell) || is_aside(cell); }
   Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) override;
   bool parent_follows(CellIndex parent, CellIndex ahead) const noexcept override {
     // Without an entry of its own the parent takes the victim's place, which is the first to go.
@@ -69,14 +83,17 @@ class LruPolicy final : public RetentionPolicy {
   // A rank is a priority (one more than the highest for what will return) and a phase.
   static constexpr uint32_t kRanks = (kMaxPriority + 2U) * 3;
   static constexpr uint32_t kNoQueue = 0xFFFF'FFFFU;
-  // Sets of timed_: cells that wait for their deadlines, then the expired cells of each tenant.
+  // Sets of timed_: cells that wait for their deadlines, in a queue or set aside, then the cells of each
+  // tenant that are sorted because they expired or came back late.
   static constexpr uint32_t kWaiting = 0;
-  static constexpr uint32_t kExpired = 1;
+  static constexpr uint32_t kWaitingAside = 1;
+  static constexpr uint32_t kExpired = 2;
 
   struct Tenant {
     TenantId id = kNoTenant;
     // By rank: whether its queue may have an entry. Bits of empty queues are cleared when found.
     std::array<uint64_t, (kRanks + 63) / 64> filled = {};
+    uint32_t aside = 0;  // How many of its cells are set aside.
   };
   // Lower goes first.
   struct Value {
@@ -97,10 +114,19 @@ class LruPolicy final : public RetentionPolicy {
   uint32_t lowest_queue(uint32_t slot) noexcept;
   // What counts for a held cell. Requires stamps_.
   Value value_of(CellIndex cell) const noexcept { return {classes_[cell] % kRanks, stamps_[cell]}; }
-  // Whether only_queue_ has every cell there is.
+  // Whether every cell that is in a queue is in only_queue_.
   bool one_class() const noexcept { return !stamps_ && touches_without_stamps_ == 0; }
   // A victim from a queue, and the one after it.
   Victim front_of(CellIndex cell, TenantId tenant) const noexcept;
+  bool is_aside(CellIndex cell) const noexcept {
+    return cell < covered_ && (aside_[cell / 64] >> (cell % 64) & 1U) != 0;
+  }
+  uint32_t class_of(CellIndex cell) const noexcept {
+    return stamps_ ? classes_[cell] : only_queue_;
+  }
+  void flip_aside(CellIndex cell) noexcept { aside_[cell / 64] ^= uint64_t{1} << (cell % 64); }
+  void bring_back(CellIndex cell) noexcept;
+  void link_by_stamp(CellIndex cell) noexcept;
   void take_out(CellIndex cell) noexcept;
   void expire(uint64_t now_ns) noexcept;
   bool start_stamps();
@@ -111,7 +137,8 @@ class LruPolicy final : public RetentionPolicy {
   bool ok_ = false;
   base::IndexLists lists_;        // The queues: of each tenant one for every rank.
   base::Slab<uint64_t> stamps_;   // When a cell was used. Not reserved while there is one class.
-  base::Slab<uint16_t> classes_;  // The queue a cell is or, if it expired, would be in.
+  base::Slab<uint16_t> classes_;  // The queue a cell is or, if it is sorted or aside, would be in.
+  CellArray<uint64_t> aside_;     // A bit a cell.
   bool has_deadlines_ = false;    // Whether there is memory for the next two.
   OrderedCells timed_;            // By deadline, or by rank and stamp.
   CellArray<uint16_t> expired_ranks_;   // Of those that wait: their ranks after the deadline.

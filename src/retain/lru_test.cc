@@ -20,7 +20,7 @@ using Order = std::vector<CellIndex>;
 // The obvious policy: a touch and a time per cell, searched whenever something is asked.
 class PlainLru {
  public:
-  void touch(CellIndex cell, const Touch& touch) { held_[cell] = {touch, ++time_}; }
+  void touch(CellIndex cell, const Touch& touch) { held_[cell] = {touch, ++time_, false}; }
   // The parent keeps its own entry if that is better: of a higher class now, or later in the same.
   void replace(CellIndex child, CellIndex parent, uint64_t now) {
     const auto it = held_.find(child);
@@ -30,12 +30,15 @@ class PlainLru {
     const auto above = held_.find(parent);
     const auto value = [&](const Entry& e) { return std::pair(rank(e.touch, now), e.time); };
     if (above == held_.end() || value(above->second) < value(entry)) held_[parent] = entry;
+    held_[parent].aside = false;
   }
+  void set_aside(CellIndex cell) { held_[cell].aside = true; }
   void remove(CellIndex cell) { held_.erase(cell); }
   bool holds(CellIndex cell) const { return held_.count(cell) != 0; }
   Order order(uint64_t now, std::optional<TenantId> tenant = {}) const {
     std::vector<std::tuple<uint32_t, uint64_t, CellIndex>> sorted;
     for (const auto& [cell, entry] : held_) {
+      if (entry.aside) continue;
       if (!tenant || entry.touch.tenant == *tenant) {
         sorted.emplace_back(rank(entry.touch, now), entry.time, cell);
       }
@@ -50,6 +53,7 @@ class PlainLru {
   struct Entry {
     Touch touch;
     uint64_t time = 0;
+    bool aside = false;
   };
   static uint32_t rank(const Touch& touch, uint64_t now) {
     const bool expired = now >= touch.deadline_ns;
@@ -111,7 +115,10 @@ void expect_exact(const Story& story, uint32_t seed) {
         ASSERT_EQ(victim.cell, expected.empty() ? kNoCell : expected.front()) << "step " << step;
         if (victim.cell == kNoCell) break;
         ASSERT_TRUE(!only || victim.tenant == tenant);
-        if (victim.cell != cell && random() % 4 != 0) {
+        if (random() % 4 == 0) {  // Something is below it, or uses it.
+          policy.set_aside(victim.cell);
+          plain.set_aside(victim.cell);
+        } else if (victim.cell != cell && random() % 4 != 0) {
           policy.replace(victim.cell, cell);
           plain.replace(victim.cell, cell, now);
         } else {
@@ -201,6 +208,25 @@ TEST(Lru, ALowLeafDoesNotPullAHighParentDown) {
   Order order;
   policy.order(1, order);
   EXPECT_EQ(order, (Order{7, 2}));
+}
+
+TEST(Lru, WhatWasSetAsideCountsAgainWhenAllBelowItIsGone) {
+  LruPolicy policy(10);
+  policy.touch(2, {.priority = 80});
+  EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 2U);
+  policy.set_aside(2);  // The only class there is, so far.
+  EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, kNoCell);
+  policy.touch(3, {.priority = 10});
+  policy.touch(7, {.priority = 35});
+  EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 3U);
+  policy.replace(3, 2);
+  Order order;
+  policy.order(1, order);
+  EXPECT_EQ(order, (Order{7, 2}));
+  policy.set_aside(2);
+  policy.remove(2);
+  EXPECT_FALSE(policy.holds(2));
+  policy.check_invariants();
 }
 
 TEST(Lru, ReplacingWhatIsNotHeldDoesNothing) {

@@ -376,7 +376,14 @@ class GroupsRun {
     l.lookup = random_lookup(l.text.size());
     const Stats before = cache_.stats();
     const Report expected = cache_.lookup(scopes_[l.scope], l.text.prompt(), l.lookup).value();
-    Result<Lease> lease = cache_.lease(scopes_[l.scope], l.text.prompt(), {.lookup = l.lookup});
+    LeaseOptions options{.lookup = l.lookup};
+    if (random_.chance(50)) {
+      options.retain.priority = static_cast<Priority>(random_.below(kMaxPriority + 1));
+      options.retain.phase = SessionPhase{static_cast<uint8_t>(random_.below(3))};
+      if (random_.chance(30)) options.retain.ttl_ns = random_.between(1, 100'000);
+      options.retain.will_return = random_.chance(10);
+    }
+    Result<Lease> lease = cache_.lease(scopes_[l.scope], l.text.prompt(), options);
     log_.note("lease of " + std::to_string(l.text.size()) + " in " + std::to_string(l.scope));
     if (!lease) {
       ++seen_.refusals;

@@ -338,24 +338,19 @@ uint32_t Model::blocks_for(uint32_t tokens) const {
   return (tokens + config_.block_tokens - 1) / config_.block_tokens;
 }
 
-// Who goes next: the least of all marks. One that comes up where something is below or in use counts
-// no more: what is below is better, and whoever uses the cell will touch it.
+// Who goes next: of what could go, the least by its mark.
 Model::Id Model::victim(std::optional<TenantId> only) {
   const std::vector<bool> in_use = held();
-  for (;;) {
-    Id least = kNone;
-    for (Id id = 0; id < cells_.size(); ++id) {
-      if (!cells_[id].live || !cells_[id].mark || (only && cells_[id].tenant != *only)) continue;
-      if (least == kNone || worth(*cells_[id].mark) < worth(*cells_[least].mark)) least = id;
-    }
-    if (least == kNone || (!in_use[least] && !has_children(least))) {
-      if (one_class_ && least != longest_unused(only, in_use)) {
-        doubt = "the marks do not choose the leaf that is unused for longest";
-      }
-      return least;
-    }
-    cells_[least].mark.reset();
+  Id least = kNone;
+  for (Id id = 0; id < cells_.size(); ++id) {
+    if (!cells_[id].live || in_use[id] || has_children(id)) continue;
+    if (!cells_[id].mark || (only && cells_[id].tenant != *only)) continue;
+    if (least == kNone || worth(*cells_[id].mark) < worth(*cells_[least].mark)) least = id;
   }
+  if (one_class_ && least != longest_unused(only, in_use)) {
+    doubt = "the marks do not choose the leaf that is unused for longest";
+  }
+  return least;
 }
 
 Model::Id Model::longest_unused(std::optional<TenantId> only,
@@ -478,14 +473,33 @@ std::string Model::lease(uint32_t id, const Request& request, const Done& done) 
   };
   if (report.copied_tokens != 0 && done.copies.empty()) {
     // A copy's source takes room too. Right if one of the sources the library may have had in mind
-    // leaves too little: then it does without the copy.
-    const std::vector<Id> sources =
+    // leaves too little. If that would be evicted for the lease anyway it goes, and its block is the
+    // lease's, with what it holds; otherwise the lease does without the copy.
+    std::vector<Id> sources =
         copy_sources(root_of(request.scope), request.story, found, report.reused_tokens);
-    if (std::ranges::none_of(sources, [&](Id source) {
-          return try_with({BlockCopy{.source = BlockId{source}}}).has_value();
-        })) {
-      return "no copy although there is room for it";
+    std::erase_if(sources, [&](Id source) {
+      return !try_with({BlockCopy{.source = BlockId{source}}}).has_value();
+    });
+    if (sources.empty()) return "no copy although there is room for it";
+    const uint32_t index = report.reused_tokens / size;
+    const bool drafts_there = std::min(request.draft_tokens, request.story.size()) > index * size;
+    const std::vector<bool> in_use = held();
+    const auto goes = [&](Id source) {
+      return drafts_there && !in_use[source] && !has_children(source);
+    };
+    if (!done.error && done.reused == report.reused_tokens) {
+      const Id source = done.table.at(index);
+      if (std::ranges::count(sources, source) == 0 || !goes(source)) {
+        return "took over block " + std::to_string(source) + ": " + who_has(source);
+      }
+      evict_one(source);
+      report.copied_tokens = 0;
+      ++taken_over;
+    } else if (!done.error && std::ranges::all_of(sources, goes)) {
+      return "did without a copy whose source it could have taken over";
     }
+  }
+  if (report.copied_tokens != 0 && done.copies.empty()) {
     uint32_t n = report.reused_tokens;
     while (n % size != 0 || !request.story.is_border(n)) --n;
     report.reused_tokens = n;

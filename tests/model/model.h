@@ -119,6 +119,7 @@ class Model {
     std::optional<Errc> error;
     std::vector<Id> table;
     std::vector<BlockCopy> copies;
+    uint32_t reused = 0;
   };
 
   std::string lease(uint32_t id, const Request& request, const Done& done);
@@ -149,6 +150,7 @@ class Model {
   // ---- Counted, as Stats does ------------------------------------------------------------------
 
   Counts counts;
+  uint64_t taken_over = 0;  // Sources of copies for which there was no room.
   uint64_t evicted = 0, duplicates = 0, tails = 0, absorbed = 0, forks = 0, rewinds = 0,
            pin_expiries = 0, quota_refusals = 0, orphaned = 0;
   // Of the model about itself: with one class of use, the marks must say "longest unused first".

@@ -344,7 +344,7 @@ class ModelRun {
   }
 
   Model::Done done(const Lease& lease, std::optional<Errc> error = std::nullopt) {
-    Model::Done done{.error = error, .table = {}, .copies = {}};
+    Model::Done done{.error = error, .table = {}, .copies = {}, .reused = lease.reused()};
     if (error) {
       remember(static_cast<uint64_t>(*error));
       log_.note(": " + std::string(to_string(*error)));
@@ -793,6 +793,7 @@ class ModelRun {
     seen_["duplicate"] += stats.duplicate_blocks;
     seen_["tail published"] += stats.tails_published;
     seen_["tail absorbed"] += model_.absorbed;
+    seen_["taken over"] += model_.taken_over;
     seen_["fork"] += stats.forks;
     seen_["rewind"] += stats.rewinds;
     seen_["pin expiry"] += stats.pin_expiries;

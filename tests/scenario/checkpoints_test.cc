@@ -327,6 +327,96 @@ TEST_F(Checkpoints, AloneTheyServeLongPrompts) {
   EXPECT_NE(refused.error().to_string().find("index_cells"), std::string::npos);
 }
 
+TEST_F(Checkpoints, PriorityReachesCheckpoints) {
+  PagedCache& cache = cache_with(grouped({full(256), recurrent(4)}));
+  const Text system = tokens(128);
+  const auto serve = [&](const Text& text, Priority priority) {
+    LeaseOptions options;
+    options.retain.priority = priority;
+    Lease lease = take(cache, text, options);
+    compute(lease);
+    save_checkpoint(lease, 1);
+    ok(lease.release());
+  };
+  serve(system, 100);
+  for (uint32_t i = 1; i <= 12; ++i) {
+    serve(i <= 6 ? tokens(96, i) : system + tokens(40, i), 0);
+    ASSERT_EQ(kept(cache, system), 128U) << i;
+  }
+  EXPECT_GT(free_blocks(cache), 100U);
+}
+
+TEST_F(Checkpoints, NewScopesAndAnchorsGetCellsThatCachedPromptsHold) {
+  // An index of 4,097 cells of 16 positions that cached prompts fill to the last one.
+  Options options = grouped({recurrent(4)});
+  options.index_cells = 1;
+  options.logits_bytes = 4096;
+  PagedCache& cache = cache_with(options);
+  for (uint32_t i = 0; i < 70; ++i) fill(cache, tokens(1024, i));
+  const Scope other = scope_of({.model = "another"});
+  fill(cache, other, tokens(16));
+  EXPECT_EQ(cache.stats().scopes, 2U);
+  fill(cache, tokens(1024, 70));
+  // Inside a block the state needs a cell of its own.
+  Lease lease = take(cache, tokens(24, 71));
+  ok(lease.commit(20));
+  fill(cache, tokens(1024, 72));
+  save_checkpoint(lease, 0);
+  fill(cache, tokens(1024, 73));
+  ok(lease.attach_logits(19, std::vector<float>{1, 2, 3}));
+  ok(lease.release());
+  EXPECT_EQ(kept(cache, tokens(20, 71)), 20U);
+}
+
+TEST_F(Checkpoints, RefusedLeaseOfANewScopeTakesNothingFromAFullIndex) {
+  Options options = grouped({recurrent(4)});
+  options.index_cells = 1;
+  PagedCache& cache = cache_with(options);
+  for (uint32_t i = 0; i < 70; ++i) fill(cache, tokens(1024, i));
+  const std::string before = books(cache);
+  const Scope other = scope_of({.model = "another"});
+  const Result<Lease> refused = cache.lease(other, tokens(70'000));
+  EXPECT_EQ(code(refused), Errc::out_of_blocks);
+  EXPECT_EQ(books(cache), before);
+}
+
+TEST_F(Checkpoints, ScopeIsRefusedForBlocksNotMemoryWhileLeasesHoldEveryCell) {
+  Options options = grouped({recurrent(4)});
+  options.index_cells = 1;
+  PagedCache& cache = cache_with(options);
+  Lease lease = take(cache, tokens(4096 * 16));
+  ok(lease.commit(4096 * 16 - 8));
+  const Scope other = scope_of({.model = "another"});
+  const Result<Lease> refused = cache.lease(other, tokens(16));
+  ASSERT_EQ(code(refused), Errc::out_of_blocks);
+  EXPECT_NE(refused.error().to_string().find("index_cells"), std::string::npos);
+  ok(lease.draft_checkpoint(0));
+  const Result<void> inside = lease.commit_checkpoint(0, 4096 * 16 - 8);
+  ASSERT_EQ(code(inside), Errc::out_of_blocks);
+  EXPECT_NE(inside.error().to_string().find("index_cells"), std::string::npos);
+  ok(lease.release());
+  fill(cache, other, tokens(16));
+}
+
+TEST_F(Checkpoints, SmallLogitsInsideBlocksMakeRoomForEachOther) {
+  // More of them than the index has spare cells, in a cache whose blocks number the other cells.
+  Options options = grouped({full(8)});
+  options.logits_bytes = 1 << 20;
+  PagedCache& cache = cache_with(options);
+  Lease lease = take(cache, tokens(100));
+  ok(lease.commit(100));
+  const std::vector<float> one{1};
+  for (Token i = 0; i < 4200; ++i) {
+    Lease branch = take(cache, tokens(4) + of({i, i}));
+    compute(branch);
+    ok(branch.attach_logits(6, one));
+    ok(branch.abandon());
+  }
+  const Scope other = scope_of({.model = "another"});
+  fill(cache, other, tokens(16));
+  ok(lease.release());
+}
+
 TEST_F(Checkpoints, LeaseThatDoesNotWriteDraftsNone) {
   PagedCache& cache = cache_with(grouped({full(16), recurrent(4)}));
   LeaseOptions options;

@@ -121,19 +121,57 @@ TEST_F(Fill, WhatWasNotCommittedIsNotFound) {
   }
 }
 
-TEST_F(Fill, IsCommittedAsAWholeAndMovesNowhereBefore) {
+TEST_F(Fill, IsCommittedInWholeBlocksAndMovesNowhereBefore) {
   PagedCache& cache = cache_with(grouped({full(32, 4), window(8, 8, 4)}));
   const Text text = tokens(26, 1);
   fill(cache, text.first(9));
   Lease lease = take(cache, text, to(24));
   EXPECT_EQ(lease.committed(), 8U);
-  EXPECT_EQ(code(lease.commit(20)), Errc::out_of_range);
+  EXPECT_EQ(code(lease.commit(21)), Errc::out_of_range);
   EXPECT_EQ(code(lease.fork()), Errc::wrong_state);
   EXPECT_EQ(code(lease.rewind(8)), Errc::wrong_state);
   EXPECT_EQ(code(lease.shrink_to(4)), Errc::wrong_state);
   ok(lease.commit(24));
   Lease fork = ok(lease.fork());
   EXPECT_EQ(fork.committed(), 24U);
+}
+
+TEST_F(Fill, WhatArrivedIsKeptWhereTheRestDidNot) {
+  PagedCache& cache = cache_with(grouped({full(32, 4)}));
+  const Text text = tokens(40, 1);
+  Lease lease = take(cache, text, to(36));
+  EXPECT_EQ(ok(lease.commit(20)).published, 5U);
+  EXPECT_EQ(hit(cache, text), 20U);
+  EXPECT_EQ(code(lease.rewind(8)), Errc::wrong_state) << "it still fills";
+  EXPECT_EQ(code(lease.commit(16)), Errc::out_of_range);
+  ok(lease.release());
+  EXPECT_EQ(hit(cache, text), 20U);
+  EXPECT_EQ(free_blocks(cache), 27U);
+  EXPECT_EQ(cache.stats().total.computed_tokens, 0U);
+  // And the rest, when it comes after all.
+  Lease again = take(cache, text, to(36));
+  EXPECT_EQ(table(again, 0), "sssssdddd");
+  ok(again.commit(28));
+  ok(again.commit(36));
+  ok(again.release());
+  EXPECT_EQ(hit(cache, text), 36U);
+}
+
+TEST_F(Fill, WhatArrivedOfWindowsFillsItsHolesAndNoOthers) {
+  PagedCache& cache = cache_with(grouped({full(32, 4), window(12, 16, 4)}));
+  const Text text = tokens(32, 1);
+  fill(cache, text);
+  // Holes behind: all that the window group had is gone, but for the tree's cells.
+  take(cache, tokens(64, 7));
+  ASSERT_EQ(cached_blocks(cache, 1), 0U);
+  Lease lease = take(cache, text, to(28));
+  ASSERT_EQ(table(lease, 1), "....ddd");
+  ok(lease.commit(20));
+  EXPECT_EQ(cached_blocks(cache, 1), 1U) << "the one that ends at 20";
+  ok(lease.commit(28));
+  EXPECT_EQ(cached_blocks(cache, 1), 3U);
+  ok(lease.release());
+  EXPECT_EQ(hit(cache, text), 28U);
 }
 
 TEST_F(Fill, OddDepthsAreRefused) {

@@ -228,6 +228,80 @@ TEST_F(Partial, CopySourceStaysUntilTheCopyIsDone) {
   EXPECT_NE(std::ranges::find(blocks, source), blocks.end());
 }
 
+TEST_F(Partial, OwnTailIsTakenOverWhereThePoolIsExactlyFull) {
+  const Options options = grouped({full(4)});
+  PagedCache& cache = cache_with(options);
+  Engine engine(options.groups);
+  const Text text = tokens(64);
+  {
+    Lease first = take(cache, text.first(60));
+    engine.run(first, story_of(text.first(60)), 60);
+  }
+  const BlockId tail = [&] {
+    Lease all = take(cache, text);
+    EXPECT_EQ(all.reused(), 60U);
+    EXPECT_TRUE(all.copies().empty()) << "there is no room for one";
+    EXPECT_EQ(all.report().copied_tokens, 0U);
+    EXPECT_EQ(all.report().reason, MissReason::first_use);
+    const BlockId own = blocks_of(all)[3];
+    engine.expect_right(all, story_of(text), 60);
+    engine.run(all, story_of(text), 64);
+    return own;
+  }();
+  EXPECT_EQ(cache.stats().evicted_blocks, 1U);
+  EXPECT_EQ(kept(cache, text), 64U);
+  // With a block to spare it is a copy, and the source stays.
+  PagedCache& larger = cache_with(grouped({full(5)}));
+  fill(larger, text.first(60));
+  Lease copies = take(larger, text);
+  EXPECT_EQ(copies.reused(), 60U);
+  EXPECT_EQ(copies.copies().size(), 1U);
+  EXPECT_EQ(tail, BlockId{3});
+}
+
+TEST_F(Partial, EveryGroupsPartBlockIsTakenOver) {
+  for (const auto& groups : std::vector<std::vector<GroupOptions>>{
+           {full(4), window(64, 4)},
+           {window(64, 4)},
+           {full(4), full(2, 32)},
+           {window(64, 4), full(2, 32)},
+       }) {
+    PagedCache& cache = cache_with(grouped(groups));
+    Engine engine(groups);
+    const Text text = tokens(64);
+    {
+      Lease first = take(cache, text.first(60));
+      engine.run(first, story_of(text.first(60)), 60);
+    }
+    Lease all = take(cache, text);
+    EXPECT_EQ(all.reused(), 60U);
+    EXPECT_TRUE(all.copies().empty());
+    engine.expect_right(all, story_of(text), 60);
+    engine.run(all, story_of(text), 64);
+    ok(all.release());
+    EXPECT_EQ(kept(cache, text), 64U);
+  }
+}
+
+TEST_F(Partial, SourceThatSomebodyUsesIsNotTakenOver) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 4});
+  const Text text = tokens(64);
+  fill(cache, text.first(60));
+  // One that only looks at what is there takes nothing away.
+  LeaseOptions looks;
+  looks.draft_tokens = 0;
+  EXPECT_EQ(take(cache, text, looks).reused(), 48U);
+  EXPECT_EQ(kept(cache, text.first(60)), 60U);
+  // Pinned cells stay where they are.
+  fill(cache, text);
+  const PinResult pin = ok(cache.pin(scope, text.first(32), kNever));
+  Lease lease = take(cache, text.first(20) + tokens(12, 2));
+  EXPECT_EQ(lease.reused(), 20U);
+  EXPECT_EQ(lease.copies().size(), 1U);
+  ok(lease.release());
+  ok(cache.unpin(pin.id));
+}
+
 TEST_F(Partial, FailedCopyStepsBackToWhatHoldsWithoutIt) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 10});
   fill(cache, tokens(64));

@@ -142,6 +142,29 @@ TEST_F(Retention, LatestUseDecidesThePriority) {
   EXPECT_EQ(eviction_order(cache, texts), (std::vector<uint32_t>{0, 2, 1}));
 }
 
+TEST_F(Retention, PrefixInUseKeepsItsPriorityWhenNothingCanGo) {
+  for (const char* const policy : {"lru", "default"}) {
+    for (const char* const how : {"nothing", "evict", "reclaim"}) {
+      Options options = grouped({full(16)});
+      options.policy = policy;
+      PagedCache& cache = cache_with(options);
+      const Text system = tokens(64);
+      fill(cache, system, priority(80));
+      LeaseOptions low;
+      low.retain = priority(10);
+      Lease lease = take(cache, system + tokens(32, 2), low);
+      compute(lease);
+      uint32_t gone = 0;
+      if (how == std::string("evict")) gone = cache.evict(4);
+      if (how == std::string("reclaim")) gone = ok(cache.reclaim(256, 8)).evicted();
+      EXPECT_EQ(gone, 0U);
+      ok(lease.release());
+      for (uint32_t i = 3; i < 6; ++i) fill(cache, tokens(80, i));
+      EXPECT_EQ(kept(cache, system), 64U) << policy << " after " << how;
+    }
+  }
+}
+
 TEST_F(Retention, PriorityWithADeadlineFallsBackWhenItPasses) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 20});
   const std::vector<Text> texts = {tokens(16, 1), tokens(16, 2), tokens(16, 3)};

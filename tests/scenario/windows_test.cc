@@ -286,6 +286,129 @@ TEST_F(Windows, LongPromptRunsInAPoolTheSizeOfItsWindow) {
   EXPECT_EQ(hit(cache, text.first(400)), 0U) << "that window is long gone";
 }
 
+TEST_F(Windows, OneLongRequestNeedsNoMoreBlocksThanItsWindow) {
+  // 300,000 tokens through 64 blocks of 16, with the index as large as is chosen for it.
+  PagedCache& cache = cache_with(grouped({window(256, 64)}));
+  LeaseOptions chunked;
+  chunked.draft_tokens = 512;
+  const Text text = tokens(300'000);
+  Lease lease = take(cache, text, chunked);
+  for (uint32_t end = 512; end <= 300'000; end += 512) {
+    ok(lease.reserve(end));
+    ok(lease.commit(end));
+  }
+  ok(lease.release());
+  EXPECT_EQ(hit(cache, text), 299'999 / 512 * 512U);
+}
+
+TEST_F(Windows, BudgetBoundsTheIndexThatIsChosen) {
+  // Without block_bytes worth mentioning, an index of its usual size would be most of the budget.
+  Options options = grouped({window(256, 0)});
+  options.budget_bytes = 4 << 20;
+  PagedCache& cache = cache_with(options);
+  EXPECT_GT(cache.stats().groups[0].capacity_blocks, 1000U);
+  for (uint32_t i = 0; i < 3000; ++i) fill(cache, tokens(256, i));
+  const Stats stats = cache.stats();
+  EXPECT_LE(stats.index_bytes + stats.kv_bytes_capacity, options.budget_bytes);
+}
+
+TEST_F(Windows, PriorityReachesWindowBlocks) {
+  // With room for all in the full group, what is short are window blocks.
+  for (const bool go_on_from_it : {false, true}) {
+    PagedCache& cache = cache_with(grouped({full(256), window(64, 24)}));
+    const Text system = tokens(128);
+    fill(cache, system, {.priority = 100});
+    for (uint32_t i = 1; i <= 12; ++i) {
+      const Text user = tokens(96, 100 + i);
+      fill(cache, go_on_from_it ? system + user : user, {.priority = 0});
+    }
+    EXPECT_GT(free_blocks(cache), 100U);
+    EXPECT_EQ(kept(cache, system), 128U);
+  }
+}
+
+TEST_F(Windows, RangesReachWindowBlocksThatARequestPasses) {
+  PagedCache& cache = cache_with(grouped({full(256), window(64, 24)}));
+  const Text system = tokens(128);
+  const PriorityRange ranges[] = {{.begin = 0, .end = 128, .priority = 90}};
+  fill(cache, system + tokens(96, 1), {.priority = 10, .ranges = ranges});
+  for (uint32_t i = 2; i <= 12; ++i) fill(cache, tokens(96, i), {.priority = 20});
+  EXPECT_EQ(kept(cache, system), 128U);
+  EXPECT_LT(kept(cache, system + tokens(96, 1)), 224U);
+}
+
+TEST_F(Windows, PriorityOfWindowBlocksEndsWithItsTime) {
+  PagedCache& cache = cache_with(grouped({full(256), window(64, 12)}));
+  const Text text = tokens(64);
+  fill(cache, text, {.priority = 100, .ttl_ns = 1000});
+  fill(cache, tokens(128, 2));
+  fill(cache, tokens(128, 3));
+  EXPECT_EQ(kept(cache, text), 64U);
+  clock.advance_ns(1000);
+  fill(cache, tokens(128, 4));
+  fill(cache, tokens(128, 5));
+  EXPECT_LT(kept(cache, text), 64U);
+}
+
+TEST_F(Windows, SamePriorityGivesUpWhatRequestsPassedFirst) {
+  PagedCache& cache = cache_with(grouped({full(256), window(32, 24)}));
+  const Text first = tokens(160, 1);
+  const Text second = tokens(160, 2);
+  fill(cache, first, {.priority = 50});
+  fill(cache, second, {.priority = 50});
+  fill(cache, tokens(160, 3), {.priority = 50});  // Six more than there are.
+  EXPECT_EQ(kept(cache, first), 160U);
+  EXPECT_EQ(kept(cache, second), 160U);
+}
+
+TEST_F(Windows, TenantAtItsQuotaGivesUpWhatItsOwnWindowPassed) {
+  for (const bool with_full : {false, true}) {
+    std::vector<GroupOptions> groups;
+    if (with_full) groups.push_back(full(1024, 16));
+    groups.push_back(window(64, 256));
+    for (GroupOptions& group : groups)
+      group.block_bytes = group.attention == Attention::full ? 1 : 100;
+    Options options = grouped(groups);
+    options.quotas = {{TenantId{1}, 1600}};
+    PagedCache& cache = cache_with(options);
+    LeaseOptions mine;
+    mine.tenant = TenantId{1};
+    mine.draft_tokens = 16;
+    Lease lease = take(cache, tokens(16), mine);
+    ok(lease.commit(16));
+    for (uint32_t n = 32; n <= 4000; n += 16) {
+      ok(lease.extend(tokens(16, n).tokens));
+      ok(lease.commit(n));
+      ASSERT_LE(cache.tenant_bytes(TenantId{1}), 1600U) << "at " << n;
+    }
+    ok(lease.release());
+  }
+}
+
+TEST_F(Windows, TenantAtItsQuotaGivesUpPassedBlocksBeforeOtherPrompts) {
+  Options options = grouped({full(64), window(32, 64)});
+  options.groups[0].block_bytes = options.groups[1].block_bytes = 1;
+  options.quotas = {{TenantId{1}, 40}};
+  PagedCache& cache = cache_with(options);
+  LeaseOptions mine;
+  mine.tenant = TenantId{1};
+  const Text other = tokens(32, 7);
+  {
+    Lease lease = take(cache, other, mine);  // 4 bytes.
+    compute(lease);
+    ok(lease.release());
+  }
+  mine.draft_tokens = 16;
+  Lease lease = take(cache, tokens(16), mine);
+  ok(lease.commit(16));
+  for (uint32_t n = 32; n <= 480; n += 16) {  // 30 + 30 bytes, all but 3 of the latter passed.
+    ok(lease.extend(tokens(16, n).tokens));
+    ok(lease.commit(n));
+  }
+  ok(lease.release());
+  EXPECT_EQ(kept(cache, other), 32U);
+}
+
 TEST_F(Windows, PressureOnOneGroupLeavesTheOthersAlone) {
   PagedCache& cache = cache_with(grouped({full(40), window(32, 6), window(32, 30)}));
   fill(cache, tokens(64));

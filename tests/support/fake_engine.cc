@@ -142,8 +142,18 @@ FakeEngine::Tables FakeEngine::tables(const Lease& lease) const {
 void FakeEngine::poison(const Lease& lease, uint32_t begin) {
   const Tables now = tables(lease);
   for (GroupIndex g = 0; g < now.size(); ++g) {
-    for (size_t i = begin / groups_[g].stride; i < now[g].size(); ++i) {
-      if (now[g][i] != kNoBlock) poison_block(g, now[g][i]);
+    const uint32_t stride = groups_[g].stride;
+    for (size_t i = begin / stride; i < now[g].size(); ++i) {
+      const BlockId block = now[g][i];
+      if (block == kNoBlock) continue;
+      const bool copied = std::ranges::any_of(lease.copies(), [&](const BlockCopy& copy) {
+        return copy.group == g && copy.target == block;
+      });
+      // One that was taken over has its first positions already.
+      const bool first = i == begin / stride && !copied;
+      for (uint32_t p = first ? begin % stride : 0; p < stride; ++p) {
+        at(g, to_index(block) * uint64_t{stride} + p).store(garbage(), std::memory_order_relaxed);
+      }
     }
   }
 }
