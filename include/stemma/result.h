@@ -2,6 +2,8 @@
 //
 // It mirrors std::expected's names. An Error is 16 bytes, never allocates, and speaks to the person
 // who must act: a code grouped by what the caller does next, a sentence, and one number.
+// From a temporary Result its value comes by value, so `for (auto& x : *call())` holds what it loops
+// over. What `call()->member()` refers to lives to the end of the statement only.
 // Threading: immutable values.
 #pragma once
 
@@ -107,10 +109,14 @@ class [[nodiscard]] Result {
   // Requires has_value(); otherwise the process stops with the error's text.
   T& value() & noexcept { return checked(), value_; }
   const T& value() const& noexcept { return checked(), value_; }
-  T&& value() && noexcept { return checked(), std::move(value_); }
+  T value() && noexcept(std::is_nothrow_move_constructible_v<T>) {
+    return checked(), std::move(value_);
+  }
   T& operator*() & noexcept { return checked(), value_; }
   const T& operator*() const& noexcept { return checked(), value_; }
-  T&& operator*() && noexcept { return checked(), std::move(value_); }
+  T operator*() && noexcept(std::is_nothrow_move_constructible_v<T>) {
+    return checked(), std::move(value_);
+  }
   T* operator->() noexcept { return checked(), &value_; }
   const T* operator->() const noexcept { return checked(), &value_; }
   template <class U>
@@ -119,7 +125,8 @@ class [[nodiscard]] Result {
   }
 
   // Requires !has_value().
-  const Error& error() const noexcept { return error_; }
+  const Error& error() const& noexcept { return error_; }
+  Error error() && noexcept { return error_; }
 
  private:
   void checked() const noexcept {
@@ -148,7 +155,8 @@ class [[nodiscard]] Result<void> {
       fail_unchecked_result(error_);
     }
   }
-  const Error& error() const noexcept { return error_; }
+  const Error& error() const& noexcept { return error_; }
+  Error error() && noexcept { return error_; }
 
  private:
   Error error_;

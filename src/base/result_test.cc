@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "stemma/log.h"
@@ -22,6 +23,16 @@ static_assert(std::is_copy_constructible_v<Result<std::string>>);
 static_assert(!std::is_convertible_v<Result<int>, bool>, "looking is done on purpose");
 static_assert(std::is_same_v<Result<int>::value_type, int>);
 static_assert(std::is_same_v<Result<int>::error_type, Error>);
+// From a temporary by value, so that nothing refers into it; from one that stays, no copy.
+using Strings = std::vector<std::string>;
+static_assert(std::is_same_v<decltype(*std::declval<Result<Strings>>()), Strings>);
+static_assert(std::is_same_v<decltype(std::declval<Result<Strings>>().value()), Strings>);
+static_assert(std::is_same_v<decltype(std::declval<Result<Strings>>().error()), Error>);
+static_assert(std::is_same_v<decltype(std::declval<Result<void>>().error()), Error>);
+static_assert(std::is_same_v<decltype(*std::declval<Result<Strings>&>()), Strings&>);
+static_assert(std::is_same_v<decltype(*std::declval<const Result<Strings>&>()), const Strings&>);
+static_assert(std::is_same_v<decltype(std::declval<Result<int>&>().error()), const Error&>);
+static_assert(noexcept(*std::declval<Result<Strings>>()));
 
 constexpr Error kFull(Errc::out_of_blocks, "too few free blocks", 17);
 
@@ -97,6 +108,41 @@ TEST(Result, EverythingItHoldsIsDestroyedOnce) {
     EXPECT_FALSE(b);
   }
   EXPECT_EQ(counted.use_count(), 1);
+}
+
+// Knows how many of its kind hold the list at this moment.
+class Watched {
+ public:
+  explicit Watched(Strings list) : list_(std::move(list)) { ++alive; }
+  Watched(Watched&& other) noexcept : list_(std::move(other.list_)) { ++alive; }
+  Watched(const Watched&) = delete;
+  Watched& operator=(Watched&&) = delete;
+  ~Watched() { --alive; }
+  auto begin() const { return list_.begin(); }
+  auto end() const { return list_.end(); }
+  static inline int alive = 0;
+
+ private:
+  Strings list_;
+};
+
+Result<Watched> two_words() {
+  return Watched(Strings{"longer than a string holds in itself", "and another one of that kind"});
+}
+
+TEST(Result, ALoopOverATemporaryKeepsWhatItLoopsOver) {
+  size_t letters = 0;
+  for (const std::string& word : *two_words()) {
+    EXPECT_EQ(Watched::alive, 1) << "what the loop reads is gone";
+    letters += word.size();
+  }
+  for (const std::string& word : two_words().value()) letters += word.size();
+  EXPECT_EQ(letters, 2 * (36U + 28U));
+  const Watched& kept = *two_words();
+  EXPECT_EQ(Watched::alive, 1);
+  EXPECT_EQ(kept.begin()->size(), 36U);
+  const Error& why = Result<int>(kFull).error();
+  EXPECT_EQ(why.value(), 17U);
 }
 
 Result<int> half(int n) {
