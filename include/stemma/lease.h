@@ -78,11 +78,11 @@ class Lease {
   // Part-blocks to copy (and recurrent states to load) before anything reads them. Their sources
   // stay untouched until copies_done(). Empty when nothing is to be copied.
   std::span<const BlockCopy> copies() const noexcept;
-  // The copies are done. Error: wrong_state when none are pending.
+  // All copies() are done, also where there were none. Error: wrong_state (already released).
   Result<void> copies_done();
   // The copies could not be done: the lease steps back to what holds without them; report() says.
-  // Error: wrong_state; out_of_blocks when the lease cannot get blocks in place of what it gave up
-  // (the lease is then unchanged and still pending: release it).
+  // Error: wrong_state (none are pending); out_of_blocks when the lease cannot get blocks in place of
+  // what it gave up (the lease is then unchanged and still pending: release it).
   Result<void> copies_failed();
   // Runs copies() through Options::block_io and settles the outcome: after ok the copies are done,
   // after copy_failed the lease has stepped back. Blocks until reported. Error: unsupported.

@@ -678,10 +678,10 @@ STEMMA_API stemma_status stemma_lease_report(stemma_lease lease, stemma_report* 
 /* Part-blocks to copy before anything reads them. */
 STEMMA_API stemma_status stemma_lease_copies(stemma_lease lease, stemma_block_copy* out,
                                              size_t capacity, size_t* count);
-/* Wrong state: none are pending. */
+/* All of them are done, also where there were none. */
 STEMMA_API stemma_status stemma_lease_copies_done(stemma_lease lease);
-/* The lease steps back to what holds without them. Wrong state; out of blocks (still pending then:
- * release it). */
+/* The lease steps back to what holds without them. Wrong state (none are pending); out of blocks (still
+ * pending then: release it). */
 STEMMA_API stemma_status stemma_lease_copies_failed(stemma_lease lease);
 /* Runs the copies through stemma_options.block_io and waits. Copy failed: the lease has stepped back.
  * Unsupported: no block_io. */
