@@ -168,14 +168,15 @@ class Lease {
   // Blocks of `group` that hold [0, capacity). 0 for a recurrent or unknown group.
   uint32_t block_count(GroupIndex group) const noexcept;
   // Writes the block ids in order, then `pad` to the end of `out`; positions that fell out of a
-  // window are `pad` too. Returns how many were written before padding.
+  // window are `pad` too. Returns how many were written before padding. The default is no block: for a
+  // kernel that reads what stands under padding, give one that it may read and that no lease gets.
   // Error: out_of_range (`out` is too small), invalid_argument (no such paged group).
   Result<uint32_t> block_table(GroupIndex group, std::span<BlockId> out,
-                               BlockId pad = BlockId{0}) const;
+                               BlockId pad = kNoBlock) const;
   // The same, with `pad` wherever the block is not this lease's own to write. What a lease that fills
   // (LeaseOptions::fill_to) has to write before it commits.
   Result<uint32_t> draft_table(GroupIndex group, std::span<BlockId> out,
-                               BlockId pad = BlockId{0}) const;
+                               BlockId pad = kNoBlock) const;
   // out[i] = block * block_tokens + offset for position begin + i; `pad` where there is no block.
   Result<void> slot_mapping(GroupIndex group, uint32_t begin, std::span<int64_t> out,
                             int64_t pad = -1) const;

@@ -747,8 +747,9 @@ STEMMA_API stemma_status stemma_lease_abandon(stemma_lease lease, const stemma_f
 STEMMA_API stemma_status stemma_lease_block_count(stemma_lease lease, uint32_t group,
                                                   uint32_t* count);
 /* Writes the block ids in order, then `pad` to the end of `out`; what fell out of a window is `pad`
- * too. *count (may be null): how many before the padding. Out of range: `out` is too small. Invalid:
- * no such paged group. */
+ * too. As `pad` give STEMMA_NO_BLOCK, or a block that no lease gets: 0 is a block like any other. *count
+ * (may be null): how many before the padding. Out of range: `out` is too small. Invalid: no such paged
+ * group. */
 STEMMA_API stemma_status stemma_lease_block_table(stemma_lease lease, uint32_t group, uint32_t* out,
                                                   size_t capacity, uint32_t pad, uint32_t* count);
 /* The same, with `pad` wherever the block is not the lease's own to write. */

@@ -203,6 +203,18 @@ TEST_F(Pool, EqualBlocksCommittedTwiceAreHeldToo) {
   EXPECT_EQ(take(cache, tokens(64, 3)).block_count(0), 4U);
 }
 
+TEST_F(Pool, PaddingIsNoBlockAnybodyCouldHave) {
+  PagedCache& cache = cache_with(grouped({full(8), window(16, 8)}));
+  Lease lease = take(cache, tokens(96));
+  ok(lease.commit(96));
+  std::vector<BlockId> table(8);
+  EXPECT_EQ(ok(lease.block_table(1, table)), 6U);
+  for (uint32_t i : {0U, 1U, 6U, 7U}) EXPECT_EQ(table[i], kNoBlock) << i;
+  EXPECT_NE(table[5], kNoBlock);
+  EXPECT_EQ(ok(lease.draft_table(0, table)), 6U);
+  EXPECT_EQ(table, std::vector(8, kNoBlock)) << "all of it is committed";
+}
+
 TEST_F(Pool, TableIsPaddedAndSlotsNameTheirPlace) {
   PagedCache& cache = cache_of({.block_tokens = 4, .capacity = 8});
   take(cache, tokens(4));
@@ -211,7 +223,9 @@ TEST_F(Pool, TableIsPaddedAndSlotsNameTheirPlace) {
   const std::vector<BlockId> own = blocks_of(lease);
   std::vector<BlockId> table(5, BlockId{77});
   EXPECT_EQ(ok(lease.block_table(0, table)), 2U);
-  EXPECT_EQ(table, (std::vector{own[0], own[1], BlockId{0}, BlockId{0}, BlockId{0}}));
+  EXPECT_EQ(table, (std::vector{own[0], own[1], kNoBlock, kNoBlock, kNoBlock}));
+  EXPECT_EQ(ok(lease.block_table(0, table, BlockId{8})), 2U);
+  EXPECT_EQ(table, (std::vector{own[0], own[1], BlockId{8}, BlockId{8}, BlockId{8}}));
 
   std::vector<int64_t> slots(6);
   ok(lease.slot_mapping(0, 3, slots));
