@@ -86,8 +86,14 @@ STEMMA_API const char* stemma_status_name(stemma_status status);
 /* What was wrong with this thread's last call that failed: "stemma_lease_commit: out_of_range: ...".
  * Never null; empty when none has failed. Valid until this thread's next call that fails. */
 STEMMA_API const char* stemma_last_error_message(void);
-/* The number it was about (a position, an index, an option's value), or UINT32_MAX. */
+/* The number it was about (a position, an index, an option's value), or UINT32_MAX. Of STEMMA_OUT_OF_BLOCKS
+ * of a cache: how many blocks are missing; where it never fits, how many it asks for in excess. */
 STEMMA_API uint32_t stemma_last_error_value(void);
+/* Of STEMMA_OUT_OF_BLOCKS: the layer group that is short, or STEMMA_MAX_GROUPS when it is none of them. */
+STEMMA_API uint32_t stemma_last_error_group(void);
+/* Of STEMMA_OUT_OF_BLOCKS: 1 when the call could not have what it asks for even with everything else gone.
+ * Do not wait: ask for less at once, or refuse the request. */
+STEMMA_API int32_t stemma_last_error_never_fits(void);
 
 /* ---- This library ----------------------------------------------------------------------------- */
 

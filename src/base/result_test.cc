@@ -45,6 +45,21 @@ TEST(Error, SaysWhatWhyAndWhich) {
   EXPECT_EQ(Error(Errc::busy, "").value(), Error::kNoValue);
 }
 
+TEST(Error, OutOfBlocksSaysHowManyWhereAndWhetherItCanEverFit) {
+  constexpr Error later = Error::missing_blocks("too few blocks", 2, 17, false);
+  static_assert(later.code() == Errc::out_of_blocks && later.value() == 17 && later.group() == 2);
+  static_assert(!later.never_fits());
+  EXPECT_EQ(later.to_string(), "out_of_blocks: too few blocks (17 missing in group 2)");
+  constexpr Error never = Error::missing_blocks("more than there are", 0, 3, true);
+  static_assert(never.never_fits());
+  EXPECT_EQ(never.to_string(), "out_of_blocks: more than there are (3 too many for group 0)");
+  EXPECT_EQ(
+      Error::missing_blocks("too few cells", kMaxGroups, uint64_t{1} << 40U, false).to_string(),
+      "out_of_blocks: too few cells (4294967294 missing)");
+  EXPECT_EQ(kFull.group(), kMaxGroups);
+  EXPECT_FALSE(kFull.never_fits());
+}
+
 TEST(Error, EveryCodeHasANameOfItsOwn) {
   std::set<std::string_view> names;
   for (auto code = static_cast<uint32_t>(Errc::out_of_blocks);

@@ -45,6 +45,9 @@ struct Need {
   uint32_t cells = 0;
   // Loose blocks that wait in their lists now and will be pinned before room is made.
   std::array<uint32_t, kMaxGroups> reserved{};
+  // What who asks has already and keeps until it ends: by these is known what can never fit.
+  std::array<uint32_t, kMaxGroups> kept{};
+  uint32_t kept_cells = 0;
   // Cells held by who asks, beyond what live leases hold.
   std::array<CellIndex, 2> held{kNoCell, kNoCell};
   const std::vector<CopySource>* sources = nullptr;  // Pages it will pin.
@@ -303,6 +306,8 @@ class Store {
   uint64_t tenant_quick_bytes(uint32_t tenant_index) const noexcept;
   uint64_t over_quota(const Need& need, uint32_t tenant_index) const noexcept;
   Error short_of(const Need& need, const Evictable& evictable) const;
+  // Refuses `need` for want of `missing` blocks of a group; kMaxGroups: of cells.
+  Error no_room(const Need& need, GroupIndex g, uint64_t missing) const;
   // Of a tenant's checkpoints that nobody uses, but for what `need` reserves.
   uint64_t idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) const;
   bool drop_idle_checkpoint(uint32_t tenant_index);
