@@ -528,6 +528,9 @@ typedef struct stemma_stats {
   uint64_t kv_bytes_capacity;
   stemma_histogram match_tokens;
   stemma_histogram eviction_age_us;
+  /* By group: cached blocks that no lease, copy or pin needs. With the free ones this is what could be
+   * drafted now, quotas apart. Exact; at least so many when there is no memory to count them. */
+  uint32_t evictable_blocks[STEMMA_MAX_GROUPS];
 } stemma_stats;
 
 enum stemma_event_kind {

@@ -225,7 +225,7 @@ class Store {
 
   Tenant* find_tenant(TenantId tenant) noexcept;
   Tenant& tenant(uint32_t index) noexcept { return tenants_[index]; }
-  void fill_stats(Stats& stats) const;
+  void fill_stats(Stats& stats);
   uint64_t bytes() const noexcept;
   // Nothing cached, leased or pinned.
   bool empty() const noexcept;
@@ -328,6 +328,8 @@ class Store {
   uint32_t tenant_of(CellIndex cell) const noexcept;
   uint32_t tenant_index_of(TenantId tenant) const noexcept;
   Evictable count_exactly(const Need& need, uint32_t tenant_index);
+  // For statistics: changes nothing that decides.
+  void fill_evictable(Stats& stats);
   void refill_entry(Group& group, CellIndex cell);
   bool enough(const Need& need, const Evictable& evictable) const noexcept;
   // How many cells must go, at least, before so many positions can be drafted in all full groups.

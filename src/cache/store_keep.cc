@@ -314,7 +314,29 @@ uint64_t Store::bytes() const noexcept {
   return total;
 }
 
-void Store::fill_stats(Stats& stats) const {
+void Store::fill_evictable(Stats& stats) {
+  const uint64_t known = known_evictable_;
+  const uint64_t counts = tally.exact_counts;
+  Evictable evictable;
+  try {
+    evictable = count_exactly({}, 0);
+  } catch (const std::bad_alloc&) {
+    for (GroupIndex g = 0; g < groups_.size(); ++g) {
+      const uint64_t cached = stats.groups[g].cached_blocks;
+      const uint64_t held = held_depth_sum_ + full_pins_[g] + forked_drafts_;
+      evictable.blocks[g] = cached - std::min(cached, held);
+    }
+  }
+  known_evictable_ = known;
+  tally.exact_counts = counts;
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    stats.groups[g].evictable_blocks =
+        group.loose() ? group.waiting_blocks() : static_cast<uint32_t>(evictable.blocks[g]);
+  }
+}
+
+void Store::fill_stats(Stats& stats) {
   stats.group_count = group_count();
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
@@ -330,6 +352,7 @@ void Store::fill_stats(Stats& stats) const {
     stats.kv_bytes_capacity += out.block_bytes * pool.capacity();
     if (group.recurrent()) stats.checkpoints += pool.cached_blocks();
   }
+  fill_evictable(stats);
   stats.leases = live_.size();
   stats.scopes = scopes_.size();
   stats.evicted_blocks = tally.evicted;

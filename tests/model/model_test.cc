@@ -208,6 +208,7 @@ class ModelRun {
     const GroupStats& group = stats.groups[0];
     expect_equal(group.free_blocks, model_.free_blocks(), "free blocks");
     expect_equal(group.cached_blocks, model_.cached_blocks(), "cached blocks");
+    expect_equal(group.evictable_blocks, model_.evictable_blocks(), "evictable blocks");
     expect_equal(group.draft_blocks,
                  setup_.capacity_blocks - model_.free_blocks() - model_.cached_blocks(), "drafts");
     expect_equal(stats.evicted_blocks, model_.evicted, "evicted blocks");
