@@ -539,8 +539,12 @@ enum stemma_event_kind {
   STEMMA_EVENT_CLEARED = 2
 };
 
-/* `stored`: keys[i] names the i-th block after `parent`, `words` are their words back to back.
- * `removed`: keys only. `cleared`: everything went. Everything is borrowed for the callback. */
+/* Every event but `cleared` is about one layer group: what was stored for (group, key) is there until it is
+ * removed for the same two, or all is cleared. `stored`, of the group whose blocks the index consists of (0,
+ * or STEMMA_MAX_GROUPS where the index has cells of its own): keys[i] names the i-th block after `parent`,
+ * `words` are their words back to back; of other groups: keys only, each where a block or state of it ends.
+ * `removed`: keys only; of a window group alone it is a hole. `cleared`: everything went. Everything is
+ * borrowed for the callback. See stemma/events.h. */
 typedef struct stemma_event {
   uint32_t struct_size; /* How much of it this library fills in. */
   uint32_t kind;
@@ -550,8 +554,10 @@ typedef struct stemma_event {
   size_t key_count;
   const uint32_t* words;
   size_t word_count;
-  uint32_t block_tokens;
+  uint32_t block_tokens; /* Of the group's blocks; 0 of recurrent groups, or if removed. */
   uint32_t reserved;
+  uint32_t group;
+  uint32_t tail; /* Of `stored`: 1, a part-block, which is only ever copied from. */
 } stemma_event;
 
 /* Something cached, from its beginning to a block without successor. */

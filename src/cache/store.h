@@ -77,6 +77,8 @@ class Store {
   const ScopeTable& scopes() const noexcept { return scopes_; }
   uint32_t cell_tokens() const noexcept { return cell_tokens_; }
   bool numbered() const noexcept { return numbered_; }
+  // Whose blocks the events call those of the index.
+  GroupIndex index_group() const noexcept { return numbered_ ? 0 : kMaxGroups; }
   uint32_t group_count() const noexcept { return static_cast<uint32_t>(groups_.size()); }
   Group& group(GroupIndex g) noexcept { return *groups_[g]; }
   const Group& group(GroupIndex g) const noexcept { return *groups_[g]; }
@@ -325,6 +327,11 @@ class Store {
   void end_use(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
   void free_cell_contents(CellIndex cell, uint32_t tenant_index);
   void hold_media(std::span<const uint32_t> words, bool add);
+  // Tells observers of a block or state of a group beside the index, at its home.
+  void tell_stored(GroupIndex g, CellIndex home, bool tail) noexcept;
+  void tell_removed(GroupIndex g, CellIndex home) noexcept;
+  // That nothing of a cell is found any more.
+  void tell_forgotten(CellIndex cell) noexcept;
   uint32_t tenant_of(CellIndex cell) const noexcept;
   uint32_t tenant_index_of(TenantId tenant) const noexcept;
   Evictable count_exactly(const Need& need, uint32_t tenant_index);

@@ -63,6 +63,7 @@ void Store::attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, uint3
   group.set_home(slot, cell);
   group.wait(slot, Group::kRecent);
   if (!tree_.is_inner(cell)) tree_.set_anchored(cell, true);
+  if (old == kNoPage) tell_stored(g, cell, false);
 }
 
 Result<void> Store::attach_logits(CellIndex cell, std::span<const float> values) {
@@ -134,13 +135,24 @@ void Store::drop_inner_anchors(CellIndex parent, std::span<const uint32_t> words
 
 // ---- Forgetting --------------------------------------------------------------------------------
 
+void Store::tell_forgotten(CellIndex cell) noexcept {
+  if (!events_.on()) return;
+  events_.removed(tree_.key(cell), index_group());
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    if (group.numbers_cells()) continue;
+    const uint32_t page = group.at(cell);
+    if (page != kNoPage && group.home(page) == cell) events_.removed(tree_.key(cell), g);
+  }
+}
+
 uint32_t Store::let_go_below(CellIndex top, bool with_top, uint32_t tenant_index) {
   known_evictable_ = 0;
   uint32_t count = 0;
   for (CellIndex cell = with_top ? top : tree_.next_below(top, top); cell != kNoCell;
        cell = tree_.next_below(top, cell)) {
     policy_->remove(cell);
-    if (keyed_) events_.removed(tree_.key(cell));
+    if (keyed_) tell_forgotten(cell);
     ++count;
   }
   end_pins_of_orphans();

@@ -466,7 +466,7 @@ void Store::free_cell_contents(CellIndex cell, uint32_t tenant_index) {
 }
 
 void Store::free_cell(CellIndex cell, uint32_t tenant_index) {
-  if (keyed_) events_.removed(tree_.key(cell));
+  if (keyed_) events_.removed(tree_.key(cell), index_group());
   if (!plain_ || media_.size() != 0 || tree_.is_anchored(cell)) {
     free_cell_contents(cell, tenant_index);
   }
