@@ -91,6 +91,9 @@ class Lease {
   // Gives back what was reused beyond n (agreement between ranks): the rest is to be computed.
   // Returns what is reused now: n, or less where a media item, a window or a recurrent group cannot
   // stop exactly there (so ranks compare what they got and shrink again to the smallest).
+  // Also for who drafts with the model's hidden states (EAGLE, MTP): those of the last reused position are
+  // in no block, so shrink to reused() - 1 and evaluate that position again (reused() less a block where
+  // nothing can be copied). The drafter's own layers are a group like any other.
   // Requires nothing committed beyond reused. Error: out_of_range (n > reused), wrong_state,
   // out_of_blocks (nothing changed).
   Result<uint32_t> shrink_to(uint32_t n);

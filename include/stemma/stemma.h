@@ -172,10 +172,11 @@ typedef struct stemma_scope_spec {
   stemma_bytes model;                   /* Required. A digest of the weights, never a path. */
   const stemma_scope_adapter* adapters; /* In the order they are applied. */
   size_t adapter_count;
-  stemma_bytes kv_types;         /* Element types of K and V: "f16/f16". */
-  stemma_bytes layout;           /* How a block's bytes are arranged. */
-  stemma_bytes rope_and_window;  /* Whatever else changes K and V. */
-  stemma_bytes tenant_salt;      /* Keeps a tenant's cache to itself; 16 random bytes or more. */
+  stemma_bytes kv_types;        /* Element types of K and V: "f16/f16". */
+  stemma_bytes layout;          /* How a block's bytes are arranged. */
+  stemma_bytes rope_and_window; /* Whatever else changes K and V. */
+  stemma_bytes tenant_salt; /* Keeps a tenant's cache to itself; 16 random bytes or more. Without
+                                  * one, all who use the scope share it and can tell what is cached. */
   stemma_bytes caller_namespace; /* For the caller's own separations. */
 } stemma_scope_spec;
 #define STEMMA_SCOPE_SPEC_INIT \
@@ -282,9 +283,11 @@ typedef struct stemma_group_options {
   uint32_t attention;
   uint32_t block_tokens;    /* A power of two, 1 to 1024. Ignored for recurrent groups. */
   uint32_t capacity_blocks; /* Blocks (or slots) the engine has memory for. */
-  uint32_t window_tokens;   /* Window groups: at least 1; others: 0. */
-  uint32_t sink_tokens;     /* Window groups: leading positions that are always attended. */
-  uint64_t block_bytes;     /* KV bytes of a block; for budgets, quotas and reports. */
+  /* Window groups: how many positions before its own a position sees, at least 1: a model's sliding_window
+   * less 1, and more where the engine rewinds below what is committed. Others: 0. */
+  uint32_t window_tokens;
+  uint32_t sink_tokens; /* Window groups: leading positions that are always attended. */
+  uint64_t block_bytes; /* KV bytes of a block; for budgets, quotas and reports. */
 } stemma_group_options;
 #define STEMMA_GROUP_OPTIONS_INIT \
   {sizeof(stemma_group_options), STEMMA_ATTENTION_FULL, 16, 0, 0, 0, 0}
@@ -323,12 +326,14 @@ typedef struct stemma_options {
 
 typedef struct stemma_lookup_options {
   uint32_t struct_size;
-  uint32_t at_most;           /* Reuse no more than this many positions. */
-  uint32_t evaluate_at_least; /* Units at the prompt's end that must be evaluated; at least 1. */
-  uint32_t read;              /* 0: reuse nothing (what is computed is still cached). */
-  uint32_t write;             /* 0: what is computed is not cached. */
-  uint32_t allow_copy;        /* 0: reuse ends at a block border. */
-  uint32_t want_logits;       /* 1: nothing is evaluated when logits are anchored at the end. */
+  uint32_t at_most; /* Reuse no more than this many positions. */
+  /* Units at the prompt's end that must be evaluated; at least 1. (Drafting with hidden states: see
+   * stemma_lease_shrink_to.) */
+  uint32_t evaluate_at_least;
+  uint32_t read;        /* 0: reuse nothing (what is computed is still cached). */
+  uint32_t write;       /* 0: what is computed is not cached. */
+  uint32_t allow_copy;  /* 0: reuse ends at a block border. */
+  uint32_t want_logits; /* 1: nothing is evaluated when logits are anchored at the end. */
   uint32_t reserved;
 } stemma_lookup_options;
 #define STEMMA_LOOKUP_OPTIONS_INIT {sizeof(stemma_lookup_options), STEMMA_ALL, 1, 1, 1, 1, 0, 0}
@@ -616,7 +621,8 @@ STEMMA_API stemma_status stemma_cache_tenant_of(stemma_cache* cache, const stemm
                                                 uint32_t* known, uint32_t* tenant);
 
 /* Forgets the cached continuation of the prompt from the block that holds position `keep` on; with
- * `keep` at the prompt's end, however it continues.
+ * `keep` at the prompt's end, however it continues. Leases that run go on: nothing of theirs changes (see
+ * PagedCache::truncate in stemma/cache.h for what of theirs is found afterwards).
  * *forgotten (may be null): blocks no longer findable. */
 STEMMA_API stemma_status stemma_cache_truncate(stemma_cache* cache, const stemma_scope* scope,
                                                const stemma_prompt* prompt, uint32_t keep,
@@ -701,8 +707,9 @@ STEMMA_API stemma_status stemma_lease_copies_failed(stemma_lease lease);
 /* Runs the copies through stemma_options.block_io and waits. Copy failed: the lease has stepped back.
  * Unsupported: no block_io. */
 STEMMA_API stemma_status stemma_lease_run_copies(stemma_lease lease);
-/* Gives back what was reused beyond n. *reused (may be null): what is reused now, n or less.
- * Out of range, wrong state, out of blocks. */
+/* Gives back what was reused beyond n. *reused (may be null): what is reused now, n or less. Who drafts with
+ * hidden states (EAGLE, MTP) shrinks to reused - 1 first, or by a block where nothing can be copied: those of
+ * the last reused position are in no block. Out of range, wrong state, out of blocks. */
 STEMMA_API stemma_status stemma_lease_shrink_to(stemma_lease lease, uint32_t n, uint32_t* reused);
 /* Which of the prompt's media items are not wholly reused, as indices. */
 STEMMA_API stemma_status stemma_lease_media_to_process(stemma_lease lease, uint32_t* out,
