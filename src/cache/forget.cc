@@ -107,10 +107,17 @@ Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint
   const CellIndex end = path.ending(boundary);
   std::span<const uint32_t> rest = query.words.subspan(uint64_t{boundary} * tokens);
   rest = rest.first(std::min<size_t>(rest.size(), tokens));
-  std::vector<CellIndex> children;
-  tree.children(end, children);
   // Everything below `end` that goes on like the prompt, for as long as both have words: everything,
   // where the prompt ends.
+  std::vector<CellIndex> children;
+  if (rest.size() < tokens) {
+    tree.children(end, children);
+  } else {
+    children.reserve(tokens);
+    tree.short_prefixes(end, rest, children);
+    const CellIndex whole = tree.find_child(end, rest);
+    if (whole != kNoCell) children.push_back(whole);
+  }
   uint32_t gone = 0;
   store_.hold(end, boundary, tenant_index);
   for (CellIndex child : children) {
@@ -201,15 +208,11 @@ Result<std::vector<CachedPath>> Shared::contents() {
   const tree::PrefixTree& tree = store_.tree();
   for (const ScopeTable::Root& root : store_.scopes().roots()) {
     if (root.cell == kNoCell || root.hidden) continue;
-    for (CellIndex cell = tree.next_below(root.cell, root.cell); cell != kNoCell;
-         cell = tree.next_below(root.cell, cell)) {
-      if (tree.has_child(cell)) continue;
-      uint32_t tokens = tree.word_count(cell);
-      for (CellIndex up = tree.parent(cell); up != root.cell; up = tree.parent(up)) {
-        tokens += store_.cell_tokens();
-      }
+    tree.visit_below(root.cell, [&](CellIndex cell, uint32_t depth) {
+      if (tree.has_child(cell)) return;
+      const uint32_t tokens = (depth - 1) * store_.cell_tokens() + tree.word_count(cell);
       paths.push_back({root.scope, tokens, store_.holds(cell) != 0});
-    }
+    });
   }
   return paths;
 }

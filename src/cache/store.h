@@ -261,12 +261,16 @@ class Store {
     Logits logits;
     uint64_t bytes;
   };
+  static constexpr uint32_t kNoPin = 0xFFFF'FFFFU;
   struct TimedPin {
     CellIndex cell = kNoCell;
     uint32_t depth_cells = 0;
     uint32_t generation = 0;
     uint64_t deadline_ns = 0;
     std::vector<LooseBlock> blocks;
+    // The other pins of the same cell.
+    uint32_t next_here = kNoPin;
+    uint32_t before_here = kNoPin;
   };
   struct Deadline {
     uint64_t at_ns;
@@ -348,7 +352,9 @@ class Store {
   bool pins_within_share(CellIndex cell, uint32_t depth_cells, std::span<const LooseBlock> blocks);
   // Unless it was forgotten, what was pinned counts as used now.
   void end_timed_pin(uint32_t slot, bool forgotten = false);
-  void end_pins_of_orphans();
+  // Of a cell that was forgotten. O(its pins).
+  void end_pins_at(CellIndex cell);
+  void unlink_pin(uint32_t slot) noexcept;
   void remember_session(const LeaseRecord& who, CellIndex cell);
 
   Options options_;
@@ -389,6 +395,7 @@ class Store {
 
   std::vector<TimedPin> pins_;
   std::vector<uint32_t> free_pins_;
+  std::unordered_map<CellIndex, uint32_t> pin_at_;  // The first of a cell's pins.
   std::vector<Deadline>
       deadlines_;  // A heap, the earliest on top; those of ended pins stay a while.
   uint64_t pinned_cells_ = 0;

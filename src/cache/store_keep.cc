@@ -3,6 +3,7 @@
 #include <atomic>
 #include <iterator>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "base/vectors.h"
@@ -155,7 +156,12 @@ uint32_t Store::let_go_below(CellIndex top, bool with_top, uint32_t tenant_index
     if (keyed_) tell_forgotten(cell);
     ++count;
   }
-  end_pins_of_orphans();
+  for (CellIndex cell = pin_at_.empty() ? kNoCell : top; cell != kNoCell;) {
+    // What only pins held goes with them: cells at or above this one, so the next one stays.
+    const CellIndex next = tree_.next_below(top, cell);
+    end_pins_at(cell);
+    cell = next;
+  }
   for (CellIndex cell = tree_.is_live(top) ? top : kNoCell; cell != kNoCell;) {
     const CellIndex next = tree_.next_below(top, cell);
     if (bare(cell)) free_orphans(cell, tenant_index);
@@ -232,6 +238,7 @@ Result<PinId> Store::add_pin(CellIndex cell, uint32_t depth_cells, std::vector<L
   base::make_room(deadlines_, 1);
   base::make_room(pins_, 1);
   base::make_room(free_pins_, pins_.size() + 1 - free_pins_.size());
+  const auto first = pin_at_.try_emplace(cell, kNoPin).first;
   uint32_t slot;
   if (free_pins_.empty()) {
     slot = static_cast<uint32_t>(pins_.size());
@@ -241,6 +248,9 @@ Result<PinId> Store::add_pin(CellIndex cell, uint32_t depth_cells, std::vector<L
     free_pins_.pop_back();
   }
   TimedPin& pin = pins_[slot];
+  pin.before_here = kNoPin;
+  pin.next_here = std::exchange(first->second, slot);
+  if (pin.next_here != kNoPin) pins_[pin.next_here].before_here = slot;
   pin.cell = cell;
   pin.depth_cells = depth_cells;
   pin.deadline_ns = deadline_ns;
@@ -262,6 +272,7 @@ void Store::end_timed_pin(uint32_t slot, bool forgotten) {
   TimedPin& pin = pins_[slot];
   const CellIndex cell = pin.cell;
   pinned_cells_ -= pin.depth_cells;
+  unlink_pin(slot);
   pin.cell = kNoCell;
   free_pins_.push_back(slot);
   for (const LooseBlock& block : pin.blocks) unpin_page(block.group, block.page, Group::kRecent);
@@ -280,9 +291,21 @@ void Store::end_timed_pin(uint32_t slot, bool forgotten) {
   std::make_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
 }
 
-void Store::end_pins_of_orphans() {
-  for (uint32_t slot = 0; slot < pins_.size(); ++slot) {
-    if (pins_[slot].cell != kNoCell && tree_.is_orphan(pins_[slot].cell)) end_timed_pin(slot, true);
+void Store::unlink_pin(uint32_t slot) noexcept {
+  const TimedPin& pin = pins_[slot];
+  if (pin.next_here != kNoPin) pins_[pin.next_here].before_here = pin.before_here;
+  if (pin.before_here != kNoPin) {
+    pins_[pin.before_here].next_here = pin.next_here;
+  } else if (pin.next_here != kNoPin) {
+    pin_at_.find(pin.cell)->second = pin.next_here;
+  } else {
+    pin_at_.erase(pin.cell);
+  }
+}
+
+void Store::end_pins_at(CellIndex cell) {
+  for (auto at = pin_at_.find(cell); at != pin_at_.end(); at = pin_at_.find(cell)) {
+    end_timed_pin(at->second, true);
   }
 }
 
@@ -323,6 +346,7 @@ uint64_t Store::bytes() const noexcept {
                    (sessions_.size() + session_at_.size()) * 32 +
                    (sessions_.bucket_count() + session_at_.bucket_count()) * sizeof(void*);
   for (const auto& group : groups_) total += group->bytes();
+  total += pin_at_.size() * 32 + pin_at_.bucket_count() * sizeof(void*);
   return total;
 }
 
@@ -440,7 +464,11 @@ void Store::check_invariants() const {
     held += lease->published;
     for (const CopySource& source : lease->sources) held += source.depth_cells;
   }
-  for (const TimedPin& pin : pins_) held += pin.cell != kNoCell ? pin.depth_cells : 0;
+  for (const TimedPin& pin : pins_) {
+    if (pin.cell == kNoCell) continue;
+    held += pin.depth_cells;
+    STEMMA_CHECK(pin_at_.count(pin.cell) != 0);
+  }
   STEMMA_CHECK(held == held_depth_sum_);
   uint64_t logits = 0;
   for (const LogitsEntry& entry : logits_) logits += entry.bytes;
