@@ -112,8 +112,8 @@ void measure_entries(Sheet& sheet) {
                         times.other() * 1e-3));
 }
 
-// Calls that go over much at once, with n things and with 4 n: the time of one thing at 4 n over that at n.
-// What is linear stays near 1; what is quadratic comes to 4.
+// Calls that go over much at once, with n things and with 4 n: the time of one thing at 4 n over
+// that at n. What is linear stays near 1; what is quadratic comes to 4.
 constexpr uint32_t kFewThings = 2'000;
 
 PagedCache stems(uint32_t things, Rng& rng) {

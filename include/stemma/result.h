@@ -2,8 +2,8 @@
 //
 // It mirrors std::expected's names. An Error is 16 bytes, never allocates, and speaks to the person
 // who must act: a code grouped by what the caller does next, a sentence, and one number.
-// From a temporary Result its value comes by value, so `for (auto& x : *call())` holds what it loops
-// over. What `call()->member()` refers to lives to the end of the statement only.
+// From a temporary Result its value comes by value, so `for (auto& x : *call())` holds what it
+// loops over. What `call()->member()` refers to lives to the end of the statement only.
 // Threading: immutable values.
 #pragma once
 
@@ -23,7 +23,7 @@ namespace stemma {
 // Grouped by what the caller does next.
 enum class Errc : uint32_t {
   // Make room: release leases, wait, or ask for less; then call again.
-  out_of_blocks = 1,  // Too few blocks of some group are free or evictable (Error::never_fits()?).
+  out_of_blocks = 1,  // Too few blocks of some group are free or evictable: see never_fits().
   over_quota,      // The tenant's byte quota does not allow it, even after evicting its own blocks.
   over_pin_share,  // Pins may not hold more of the pool than Options allows.
   out_of_memory,   // The system gave no memory.
@@ -62,11 +62,11 @@ class [[nodiscard]] Error {
   // The offending number (a position, a count, an id), or kNoValue. Of an out_of_blocks of a
   // PagedCache: how many blocks are missing; where it never fits, how many it asks for in excess.
   constexpr uint32_t value() const noexcept { return value_; }
-  // Of an out_of_blocks: the group that is short, or kMaxGroups when it is none of them (the cells of
-  // the index, an engine's context).
+  // Of an out_of_blocks: the group that is short, or kMaxGroups when it is none of them (the cells
+  // of the index, an engine's context).
   constexpr GroupIndex group() const noexcept { return group_; }
-  // Of an out_of_blocks: even with everything else gone the call could not have what it asks for. Do
-  // not wait: ask for less at once (LeaseOptions::draft_tokens), or refuse the request.
+  // Of an out_of_blocks: even with everything else gone the call could not have what it asks for.
+  // Do not wait: ask for less at once (LeaseOptions::draft_tokens), or refuse the request.
   constexpr bool never_fits() const noexcept { return about_ == About::too_many; }
   // "out_of_blocks: too few blocks of this group are free or evictable (17 missing in group 0)".
   std::string to_string() const;
@@ -84,7 +84,8 @@ class [[nodiscard]] Error {
 
   friend int print_value(const Error& error, char* out, size_t size) noexcept;
 };
-// Writes what the number says, " (17 missing in group 0)", as snprintf does; nothing without a number.
+// Writes what the number says, " (17 missing in group 0)", as snprintf does; nothing without a
+// number.
 int print_value(const Error& error, char* out, size_t size) noexcept;
 static_assert(sizeof(Error) == 16);
 

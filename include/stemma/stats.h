@@ -80,7 +80,8 @@ struct GroupStats {
   uint32_t free_blocks = 0;    // Without contents.
   uint32_t cached_blocks = 0;  // With contents: findable, or forgotten while leased.
   // Of cached_blocks those that no lease, copy or pin needs: free_blocks + evictable_blocks is what
-  // could be drafted now, quotas apart. Exact; at least so many when there is no memory to count them.
+  // could be drafted now, quotas apart. Exact; at least so many when there is no memory to count
+  // them.
   uint32_t evictable_blocks = 0;
   uint32_t draft_blocks = 0;      // Leased for writing, or waiting for a fence or a copy.
   uint32_t peak_used_blocks = 0;  // Most that were ever not free at once.

@@ -22,8 +22,9 @@ class EventLog {
   bool on() const noexcept { return !ring_.empty() && !muted_; }
   void mute(bool muted) noexcept { muted_ = muted; }
 
-  // One stored event of each group grows while blocks follow each other (those without words: whatever
-  // they are of); so does one removed event of each group. A change from one to the other ends them all.
+  // One stored event of each group grows while blocks follow each other (those without words:
+  // whatever they are of); so does one removed event of each group. A change from one to the other
+  // ends them all.
   void stored(const ContentKey& parent, const ContentKey& key, std::span<const uint32_t> words,
               uint32_t block_tokens, GroupIndex group = 0, bool tail = false) noexcept;
   void removed(const ContentKey& key, GroupIndex group = 0) noexcept;

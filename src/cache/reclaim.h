@@ -35,8 +35,8 @@ class ReclaimList {
   void begin(Store& store, CellIndex cell);
   // Requires: `cell` is what begin() was told, or the parent of what was taken last.
   void take(Store& store, CellIndex cell) noexcept;
-  // Blocks of a window, or states, that go alone; their paths stay. The caller detaches them all. Throws
-  // std::bad_alloc; nothing has changed then.
+  // Blocks of a window, or states, that go alone; their paths stay. The caller detaches them all.
+  // Throws std::bad_alloc; nothing has changed then.
   void take_loose(Store& store, GroupIndex g, std::span<const uint32_t> pages);
 
   std::vector<Reclaimed::Block>& blocks() noexcept { return blocks_; }

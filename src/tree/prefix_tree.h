@@ -125,8 +125,8 @@ class PrefixTree {
   // next one is known, a childless cell may be removed, and with it those above it that then have no
   // child left.
   CellIndex next_below(CellIndex top, CellIndex cell) const noexcept;
-  // visit(cell, depth) for every cell below `top`, parents first; right below it the depth is 1. Linear in
-  // the cells. `visit` changes nothing.
+  // visit(cell, depth) for every cell below `top`, parents first; right below it the depth is 1.
+  // Linear in the cells. `visit` changes nothing.
   template <class Visit>
   void visit_below(CellIndex top, Visit&& visit) const {
     uint32_t depth = 0;
