@@ -351,20 +351,25 @@ uint64_t Store::bytes() const noexcept {
 }
 
 void Store::fill_evictable(Stats& stats) {
-  const uint64_t known = known_evictable_;
-  const uint64_t counts = tally.exact_counts;
+  // A bound that is cheap and never too high; exact where nothing is held.
   Evictable evictable;
-  try {
-    evictable = count_exactly({}, 0);
-  } catch (const std::bad_alloc&) {
-    for (GroupIndex g = 0; g < groups_.size(); ++g) {
-      const uint64_t cached = stats.groups[g].cached_blocks;
-      const uint64_t held = held_depth_sum_ + full_pins_[g] + forked_drafts_;
-      evictable.blocks[g] = cached - std::min(cached, held);
-    }
+  bool exact = true;
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const uint64_t cached = stats.groups[g].cached_blocks;
+    const uint64_t held = held_depth_sum_ + full_pins_[g] + forked_drafts_;
+    evictable.blocks[g] = cached - std::min(cached, held);
+    exact = exact && held == 0;
   }
-  known_evictable_ = known;
-  tally.exact_counts = counts;
+  if (!exact) {
+    const uint64_t known = known_evictable_;
+    const uint64_t counts = tally.exact_counts;
+    try {
+      evictable = count_exactly({}, 0);
+    } catch (const std::bad_alloc&) {
+    }
+    known_evictable_ = known;
+    tally.exact_counts = counts;
+  }
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
     stats.groups[g].evictable_blocks =
