@@ -22,7 +22,7 @@ int main() {
     ask.retain.phase = SessionPhase::active;
     Lease lease = *cache.lease(scope, {.tokens = history}, ask);
     // Here the engine would carry out lease.copies().
-    if (!lease.copies().empty()) lease.copies_done().value();
+    lease.copies_done().value();
 
     // Prefill in chunks: whole blocks are findable as soon as they are committed.
     while (lease.committed() < lease.length()) {

@@ -15,6 +15,7 @@ struct Mirror {
   uint64_t next = 0;
 
   void take(const Event& event) {
+    if (event.group != 0 || event.tail) return;  // One group here; tails do not count.
     if (event.kind == EventKind::stored) keys.insert(event.keys.begin(), event.keys.end());
     if (event.kind == EventKind::removed) {
       for (const ContentKey& key : event.keys) keys.erase(key);

@@ -34,7 +34,7 @@ int main() {
     std::printf("%-13s %3u reused, encode:", what, lease.reused());
     for (const uint32_t index : lease.media_to_process()) std::printf(" item %u", index);
     std::printf("%s\n", lease.media_to_process().empty() ? " nothing" : "");
-    if (!lease.copies().empty()) lease.copies_done().value();
+    lease.copies_done().value();
     lease.commit(lease.length()).value();
   };
   ask("cat and dog", {cat, dog});

@@ -36,7 +36,7 @@ static void serve(PagedCache& cache, Engine& engine, const Scope& scope,
                   std::span<const Token> prompt) {
   Lease lease = *cache.lease(scope, {.tokens = prompt});  // Finds, holds and drafts blocks.
   for (const BlockCopy& copy : lease.copies()) engine.copy(copy);
-  if (!lease.copies().empty()) lease.copies_done().value();
+  lease.copies_done().value();
   engine.compute(lease, prompt);         // Only from lease.committed() on.
   lease.commit(lease.length()).value();  // Findable from now on.
   std::printf("%u tokens, %u of them reused\n", lease.length(), lease.reused());

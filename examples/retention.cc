@@ -30,7 +30,7 @@ int main() {
     LeaseOptions ask;
     ask.retain = retain;
     Lease lease = *cache.lease(ours, {.tokens = text(seed, count)}, ask);
-    if (!lease.copies().empty()) lease.copies_done().value();
+    lease.copies_done().value();
     lease.commit(count).value();
   };
   const auto cached = [&](Token seed) {

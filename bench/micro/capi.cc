@@ -70,7 +70,8 @@ class Twins {
     must(stemma_cache_lookup(c_, &c_scope_, &prompt, &lookup_, &report));
     must(stemma_cache_lease(c_, &c_scope_, &prompt, &options_, &lease));
     require(report.reused_tokens + 1 == tokens_.size(), "not found whole");
-    must(stemma_lease_block_table(lease, 0, c_table_.data(), c_table_.size(), 0, nullptr));
+    must(stemma_lease_block_table(lease, 0, c_table_.data(), c_table_.size(), STEMMA_NO_BLOCK,
+                                  nullptr));
     must(stemma_lease_release(lease, nullptr));
   }
 

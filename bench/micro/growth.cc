@@ -4,6 +4,7 @@
 // Every length is measured warm, many times in a row, as memcmp is: memcmp's own slope is above 1
 // because longer buffers live in slower caches. Short prompts are repeated within one measurement
 // so that reading the clock does not count.
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -111,6 +112,89 @@ void measure_entries(Sheet& sheet) {
                         times.other() * 1e-3));
 }
 
+// Calls that go over much at once, with n things and with 4 n: the time of one thing at 4 n over
+// that at n. What is linear stays near 1; what is quadratic comes to 4.
+constexpr uint32_t kFewThings = 2'000;
+
+PagedCache stems(uint32_t things, Rng& rng) {
+  // Half of them one below the other, the other half side by side below those.
+  PagedCache cache = make_cache(things + things / 8);
+  Tokens stem = random_tokens(things / 2 * kBlockTokens, rng);
+  insert(cache, stem);
+  const size_t length = stem.size();
+  for (uint32_t i = 0; i < things / 2; ++i) {
+    stem.resize(length);
+    append_random(stem, kBlockTokens, rng);
+    insert(cache, stem);
+  }
+  return cache;
+}
+
+double time_of_contents(uint32_t things) {
+  Rng rng(7);
+  const PagedCache cache = stems(things, rng);
+  size_t paths = 0;
+  const double spent = time_ns([&] { paths = must(cache.contents(), "contents").size(); });
+  require(paths == things / 2, "contents() does not list every path");
+  return spent;
+}
+
+double time_of_reclaim(uint32_t things) {
+  Rng rng(8);
+  PagedCache cache = make_cache(things);
+  for (uint32_t i = 0; i < things; ++i) insert(cache, random_tokens(kBlockTokens, rng));
+  Reclaimed reclaimed;
+  const double spent =
+      time_ns([&] { reclaimed = must(cache.reclaim(things * kBlockTokens, things), "reclaim"); });
+  require(reclaimed.blocks().size() == things, "reclaim() did not give up everything");
+  return spent;
+}
+
+double time_of_truncate(uint32_t things) {
+  Rng rng(9);
+  Options options;
+  options.groups = {{.block_tokens = kBlockTokens, .capacity_blocks = things * 2}};
+  options.pin_share = 1;
+  PagedCache cache = must(PagedCache::create(options), "creating a cache");
+  std::vector<Tokens> to_go;
+  for (uint32_t i = 0; i < things; ++i) {
+    const Tokens pinned = random_tokens(kBlockTokens, rng);
+    insert(cache, pinned);
+    must(cache.pin(bench_scope(), {.tokens = pinned}, kNever), "pin");
+    to_go.push_back(random_tokens(kBlockTokens, rng));
+    insert(cache, to_go.back());
+  }
+  uint32_t gone = 0;
+  const double spent = time_ns([&] {
+    for (const Tokens& tokens : to_go) {
+      gone += must(cache.truncate(bench_scope(), {.tokens = tokens}, 0), "truncate");
+    }
+  });
+  require(gone == things, "truncate() forgot something else");
+  return spent;
+}
+
+void measure_things(Sheet& sheet) {
+  const struct {
+    const char* name;
+    double (*time_of)(uint32_t things);
+  } calls[] = {{"contents_growth", time_of_contents},
+               {"reclaim_growth", time_of_reclaim},
+               {"truncate_beside_pins_growth", time_of_truncate}};
+  for (const auto& [name, time_of] : calls) {
+    // The shortest of each: a single interruption is longer than the whole call.
+    double few = time_of(kFewThings);
+    double many = time_of(kFewThings * 4);
+    for (uint32_t round = 0; round < sheet.settings().rounds(10); ++round) {
+      few = std::min(few, time_of(kFewThings));
+      many = std::min(many, time_of(kFewThings * 4));
+    }
+    sheet.at_most(name, many / few / 4, "ratio", 2.5)
+        .with_note(format("%.0f ns each of %u over %.0f ns each of %u", many / (kFewThings * 4),
+                          kFewThings * 4, few / kFewThings, kFewThings));
+  }
+}
+
 }  // namespace
 
 void add_growth(std::vector<Benchmark>& out) {
@@ -123,6 +207,9 @@ void add_growth(std::vector<Benchmark>& out) {
   out.push_back({{"lookup_entries_growth"},
                  "How much slower is a hit among 100,000 other entries than among 10?",
                  measure_entries});
+  out.push_back({{"contents_growth", "reclaim_growth", "truncate_beside_pins_growth"},
+                 "How do the calls that go over much at once grow with what there is?",
+                 measure_things});
 }
 
 }  // namespace stemma::bench

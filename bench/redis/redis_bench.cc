@@ -63,7 +63,7 @@ EntryKey key_of(uint64_t number) {
 
 // Batches over the tier, waited for.
 bool run_batch(Tier& tier, TierOp op, std::span<std::vector<uint8_t>> values, uint64_t first) {
-  auto batch = std::move(TierBatch::make(op, values.size()).value());
+  auto batch = TierBatch::make(op, values.size()).value();
   for (size_t i = 0; i < values.size(); ++i) {
     TierItem& item = batch->items()[i];
     item.key = key_of(first + i);
@@ -127,8 +127,7 @@ size_t best_ahead(RawPipe& raw, std::span<const std::string> names,
 
 // -1: something went wrong; otherwise how many limits were missed.
 int measure_size(const test::RedisServer& server, uint64_t bytes, int repeats) {
-  auto tier =
-      std::move(RedisTier::create({.place = *tier::redis::parse_url(server.url())}).value());
+  auto tier = RedisTier::create({.place = *tier::redis::parse_url(server.url())}).value();
   RawPipe raw(server.port());
   const size_t count = kBatchBytes / bytes;
   std::vector<std::vector<uint8_t>> values(count, std::vector<uint8_t>(bytes));
@@ -182,8 +181,7 @@ bool measure_query(int repeats) {
     std::fprintf(stderr, "stemma bench redis: the cluster did not form\n");
     return false;
   }
-  auto tier =
-      std::move(RedisTier::create({.place = *tier::redis::parse_url(cluster.url())}).value());
+  auto tier = RedisTier::create({.place = *tier::redis::parse_url(cluster.url())}).value();
   tier->wait_ready(Clock::monotonic().now_ns() + 10'000'000'000);
   std::vector<std::vector<uint8_t>> values(2'048, std::vector<uint8_t>(64, 1));
   if (!run_batch(*tier, TierOp::put, values, 0)) return false;

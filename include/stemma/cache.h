@@ -41,11 +41,13 @@ class SegmentStore;
 
 struct LookupOptions {
   uint32_t at_most = 0xFFFF'FFFFU;  // Reuse no more than this many positions.
-  uint32_t evaluate_at_least = 1;   // Units at the prompt's end that must be evaluated; at least 1.
-  bool read = true;                 // false: reuse nothing (what is computed is still cached).
-  bool write = true;                // false: what is computed is not cached.
-  bool allow_copy = true;           // false: reuse ends at a block border.
-  bool want_logits = false;         // Nothing is evaluated when logits are anchored at the end.
+  // Units at the prompt's end that must be evaluated; at least 1. (Drafters that read hidden states
+  // need one position more than was found, wherever the match ends: see Lease::shrink_to.)
+  uint32_t evaluate_at_least = 1;
+  bool read = true;          // false: reuse nothing (what is computed is still cached).
+  bool write = true;         // false: what is computed is not cached.
+  bool allow_copy = true;    // false: reuse ends at a block border.
+  bool want_logits = false;  // Nothing is evaluated when logits are anchored at the end.
 };
 
 struct LeaseOptions {
@@ -117,8 +119,12 @@ class PagedCache {
   // ---- Forgetting -----------------------------------------------------------------------------
 
   // Forgets the cached continuation of the prompt from the block that holds position `keep` on,
-  // with everything that follows it; with `keep` at the prompt's end, however it continues. Leased
-  // blocks are no longer found and go at release.
+  // with everything that follows it; with `keep` at the prompt's end, however it continues.
+  // A lease that runs goes on as before: its blocks stay where they are until it ends, tables and
+  // counts do not change. Of a lease that had published beyond the cut nothing from there on is
+  // found any more, what it commits later included. One that stands before the cut, or that copied
+  // a part-block from behind it, publishes what it computes as always: who distrusts the contents
+  // abandons those leases.
   // Returns the number of blocks (of the first group's grid) no longer findable.
   Result<uint32_t> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep);
   // Forgets a whole scope: adapter unloaded, weights changed. Returns blocks no longer findable.

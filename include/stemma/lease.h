@@ -80,11 +80,11 @@ class Lease {
   // copy beside its source, the lease may have taken the source over: the block that holds position
   // `reused` then holds the positions before it already. So write from `reused` on, and clear no block.
   std::span<const BlockCopy> copies() const noexcept;
-  // The copies are done. Error: wrong_state when none are pending.
+  // All copies() are done, also where there were none. Error: wrong_state (already released).
   Result<void> copies_done();
   // The copies could not be done: the lease steps back to what holds without them; report() says.
-  // Error: wrong_state; out_of_blocks when the lease cannot get blocks in place of what it gave up
-  // (the lease is then unchanged and still pending: release it).
+  // Error: wrong_state (none are pending); out_of_blocks when the lease cannot get blocks in place
+  // of what it gave up (the lease is then unchanged and still pending: release it).
   Result<void> copies_failed();
   // Runs copies() through Options::block_io and settles the outcome: after ok the copies are done,
   // after copy_failed the lease has stepped back. Blocks until reported. Error: unsupported.
@@ -93,6 +93,9 @@ class Lease {
   // Gives back what was reused beyond n (agreement between ranks): the rest is to be computed.
   // Returns what is reused now: n, or less where a media item, a window or a recurrent group cannot
   // stop exactly there (so ranks compare what they got and shrink again to the smallest).
+  // Also for who drafts with the model's hidden states (EAGLE, MTP): those of the last reused
+  // position are in no block, so shrink to reused() - 1 and evaluate that position again (reused()
+  // less a block where nothing can be copied). The drafter's own layers are a group like any other.
   // Requires nothing committed beyond reused. Error: out_of_range (n > reused), wrong_state,
   // out_of_blocks (nothing changed).
   Result<uint32_t> shrink_to(uint32_t n);
@@ -170,14 +173,16 @@ class Lease {
   // Blocks of `group` that hold [0, capacity). 0 for a recurrent or unknown group.
   uint32_t block_count(GroupIndex group) const noexcept;
   // Writes the block ids in order, then `pad` to the end of `out`; positions that fell out of a
-  // window are `pad` too. Returns how many were written before padding.
+  // window are `pad` too. Returns how many were written before padding. The default is no block:
+  // for a kernel that reads what stands under padding, give one that it may read and that no lease
+  // gets.
   // Error: out_of_range (`out` is too small), invalid_argument (no such paged group).
   Result<uint32_t> block_table(GroupIndex group, std::span<BlockId> out,
-                               BlockId pad = BlockId{0}) const;
+                               BlockId pad = kNoBlock) const;
   // The same, with `pad` wherever the block is not this lease's own to write. What a lease that fills
   // (LeaseOptions::fill_to) has to write before it commits.
   Result<uint32_t> draft_table(GroupIndex group, std::span<BlockId> out,
-                               BlockId pad = BlockId{0}) const;
+                               BlockId pad = kNoBlock) const;
   // out[i] = block * block_tokens + offset for position begin + i; `pad` where there is no block.
   Result<void> slot_mapping(GroupIndex group, uint32_t begin, std::span<int64_t> out,
                             int64_t pad = -1) const;

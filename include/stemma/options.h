@@ -23,9 +23,12 @@ struct GroupOptions {
   Attention attention = Attention::full;
   uint32_t block_tokens = 16;    // A power of two, 1 to 1024. Ignored for recurrent groups.
   uint32_t capacity_blocks = 0;  // Blocks (or checkpoint slots) the engine has memory for.
-  uint32_t window_tokens = 0;    // Window groups: at least 1.
-  uint32_t sink_tokens = 0;      // Window groups: leading positions that are always attended.
-  uint64_t block_bytes = 0;      // KV bytes of one block; for budgets, quotas and reports.
+  // Window groups: how many positions before its own a position sees; at least 1. What models call
+  // sliding_window counts the position itself, so this is sliding_window - 1. A larger number is
+  // right too and keeps more: add what the engine may rewind() below what it has committed.
+  uint32_t window_tokens = 0;
+  uint32_t sink_tokens = 0;  // Window groups: leading positions that are always attended.
+  uint64_t block_bytes = 0;  // KV bytes of one block; for budgets, quotas and reports.
 };
 
 struct TenantQuota {

@@ -2,9 +2,12 @@
 //
 // It mirrors std::expected's names. An Error is 16 bytes, never allocates, and speaks to the person
 // who must act: a code grouped by what the caller does next, a sentence, and one number.
+// From a temporary Result its value comes by value, so `for (auto& x : *call())` holds what it
+// loops over. What `call()->member()` refers to lives to the end of the statement only.
 // Threading: immutable values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -13,12 +16,14 @@
 #include <type_traits>
 #include <utility>
 
+#include "stemma/ids.h"
+
 namespace stemma {
 
 // Grouped by what the caller does next.
 enum class Errc : uint32_t {
   // Make room: release leases, wait, or ask for less; then call again.
-  out_of_blocks = 1,  // Too few blocks of some group are free or evictable.
+  out_of_blocks = 1,  // Too few blocks of some group are free or evictable: see never_fits().
   over_quota,      // The tenant's byte quota does not allow it, even after evicting its own blocks.
   over_pin_share,  // Pins may not hold more of the pool than Options allows.
   out_of_memory,   // The system gave no memory.
@@ -41,22 +46,47 @@ class [[nodiscard]] Error {
  public:
   // `message` must be a string literal: an Error owns nothing.
   constexpr Error(Errc code, const char* message, uint32_t value = kNoValue) noexcept
-      : code_(code), value_(value), message_(message) {}
+      : code_(static_cast<uint16_t>(code)), value_(value), message_(message) {}
+  // An out_of_blocks that knows how many blocks of which group are missing.
+  static constexpr Error missing_blocks(const char* message, GroupIndex group, uint64_t missing,
+                                        bool never_fits) noexcept {
+    Error error(Errc::out_of_blocks, message,
+                missing < kNoValue ? static_cast<uint32_t>(missing) : kNoValue - 1);
+    error.group_ = static_cast<uint8_t>(group);
+    error.about_ = never_fits ? About::too_many : About::missing;
+    return error;
+  }
 
-  constexpr Errc code() const noexcept { return code_; }
+  constexpr Errc code() const noexcept { return static_cast<Errc>(code_); }
   constexpr const char* message() const noexcept { return message_; }
-  // The offending number (a position, a count, an id), or kNoValue.
+  // The offending number (a position, a count, an id), or kNoValue. Of an out_of_blocks of a
+  // PagedCache: how many blocks are missing; where it never fits, how many it asks for in excess.
   constexpr uint32_t value() const noexcept { return value_; }
-  // "out_of_blocks: too few free blocks (17)".
+  // Of an out_of_blocks: the group that is short, or kMaxGroups when it is none of them (the cells
+  // of the index, an engine's context).
+  constexpr GroupIndex group() const noexcept { return group_; }
+  // Of an out_of_blocks: even with everything else gone the call could not have what it asks for.
+  // Do not wait: ask for less at once (LeaseOptions::draft_tokens), or refuse the request.
+  constexpr bool never_fits() const noexcept { return about_ == About::too_many; }
+  // "out_of_blocks: too few blocks of this group are free or evictable (17 missing in group 0)".
   std::string to_string() const;
 
   static constexpr uint32_t kNoValue = 0xFFFF'FFFFU;
 
  private:
-  Errc code_;
+  enum class About : uint8_t { number, missing, too_many };  // What value() counts.
+
+  uint16_t code_;
+  uint8_t group_ = kMaxGroups;
+  About about_ = About::number;
   uint32_t value_;
   const char* message_;
+
+  friend int print_value(const Error& error, char* out, size_t size) noexcept;
 };
+// Writes what the number says, " (17 missing in group 0)", as snprintf does; nothing without a
+// number.
+int print_value(const Error& error, char* out, size_t size) noexcept;
 static_assert(sizeof(Error) == 16);
 
 // Stops the process: a Result was opened without looking. Also used by STEMMA_CHECK.
@@ -107,10 +137,14 @@ class [[nodiscard]] Result {
   // Requires has_value(); otherwise the process stops with the error's text.
   T& value() & noexcept { return checked(), value_; }
   const T& value() const& noexcept { return checked(), value_; }
-  T&& value() && noexcept { return checked(), std::move(value_); }
+  T value() && noexcept(std::is_nothrow_move_constructible_v<T>) {
+    return checked(), std::move(value_);
+  }
   T& operator*() & noexcept { return checked(), value_; }
   const T& operator*() const& noexcept { return checked(), value_; }
-  T&& operator*() && noexcept { return checked(), std::move(value_); }
+  T operator*() && noexcept(std::is_nothrow_move_constructible_v<T>) {
+    return checked(), std::move(value_);
+  }
   T* operator->() noexcept { return checked(), &value_; }
   const T* operator->() const noexcept { return checked(), &value_; }
   template <class U>
@@ -119,7 +153,8 @@ class [[nodiscard]] Result {
   }
 
   // Requires !has_value().
-  const Error& error() const noexcept { return error_; }
+  const Error& error() const& noexcept { return error_; }
+  Error error() && noexcept { return error_; }
 
  private:
   void checked() const noexcept {
@@ -148,7 +183,8 @@ class [[nodiscard]] Result<void> {
       fail_unchecked_result(error_);
     }
   }
-  const Error& error() const noexcept { return error_; }
+  const Error& error() const& noexcept { return error_; }
+  Error error() && noexcept { return error_; }
 
  private:
   Error error_;

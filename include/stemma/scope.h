@@ -5,7 +5,12 @@
 // adapter called "X" and a salt "X" never meet, and no two fields can trade bytes. Different scopes
 // share nothing: not in memory, not on disk, not on the wire.
 //
-// Who pays for cached bytes (TenantId) is no part of it: two tenants without a salt share blocks.
+// Who pays for cached bytes (TenantId) is no part of it. All requests of one scope share its
+// blocks, whoever sent them, and each can tell by lookup() or by the time to the first token
+// whether somebody sent a prompt that begins like its own: guess by guess, to the token. Nothing
+// but a scope of its own, by a salt that nobody guesses, keeps a tenant's prompts from the others.
+// A scope has one payer: while anything of it is cached or leased, a lease of it for another
+// TenantId is refused as invalid_argument. So tenants with ids of their own need salts as well.
 // Threading:  immutable value.
 // Cost:       make() hashes the spec once; copies and comparisons are 32 bytes.
 #pragma once

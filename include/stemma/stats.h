@@ -77,14 +77,18 @@ struct Counts {
 
 struct GroupStats {
   uint32_t capacity_blocks = 0;
-  uint32_t free_blocks = 0;       // Without contents.
-  uint32_t cached_blocks = 0;     // With contents: findable, or forgotten while leased.
+  uint32_t free_blocks = 0;    // Without contents.
+  uint32_t cached_blocks = 0;  // With contents: findable, or forgotten while leased.
+  // Of cached_blocks those that no lease, copy or pin needs: free_blocks + evictable_blocks is what
+  // could be drafted now, quotas apart. Exact; at least so many when there is no memory to count
+  // them.
+  uint32_t evictable_blocks = 0;
   uint32_t draft_blocks = 0;      // Leased for writing, or waiting for a fence or a copy.
   uint32_t peak_used_blocks = 0;  // Most that were ever not free at once.
   uint64_t block_bytes = 0;
 };
 
-// A consistent snapshot.
+// A consistent snapshot. Taking one costs a step for each leased block.
 struct Stats {
   Counts total;
   Counts window;  // The last Options::stats_window_ns.

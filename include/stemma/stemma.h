@@ -86,8 +86,16 @@ STEMMA_API const char* stemma_status_name(stemma_status status);
 /* What was wrong with this thread's last call that failed: "stemma_lease_commit: out_of_range: ...".
  * Never null; empty when none has failed. Valid until this thread's next call that fails. */
 STEMMA_API const char* stemma_last_error_message(void);
-/* The number it was about (a position, an index, an option's value), or UINT32_MAX. */
+/* The number it was about (a position, an index, an option's value), or UINT32_MAX. Of
+ * STEMMA_OUT_OF_BLOCKS of a cache: how many blocks are missing; where it never fits, how many it
+ * asks for in excess. */
 STEMMA_API uint32_t stemma_last_error_value(void);
+/* Of STEMMA_OUT_OF_BLOCKS: the layer group that is short, or STEMMA_MAX_GROUPS when it is none of
+ * them. */
+STEMMA_API uint32_t stemma_last_error_group(void);
+/* Of STEMMA_OUT_OF_BLOCKS: 1 when the call could not have what it asks for even with everything
+ * else gone. Do not wait: ask for less at once, or refuse the request. */
+STEMMA_API int32_t stemma_last_error_never_fits(void);
 
 /* ---- This library ----------------------------------------------------------------------------- */
 
@@ -166,10 +174,12 @@ typedef struct stemma_scope_spec {
   stemma_bytes model;                   /* Required. A digest of the weights, never a path. */
   const stemma_scope_adapter* adapters; /* In the order they are applied. */
   size_t adapter_count;
-  stemma_bytes kv_types;         /* Element types of K and V: "f16/f16". */
-  stemma_bytes layout;           /* How a block's bytes are arranged. */
-  stemma_bytes rope_and_window;  /* Whatever else changes K and V. */
-  stemma_bytes tenant_salt;      /* Keeps a tenant's cache to itself; 16 random bytes or more. */
+  stemma_bytes kv_types;        /* Element types of K and V: "f16/f16". */
+  stemma_bytes layout;          /* How a block's bytes are arranged. */
+  stemma_bytes rope_and_window; /* Whatever else changes K and V. */
+  stemma_bytes tenant_salt; /* Keeps a tenant's cache to itself; 16 random bytes or more. Without
+                                  * one, all who use the scope share it and can tell what is
+                                  * cached. */
   stemma_bytes caller_namespace; /* For the caller's own separations. */
 } stemma_scope_spec;
 #define STEMMA_SCOPE_SPEC_INIT \
@@ -276,9 +286,11 @@ typedef struct stemma_group_options {
   uint32_t attention;
   uint32_t block_tokens;    /* A power of two, 1 to 1024. Ignored for recurrent groups. */
   uint32_t capacity_blocks; /* Blocks (or slots) the engine has memory for. */
-  uint32_t window_tokens;   /* Window groups: at least 1; others: 0. */
-  uint32_t sink_tokens;     /* Window groups: leading positions that are always attended. */
-  uint64_t block_bytes;     /* KV bytes of a block; for budgets, quotas and reports. */
+  /* Window groups: how many positions before its own a position sees, at least 1: a model's
+   * sliding_window less 1, and more where the engine rewinds below what is committed. Others: 0. */
+  uint32_t window_tokens;
+  uint32_t sink_tokens; /* Window groups: leading positions that are always attended. */
+  uint64_t block_bytes; /* KV bytes of a block; for budgets, quotas and reports. */
 } stemma_group_options;
 #define STEMMA_GROUP_OPTIONS_INIT \
   {sizeof(stemma_group_options), STEMMA_ATTENTION_FULL, 16, 0, 0, 0, 0}
@@ -317,12 +329,14 @@ typedef struct stemma_options {
 
 typedef struct stemma_lookup_options {
   uint32_t struct_size;
-  uint32_t at_most;           /* Reuse no more than this many positions. */
-  uint32_t evaluate_at_least; /* Units at the prompt's end that must be evaluated; at least 1. */
-  uint32_t read;              /* 0: reuse nothing (what is computed is still cached). */
-  uint32_t write;             /* 0: what is computed is not cached. */
-  uint32_t allow_copy;        /* 0: reuse ends at a block border. */
-  uint32_t want_logits;       /* 1: nothing is evaluated when logits are anchored at the end. */
+  uint32_t at_most; /* Reuse no more than this many positions. */
+  /* Units at the prompt's end that must be evaluated; at least 1. (Drafting with hidden states: see
+   * stemma_lease_shrink_to.) */
+  uint32_t evaluate_at_least;
+  uint32_t read;        /* 0: reuse nothing (what is computed is still cached). */
+  uint32_t write;       /* 0: what is computed is not cached. */
+  uint32_t allow_copy;  /* 0: reuse ends at a block border. */
+  uint32_t want_logits; /* 1: nothing is evaluated when logits are anchored at the end. */
   uint32_t reserved;
 } stemma_lookup_options;
 #define STEMMA_LOOKUP_OPTIONS_INIT {sizeof(stemma_lookup_options), STEMMA_ALL, 1, 1, 1, 1, 0, 0}
@@ -523,6 +537,9 @@ typedef struct stemma_stats {
   uint64_t kv_bytes_capacity;
   stemma_histogram match_tokens;
   stemma_histogram eviction_age_us;
+  /* By group: cached blocks that no lease, copy or pin needs. With the free ones this is what could
+   * be drafted now, quotas apart. Exact; at least so many when there is no memory to count them. */
+  uint32_t evictable_blocks[STEMMA_MAX_GROUPS];
 } stemma_stats;
 
 enum stemma_event_kind {
@@ -531,8 +548,13 @@ enum stemma_event_kind {
   STEMMA_EVENT_CLEARED = 2
 };
 
-/* `stored`: keys[i] names the i-th block after `parent`, `words` are their words back to back.
- * `removed`: keys only. `cleared`: everything went. Everything is borrowed for the callback. */
+/* Every event but `cleared` is about one layer group: what was stored for (group, key) is there
+ * until it is removed for the same two, or all is cleared. `stored`, of the group whose blocks the
+ * index consists of (0, or STEMMA_MAX_GROUPS where the index has cells of its own): keys[i] names
+ * the i-th block after `parent`, `words` are their words back to back; of other groups: keys only,
+ * each where a block or state of it ends.
+ * `removed`: keys only; of a window group alone it is a hole. `cleared`: everything went.
+ * Everything is borrowed for the callback. See stemma/events.h. */
 typedef struct stemma_event {
   uint32_t struct_size; /* How much of it this library fills in. */
   uint32_t kind;
@@ -542,8 +564,10 @@ typedef struct stemma_event {
   size_t key_count;
   const uint32_t* words;
   size_t word_count;
-  uint32_t block_tokens;
+  uint32_t block_tokens; /* Of the group's blocks; 0 of recurrent groups, or if removed. */
   uint32_t reserved;
+  uint32_t group;
+  uint32_t tail; /* Of `stored`: 1, a part-block, which is only ever copied from. */
 } stemma_event;
 
 /* Something cached, from its beginning to a block without successor. */
@@ -602,7 +626,8 @@ STEMMA_API stemma_status stemma_cache_tenant_of(stemma_cache* cache, const stemm
                                                 uint32_t* known, uint32_t* tenant);
 
 /* Forgets the cached continuation of the prompt from the block that holds position `keep` on; with
- * `keep` at the prompt's end, however it continues.
+ * `keep` at the prompt's end, however it continues. Leases that run go on: nothing of theirs
+ * changes (see PagedCache::truncate in stemma/cache.h for what of theirs is found afterwards).
  * *forgotten (may be null): blocks no longer findable. */
 STEMMA_API stemma_status stemma_cache_truncate(stemma_cache* cache, const stemma_scope* scope,
                                                const stemma_prompt* prompt, uint32_t keep,
@@ -679,16 +704,18 @@ STEMMA_API stemma_status stemma_lease_report(stemma_lease lease, stemma_report* 
 /* Part-blocks to copy before anything reads them. */
 STEMMA_API stemma_status stemma_lease_copies(stemma_lease lease, stemma_block_copy* out,
                                              size_t capacity, size_t* count);
-/* Wrong state: none are pending. */
+/* All of them are done, also where there were none. */
 STEMMA_API stemma_status stemma_lease_copies_done(stemma_lease lease);
-/* The lease steps back to what holds without them. Wrong state; out of blocks (still pending then:
- * release it). */
+/* The lease steps back to what holds without them. Wrong state (none are pending); out of blocks
+ * (still pending then: release it). */
 STEMMA_API stemma_status stemma_lease_copies_failed(stemma_lease lease);
 /* Runs the copies through stemma_options.block_io and waits. Copy failed: the lease has stepped back.
  * Unsupported: no block_io. */
 STEMMA_API stemma_status stemma_lease_run_copies(stemma_lease lease);
-/* Gives back what was reused beyond n. *reused (may be null): what is reused now, n or less.
- * Out of range, wrong state, out of blocks. */
+/* Gives back what was reused beyond n. *reused (may be null): what is reused now, n or less. Who
+ * drafts with hidden states (EAGLE, MTP) shrinks to reused - 1 first, or by a block where nothing
+ * can be copied: those of the last reused position are in no block. Out of range, wrong state, out
+ * of blocks. */
 STEMMA_API stemma_status stemma_lease_shrink_to(stemma_lease lease, uint32_t n, uint32_t* reused);
 /* Which of the prompt's media items are not wholly reused, as indices. */
 STEMMA_API stemma_status stemma_lease_media_to_process(stemma_lease lease, uint32_t* out,
@@ -748,8 +775,9 @@ STEMMA_API stemma_status stemma_lease_abandon(stemma_lease lease, const stemma_f
 STEMMA_API stemma_status stemma_lease_block_count(stemma_lease lease, uint32_t group,
                                                   uint32_t* count);
 /* Writes the block ids in order, then `pad` to the end of `out`; what fell out of a window is `pad`
- * too. *count (may be null): how many before the padding. Out of range: `out` is too small. Invalid:
- * no such paged group. */
+ * too. As `pad` give STEMMA_NO_BLOCK, or a block that no lease gets: 0 is a block like any other.
+ * *count (may be null): how many before the padding. Out of range: `out` is too small. Invalid: no
+ * such paged group. */
 STEMMA_API stemma_status stemma_lease_block_table(stemma_lease lease, uint32_t group, uint32_t* out,
                                                   size_t capacity, uint32_t pad, uint32_t* count);
 /* The same, with `pad` wherever the block is not the lease's own to write. */

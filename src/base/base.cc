@@ -74,21 +74,35 @@ std::string_view to_string(Errc code) noexcept {
   return "unknown";
 }
 
+int print_value(const Error& error, char* out, size_t size) noexcept {
+  if (size != 0) out[0] = '\0';
+  if (error.value_ == Error::kNoValue) return 0;
+  char group[24] = "";
+  const bool too_many = error.about_ == Error::About::too_many;
+  if (error.group_ != kMaxGroups) {
+    std::snprintf(group, sizeof group, " %s group %u", too_many ? "for" : "in", error.group_);
+  }
+  const char* what = error.about_ == Error::About::number ? ""
+                     : too_many                           ? " too many"
+                                                          : " missing";
+  return std::snprintf(out, size, " (%u%s%s)", error.value_, what, group);
+}
+
 std::string Error::to_string() const {
-  std::string text(stemma::to_string(code_));
+  char number[64];
+  print_value(*this, number, sizeof number);
+  std::string text(stemma::to_string(code()));
   text += ": ";
   text += message_;
-  if (value_ != kNoValue) text += " (" + std::to_string(value_) + ")";
+  text += number;
   return text;
 }
 
 void fail_unchecked_result(const Error& error) noexcept {
   // No std::string: this may be the news that memory has run out.
   char text[512];
-  char number[16] = "";
-  if (error.value() != Error::kNoValue) {
-    std::snprintf(number, sizeof number, " (%u)", error.value());
-  }
+  char number[64];
+  print_value(error, number, sizeof number);
   const std::string_view code = to_string(error.code());
   std::snprintf(text, sizeof text, "a Result was opened although it holds an error: %.*s: %s%s",
                 static_cast<int>(code.size()), code.data(), error.message(), number);

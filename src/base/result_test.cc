@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "stemma/log.h"
@@ -22,6 +23,16 @@ static_assert(std::is_copy_constructible_v<Result<std::string>>);
 static_assert(!std::is_convertible_v<Result<int>, bool>, "looking is done on purpose");
 static_assert(std::is_same_v<Result<int>::value_type, int>);
 static_assert(std::is_same_v<Result<int>::error_type, Error>);
+// From a temporary by value, so that nothing refers into it; from one that stays, no copy.
+using Strings = std::vector<std::string>;
+static_assert(std::is_same_v<decltype(*std::declval<Result<Strings>>()), Strings>);
+static_assert(std::is_same_v<decltype(std::declval<Result<Strings>>().value()), Strings>);
+static_assert(std::is_same_v<decltype(std::declval<Result<Strings>>().error()), Error>);
+static_assert(std::is_same_v<decltype(std::declval<Result<void>>().error()), Error>);
+static_assert(std::is_same_v<decltype(*std::declval<Result<Strings>&>()), Strings&>);
+static_assert(std::is_same_v<decltype(*std::declval<const Result<Strings>&>()), const Strings&>);
+static_assert(std::is_same_v<decltype(std::declval<Result<int>&>().error()), const Error&>);
+static_assert(noexcept(*std::declval<Result<Strings>>()));
 
 constexpr Error kFull(Errc::out_of_blocks, "too few free blocks", 17);
 
@@ -32,6 +43,21 @@ TEST(Error, SaysWhatWhyAndWhich) {
   EXPECT_EQ(kFull.to_string(), "out_of_blocks: too few free blocks (17)");
   EXPECT_EQ(Error(Errc::busy, "a lease is alive").to_string(), "busy: a lease is alive");
   EXPECT_EQ(Error(Errc::busy, "").value(), Error::kNoValue);
+}
+
+TEST(Error, OutOfBlocksSaysHowManyWhereAndWhetherItCanEverFit) {
+  constexpr Error later = Error::missing_blocks("too few blocks", 2, 17, false);
+  static_assert(later.code() == Errc::out_of_blocks && later.value() == 17 && later.group() == 2);
+  static_assert(!later.never_fits());
+  EXPECT_EQ(later.to_string(), "out_of_blocks: too few blocks (17 missing in group 2)");
+  constexpr Error never = Error::missing_blocks("more than there are", 0, 3, true);
+  static_assert(never.never_fits());
+  EXPECT_EQ(never.to_string(), "out_of_blocks: more than there are (3 too many for group 0)");
+  EXPECT_EQ(
+      Error::missing_blocks("too few cells", kMaxGroups, uint64_t{1} << 40U, false).to_string(),
+      "out_of_blocks: too few cells (4294967294 missing)");
+  EXPECT_EQ(kFull.group(), kMaxGroups);
+  EXPECT_FALSE(kFull.never_fits());
 }
 
 TEST(Error, EveryCodeHasANameOfItsOwn) {
@@ -97,6 +123,41 @@ TEST(Result, EverythingItHoldsIsDestroyedOnce) {
     EXPECT_FALSE(b);
   }
   EXPECT_EQ(counted.use_count(), 1);
+}
+
+// Knows how many of its kind hold the list at this moment.
+class Watched {
+ public:
+  explicit Watched(Strings list) : list_(std::move(list)) { ++alive; }
+  Watched(Watched&& other) noexcept : list_(std::move(other.list_)) { ++alive; }
+  Watched(const Watched&) = delete;
+  Watched& operator=(Watched&&) = delete;
+  ~Watched() { --alive; }
+  auto begin() const { return list_.begin(); }
+  auto end() const { return list_.end(); }
+  static inline int alive = 0;
+
+ private:
+  Strings list_;
+};
+
+Result<Watched> two_words() {
+  return Watched(Strings{"longer than a string holds in itself", "and another one of that kind"});
+}
+
+TEST(Result, ALoopOverATemporaryKeepsWhatItLoopsOver) {
+  size_t letters = 0;
+  for (const std::string& word : *two_words()) {
+    EXPECT_EQ(Watched::alive, 1) << "what the loop reads is gone";
+    letters += word.size();
+  }
+  for (const std::string& word : two_words().value()) letters += word.size();
+  EXPECT_EQ(letters, 2 * (36U + 28U));
+  const Watched& kept = *two_words();
+  EXPECT_EQ(Watched::alive, 1);
+  EXPECT_EQ(kept.begin()->size(), 36U);
+  const Error& why = Result<int>(kFull).error();
+  EXPECT_EQ(why.value(), 17U);
 }
 
 Result<int> half(int n) {

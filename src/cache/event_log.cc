@@ -7,16 +7,26 @@
 
 namespace stemma::cache {
 
-Event& EventLog::begin(EventKind kind) noexcept {
+Event& EventLog::begin(EventKind kind, GroupIndex group) noexcept {
   Event& event = ring_[next_ % ring_.size()];
   event.sequence = next_++;
   event.kind = kind;
+  event.tail = false;
+  event.group = group;
   event.parent = {};
   event.keys.clear();
   event.words.clear();
   event.block_tokens = 0;
-  open_ = true;
+  open_[group] = next_;
   return event;
+}
+
+Event* EventLog::growing(EventKind kind, GroupIndex group) noexcept {
+  // What is told in another order than it happened is told wrong.
+  if (sealed_ != next_ && ring_[(next_ - 1) % ring_.size()].kind != kind) seal();
+  const uint64_t end = open_[group];
+  if (end <= sealed_ || end + ring_.size() <= next_) return nullptr;
+  return &ring_[(end - 1) % ring_.size()];
 }
 
 void EventLog::append(Event& event, const ContentKey& key,
@@ -31,35 +41,37 @@ void EventLog::append(Event& event, const ContentKey& key,
   } catch (const std::bad_alloc&) {
     contents_bytes_ += bytes_of(event) - before;
     // The gap: an event without keys, which is never copied.
-    if (!event.keys.empty()) begin(event.kind);
-    open_ = false;
+    if (!event.keys.empty()) begin(event.kind, event.group);
+    seal();
   }
 }
 
 void EventLog::stored(const ContentKey& parent, const ContentKey& key,
-                      std::span<const uint32_t> words, uint32_t block_tokens) noexcept {
+                      std::span<const uint32_t> words, uint32_t block_tokens, GroupIndex group,
+                      bool tail) noexcept {
   if (!on()) return;
+  Event* event = growing(EventKind::stored, group);
   const bool follows =
-      open_ && newest().kind == EventKind::stored && newest().keys.back() == parent;
-  Event& event = follows ? newest() : begin(EventKind::stored);
+      event != nullptr && event->tail == tail && (words.empty() || event->keys.back() == parent);
   if (!follows) {
-    event.parent = parent;
-    event.block_tokens = block_tokens;
+    event = &begin(EventKind::stored, group);
+    event->parent = parent;
+    event->block_tokens = block_tokens;
+    event->tail = tail;
   }
-  append(event, key, words);
+  append(*event, key, words);
 }
 
-void EventLog::removed(const ContentKey& key) noexcept {
+void EventLog::removed(const ContentKey& key, GroupIndex group) noexcept {
   if (!on()) return;
-  Event& event =
-      open_ && newest().kind == EventKind::removed ? newest() : begin(EventKind::removed);
-  append(event, key, {});
+  Event* event = growing(EventKind::removed, group);
+  append(event != nullptr ? *event : begin(EventKind::removed, group), key, {});
 }
 
 void EventLog::cleared() noexcept {
   if (!on()) return;
-  begin(EventKind::cleared);
-  open_ = false;
+  begin(EventKind::cleared, 0);
+  seal();
 }
 
 uint64_t EventLog::copy(uint64_t from, uint32_t limit, std::vector<Event>& out) const noexcept {

@@ -7,6 +7,7 @@
 // Cost:       events keep their vectors, so a warm ring allocates only when events grow.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -21,13 +22,15 @@ class EventLog {
   bool on() const noexcept { return !ring_.empty() && !muted_; }
   void mute(bool muted) noexcept { muted_ = muted; }
 
-  // One stored event grows while blocks follow each other; anything else ends it.
+  // One stored event of each group grows while blocks follow each other (those without words:
+  // whatever they are of); so does one removed event of each group. A change from one to the other
+  // ends them all.
   void stored(const ContentKey& parent, const ContentKey& key, std::span<const uint32_t> words,
-              uint32_t block_tokens) noexcept;
-  void removed(const ContentKey& key) noexcept;
+              uint32_t block_tokens, GroupIndex group = 0, bool tail = false) noexcept;
+  void removed(const ContentKey& key, GroupIndex group = 0) noexcept;
   void cleared() noexcept;
-  // Ends the growing event: the next block starts a new one.
-  void seal() noexcept { open_ = false; }
+  // Ends the growing events: the next block starts a new one. Due before anybody can copy them.
+  void seal() noexcept { sealed_ = next_; }
 
   uint64_t next_sequence() const noexcept { return next_; }
   // Copies fewer when there is no memory for more.
@@ -35,17 +38,19 @@ class EventLog {
   uint64_t bytes() const noexcept { return ring_.capacity() * sizeof(Event) + contents_bytes_; }
 
  private:
-  Event& begin(EventKind kind) noexcept;
+  Event& begin(EventKind kind, GroupIndex group) noexcept;
+  // The growing event of a group, or null.
+  Event* growing(EventKind kind, GroupIndex group) noexcept;
   void append(Event& event, const ContentKey& key, std::span<const uint32_t> words) noexcept;
   static uint64_t bytes_of(const Event& event) noexcept {
     return event.keys.capacity() * sizeof(ContentKey) + event.words.capacity() * sizeof(uint32_t);
   }
-  Event& newest() noexcept { return ring_[(next_ - 1) % ring_.size()]; }
 
   std::vector<Event> ring_;
   uint64_t next_ = 0;
   uint64_t contents_bytes_ = 0;
-  bool open_ = false;
+  uint64_t sealed_ = 0;                          // Events before it do not grow.
+  std::array<uint64_t, kMaxGroups + 1> open_{};  // By group: the growing event's number, plus one.
   bool muted_ = false;
 };
 

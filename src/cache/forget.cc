@@ -1,5 +1,6 @@
 // Keeping, forgetting and watching: the calls of PagedCache that are not about one lease.
 #include <algorithm>
+#include <array>
 
 #include "cache/shared.h"
 #include "key/content_key.h"
@@ -106,10 +107,17 @@ Result<uint32_t> Shared::truncate(const Scope& scope, const Prompt& prompt, uint
   const CellIndex end = path.ending(boundary);
   std::span<const uint32_t> rest = query.words.subspan(uint64_t{boundary} * tokens);
   rest = rest.first(std::min<size_t>(rest.size(), tokens));
-  std::vector<CellIndex> children;
-  tree.children(end, children);
   // Everything below `end` that goes on like the prompt, for as long as both have words: everything,
   // where the prompt ends.
+  std::vector<CellIndex> children;
+  if (rest.size() < tokens) {
+    tree.children(end, children);
+  } else {
+    children.reserve(tokens);
+    tree.short_prefixes(end, rest, children);
+    const CellIndex whole = tree.find_child(end, rest);
+    if (whole != kNoCell) children.push_back(whole);
+  }
   uint32_t gone = 0;
   store_.hold(end, boundary, tenant_index);
   for (CellIndex child : children) {
@@ -200,15 +208,11 @@ Result<std::vector<CachedPath>> Shared::contents() {
   const tree::PrefixTree& tree = store_.tree();
   for (const ScopeTable::Root& root : store_.scopes().roots()) {
     if (root.cell == kNoCell || root.hidden) continue;
-    for (CellIndex cell = tree.next_below(root.cell, root.cell); cell != kNoCell;
-         cell = tree.next_below(root.cell, cell)) {
-      if (tree.has_child(cell)) continue;
-      uint32_t tokens = tree.word_count(cell);
-      for (CellIndex up = tree.parent(cell); up != root.cell; up = tree.parent(up)) {
-        tokens += store_.cell_tokens();
-      }
+    tree.visit_below(root.cell, [&](CellIndex cell, uint32_t depth) {
+      if (tree.has_child(cell)) return;
+      const uint32_t tokens = (depth - 1) * store_.cell_tokens() + tree.word_count(cell);
       paths.push_back({root.scope, tokens, store_.holds(cell) != 0});
-    }
+    });
   }
   return paths;
 }
@@ -218,35 +222,74 @@ uint64_t Shared::events(uint64_t from, uint32_t limit, std::vector<Event>& out) 
   return store_.events().copy(from, limit, out);
 }
 
+namespace {
+
+struct CellAt {
+  CellIndex cell;
+  uint32_t depth;  // In cells, itself included.
+};
+
+// The blocks of one scope's cells, as events: each run of only children one, each tail one.
+void dump_index(const Store& store, CellIndex root, std::span<const CellAt> cells,
+                std::vector<Event>& out) {
+  const tree::PrefixTree& tree = store.tree();
+  for (const auto& [cell, depth] : cells) {
+    const CellIndex parent = tree.parent(cell);
+    const bool follows = parent != root && !tree.branches(parent) && !tree.is_short(cell);
+    if (follows) continue;
+    Event event;
+    event.tail = tree.is_short(cell);
+    event.group = store.index_group();
+    event.parent = tree.key(parent);
+    event.block_tokens = store.cell_tokens();
+    for (CellIndex next = cell;;) {
+      event.keys.push_back(tree.key(next));
+      event.words.insert(event.words.end(), tree.words(next),
+                         tree.words(next) + tree.word_count(next));
+      if (tree.branches(next) || !tree.has_child(next)) break;
+      next = tree.first_child(next);
+      if (tree.is_short(next)) break;  // An event of its own.
+    }
+    out.push_back(std::move(event));
+  }
+}
+
+// What a group beside the index has at these cells: one event of blocks, one of part-blocks.
+void dump_group(const Store& store, GroupIndex g, std::span<const CellAt> cells,
+                std::vector<Event>& out) {
+  const Group& group = store.group(g);
+  std::array<Event, 2> events;
+  for (const auto& [cell, depth] : cells) {
+    const uint32_t page = group.at(cell);
+    if (page == kNoPage || group.home(page) != cell) continue;
+    const bool tail = group.paged() && (depth % group.ratio() != 0 || store.tree().is_short(cell));
+    events[tail ? 1 : 0].keys.push_back(store.tree().key(cell));
+  }
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (events[i].keys.empty()) continue;
+    events[i].tail = i == 1;
+    events[i].group = g;
+    events[i].block_tokens = group.paged() ? group.options().block_tokens : 0;
+    out.push_back(std::move(events[i]));
+  }
+}
+
+}  // namespace
+
 EventDump Shared::event_dump() {
   EventDump dump;
   const Section lock(*this);
   dump.next_sequence = store_.events().next_sequence();
   if (!store_.keyed()) return dump;
-  const tree::PrefixTree& tree = store_.tree();
-  const uint32_t tokens = store_.cell_tokens();
-  std::vector<CellIndex> cells;
+  std::vector<CellAt> cells;
   for (const ScopeTable::Root& root : store_.scopes().roots()) {
     if (root.cell == kNoCell || root.hidden) continue;
     cells.clear();
-    tree.descendants(root.cell, cells);
-    // Each run of only children is one event.
-    for (CellIndex cell : cells) {
-      const CellIndex parent = tree.parent(cell);
-      if (parent != root.cell && !tree.branches(parent)) continue;
-      Event event;
-      event.parent = tree.key(parent);
-      event.block_tokens = tokens;
-      for (CellIndex next = cell;;) {
-        event.keys.push_back(tree.key(next));
-        event.words.insert(event.words.end(), tree.words(next),
-                           tree.words(next) + tree.word_count(next));
-        std::vector<CellIndex> below;
-        if (tree.branches(next) || !tree.has_child(next)) break;
-        tree.children(next, below);
-        next = below.front();
-      }
-      dump.events.push_back(std::move(event));
+    store_.tree().visit_below(
+        root.cell, [&](CellIndex cell, uint32_t depth) { cells.push_back({cell, depth}); });
+    dump_index(store_, root.cell, cells, dump.events);
+    for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+      if (!store_.group(g).numbers_cells()) dump_group(store_, g, cells, dump.events);
     }
   }
   return dump;

@@ -104,6 +104,11 @@ uint32_t Group::next_to_go(uint64_t now_ns) noexcept {
   return page == kNoCell ? kNoPage : page;
 }
 
+void Group::next_to_go(uint64_t now_ns, uint64_t count, std::vector<uint32_t>& out) const {
+  order_->order(now_ns, out);
+  if (out.size() > count) out.resize(count);
+}
+
 uint32_t Group::next_of(uint64_t now_ns, TenantId tenant) noexcept {
   const CellIndex page = order_->victim(now_ns, true, tenant).cell;
   return page == kNoCell ? kNoPage : page;

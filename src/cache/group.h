@@ -72,6 +72,8 @@ class Group {
   uint32_t waiting_blocks() const noexcept { return waiting_; }
   // The next to go, or kNoPage; of those that a tenant with a quota has used.
   uint32_t next_to_go(uint64_t now_ns) noexcept;
+  // The first `count` of those that would go one after another. O(waiting x log waiting).
+  void next_to_go(uint64_t now_ns, uint64_t count, std::vector<uint32_t>& out) const;
   uint32_t next_of(uint64_t now_ns, TenantId tenant) noexcept;
   // Whether it counts as left: its lease has passed it, or its session has ended.
   bool is_left(uint32_t page) const noexcept {

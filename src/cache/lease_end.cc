@@ -75,6 +75,7 @@ Result<void> Shared::commit_checkpoint(LeaseRecord& lease, GroupIndex g, uint32_
   STEMMA_TRY(const CellIndex cell, anchor_at(lease, depth));
   try {
     store_.attach_checkpoint(g, cell, lease.checkpoint[g], lease, depth);
+    store_.events().seal();
   } catch (const std::bad_alloc&) {
     store_.drop_inner_if_bare(cell);
     throw;

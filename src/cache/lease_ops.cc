@@ -37,7 +37,7 @@ void Shared::release_sources(LeaseRecord& lease) {
 }
 
 Result<void> Shared::copies_done(LeaseRecord& lease) {
-  if (lease.copies.empty()) return Error(Errc::wrong_state, "no copies are pending");
+  if (lease.copies.empty()) return {};
   const Section lock(*this);
   release_sources(lease);
   return {};
@@ -186,13 +186,16 @@ Need Shared::growth(const LeaseRecord& lease, uint32_t capacity) const {
     if (group.recurrent()) continue;
     if (group.numbers_cells()) {
       need.blocks[g] = need.cells;
+      need.kept[g] = lease.cell_count;
       continue;
     }
     const uint32_t blocks = (capacity - 1) / group.options().block_tokens + 1;
     const auto have = static_cast<uint32_t>(lease.pages[g].size());
     if (blocks > have) need.blocks[g] = blocks - have;
+    if (group.full()) need.kept[g] = have;  // A window's blocks go as it advances.
   }
   if (view_.numbered()) need.cells = 0;
+  if (!view_.numbered()) need.kept_cells = lease.cell_count;
   return need;
 }
 

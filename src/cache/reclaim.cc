@@ -3,6 +3,8 @@
 #include "cache/reclaim.h"
 
 #include <algorithm>
+#include <tuple>
+#include <unordered_map>
 
 #include "base/vectors.h"
 #include "cache/shared.h"
@@ -12,54 +14,93 @@ namespace stemma::cache {
 
 // ---- The list ----------------------------------------------------------------------------------
 
-void ReclaimList::begin(Store& store, CellIndex cell) {
+size_t ReclaimList::add_path(Store& store, CellIndex cell, uint32_t level) {
   const tree::PrefixTree& tree = store.tree();
-  const auto known = std::find_if(paths_.begin(), paths_.end(),
-                                  [cell](const Path& path) { return path.next == cell; });
-  current_ = static_cast<size_t>(known - paths_.begin());
-  if (known == paths_.end()) {
-    CellIndex root = cell;
-    uint32_t cells = 0;
-    for (; !tree.is_root(root); root = tree.parent(root)) ++cells;
-    Path path{.scope = store.scopes().find(root)->scope,
-              .words = {},
-              .media = {},
-              .next = cell,
-              .level = cells};
-    const uint32_t tokens = store.cell_tokens();
-    path.words.resize(size_t{path.level - 1} * tokens + tree.word_count(cell));
-    for (CellIndex at = cell; cells-- > 0; at = tree.parent(at)) {
-      std::copy_n(tree.words(at), tree.word_count(at), &path.words[size_t{cells} * tokens]);
+  const uint32_t tokens = store.cell_tokens();
+  std::vector<uint32_t> words(size_t{level - 1} * tokens + tree.word_count(cell));
+  CellIndex at = cell;
+  for (uint32_t i = level; i-- > 0; at = tree.parent(at)) {
+    std::copy_n(tree.words(at), tree.word_count(at), &words[size_t{i} * tokens]);
+  }
+  Path path{.scope = store.scopes().find(at)->scope,
+            .words = std::move(words),
+            .media = {},
+            .next = cell,
+            .level = level};
+  for (size_t i = 0; i < path.words.size();) {
+    if (!key::is_media_word(path.words[i])) {
+      ++i;
+      continue;
     }
-    for (size_t i = 0; i < path.words.size();) {
-      if (!key::is_media_word(path.words[i])) {
-        ++i;
-        continue;
-      }
-      key::MediaSpan span;
-      span.identity = store.media().identity(key::media_number(path.words[i]));
-      span.begin = static_cast<uint32_t>(i);
-      span.end = span.begin + span.identity.length;
-      path.media.push_back(span);
-      i = span.end;
-    }
-    paths_.push_back(std::move(path));
+    key::MediaSpan span;
+    span.identity = store.media().identity(key::media_number(path.words[i]));
+    span.begin = static_cast<uint32_t>(i);
+    span.end = span.begin + span.identity.length;
+    path.media.push_back(span);
+    i = span.end;
+  }
+  paths_.push_back(std::move(path));
+  return paths_.size() - 1;
+}
+
+void ReclaimList::begin(Store& store, CellIndex cell) {
+  if (!paths_.empty()) below_.try_emplace(paths_[current_].next, current_);
+  const auto known = below_.find(cell);
+  if (known != below_.end()) {
+    current_ = known->second;
+    below_.erase(known);
+  } else {
+    uint32_t level = 0;
+    for (CellIndex at = cell; !store.tree().is_root(at); at = store.tree().parent(at)) ++level;
+    current_ = add_path(store, cell, level);
   }
   base::make_room(blocks_, size_t{paths_[current_].level} * store.group_count());
 }
 
-void ReclaimList::take_loose(Store& store, GroupIndex g, uint32_t page) {
-  const CellIndex cell = store.group(g).home(page);
+void ReclaimList::take_loose(Store& store, GroupIndex g, std::span<const uint32_t> pages) {
   const tree::PrefixTree& tree = store.tree();
-  // What was forgotten is not saved.
-  if (tree.is_short(cell) || tree.is_inner(cell) || tree.is_orphan(cell)) return;
-  begin(store, cell);
-  Path& path = paths_[current_];
-  path.next = kNoCell;  // It stays, and may go later.
-  hold(store, g, cell, path.level * store.cell_tokens());
+  struct Known {
+    uint32_t level;
+    size_t path;
+  };
+  constexpr size_t kNoPath = ~size_t{0};
+  std::unordered_map<CellIndex, Known> known;  // Every cell on the way to the root, looked at once.
+  std::vector<CellIndex> homes;
+  std::vector<CellIndex> way;
+  for (uint32_t page : pages) {
+    CellIndex cell = store.group(g).home(page);
+    // What was forgotten is not saved.
+    if (tree.is_short(cell) || tree.is_inner(cell) || tree.is_orphan(cell)) continue;
+    homes.push_back(cell);
+    for (way.clear(); !tree.is_root(cell) && known.count(cell) == 0; cell = tree.parent(cell)) {
+      way.push_back(cell);
+    }
+    uint32_t level = tree.is_root(cell) ? 0 : known.at(cell).level;
+    while (!way.empty()) {
+      known[way.back()] = {++level, kNoPath};
+      way.pop_back();
+    }
+  }
+  // The deepest first: its path is also that of what lies above it.
+  std::sort(homes.begin(), homes.end(),
+            [&](CellIndex a, CellIndex b) { return known.at(a).level > known.at(b).level; });
+  base::make_room(blocks_, homes.size());
+  for (CellIndex home : homes) {
+    if (known.at(home).path != kNoPath) continue;
+    const size_t path = add_path(store, home, known.at(home).level);
+    paths_[path].next = kNoCell;  // It stays, and may go later.
+    for (CellIndex at = home; !tree.is_root(at) && known.at(at).path == kNoPath;
+         at = tree.parent(at)) {
+      known.at(at).path = path;
+    }
+  }
+  for (CellIndex home : homes) {
+    hold(store, g, home, known.at(home).level * store.cell_tokens(), known.at(home).path);
+  }
 }
 
-void ReclaimList::hold(Store& store, GroupIndex g, CellIndex cell, uint32_t end) noexcept {
+void ReclaimList::hold(Store& store, GroupIndex g, CellIndex cell, uint32_t end,
+                       size_t path) noexcept {
   const uint32_t page = store.hold_for_reclaim(g, cell, end);
   if (page == kNoPage) return;
   const Group& group = store.group(g);
@@ -69,7 +110,7 @@ void ReclaimList::hold(Store& store, GroupIndex g, CellIndex cell, uint32_t end)
                      .begin = end - tokens,
                      .end = end,
                      .key = {},
-                     .path = static_cast<uint32_t>(current_)});
+                     .path = static_cast<uint32_t>(path)});
 }
 
 void ReclaimList::take(Store& store, CellIndex cell) noexcept {
@@ -79,7 +120,7 @@ void ReclaimList::take(Store& store, CellIndex cell) noexcept {
   --path.level;
   path.next = tree.parent(cell);
   if (tree.is_short(cell)) return;
-  for (GroupIndex g = 0; g < store.group_count(); ++g) hold(store, g, cell, end);
+  for (GroupIndex g = 0; g < store.group_count(); ++g) hold(store, g, cell, end, current_);
 }
 
 namespace {
@@ -87,22 +128,25 @@ namespace {
 // Without the lock: of the store only its shape is looked at. Throws std::bad_alloc.
 void add_keys(const Store& store, std::span<const ReclaimList::Path> paths,
               std::span<Reclaimed::Block> blocks) {
+  std::vector<Reclaimed::Block*> order;
+  order.reserve(blocks.size());
+  for (Reclaimed::Block& block : blocks) order.push_back(&block);
+  const auto of = [](const Reclaimed::Block* block) {
+    return std::tuple(block->path, block->group);
+  };
+  std::sort(order.begin(), order.end(), [&](const Reclaimed::Block* a, const Reclaimed::Block* b) {
+    return std::tuple(of(a), b->end) < std::tuple(of(b), a->end);  // The deepest first.
+  });
   std::vector<ContentKey> keys;
-  for (uint32_t p = 0; p < paths.size(); ++p) {
-    const ReclaimList::Path& path = paths[p];
-    for (GroupIndex g = 0; g < store.group_count(); ++g) {
-      const Group& group = store.group(g);
-      const auto ours = [&](const Reclaimed::Block& block) {
-        return block.path == p && block.group == g;
-      };
-      const auto deepest = std::find_if(blocks.begin(), blocks.end(), ours);
-      if (deepest == blocks.end()) continue;
-      const uint32_t step = group.recurrent() ? store.unit_tokens() : group.options().block_tokens;
-      keys.resize(deepest->end / step);
-      key::chain_keys(key::root_key(path.scope), path.words, path.media, 0, step, keys);
-      for (auto block = deepest; block != blocks.end(); ++block) {
-        if (ours(*block)) block->key = keys[block->end / step - 1];
-      }
+  for (size_t i = 0; i < order.size();) {
+    const Reclaimed::Block& deepest = *order[i];
+    const ReclaimList::Path& path = paths[deepest.path];
+    const Group& group = store.group(deepest.group);
+    const uint32_t step = group.recurrent() ? store.unit_tokens() : group.options().block_tokens;
+    keys.resize(deepest.end / step);
+    key::chain_keys(key::root_key(path.scope), path.words, path.media, 0, step, keys);
+    for (const auto run = of(&deepest); i < order.size() && of(order[i]) == run; ++i) {
+      order[i]->key = keys[order[i]->end / step - 1];
     }
   }
 }
@@ -163,13 +207,13 @@ uint32_t Store::reclaim_loose(uint32_t positions, uint32_t most, ReclaimList& ou
                             : positions == 0  ? 0
                                               : (uint64_t{reach} + tokens - 1) / tokens + 1;
     const uint64_t needed = std::min<uint64_t>(wanted, group.pool().capacity());
-    while (done < most && group.pool().free_blocks() + reclaimed_[g] < needed) {
-      const uint32_t page = group.next_to_go(now_);
-      if (page == kNoPage) break;
-      out.take_loose(*this, g, page);
-      detach_page(g, page, tenant_of(group.home(page)));
-      ++done;
-    }
+    const uint64_t there = uint64_t{group.pool().free_blocks()} + reclaimed_[g];
+    if (there >= needed || done == most) continue;
+    std::vector<uint32_t> pages;
+    group.next_to_go(now_, std::min<uint64_t>(needed - there, most - done), pages);
+    out.take_loose(*this, g, pages);
+    for (uint32_t page : pages) detach_page(g, page, tenant_of(group.home(page)));
+    done += static_cast<uint32_t>(pages.size());
   }
   return done;
 }

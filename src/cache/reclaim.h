@@ -2,10 +2,12 @@
 // when it has chosen a cell, before anything has changed, then for each cell that goes, deepest first.
 //
 // Threading: under the cache's lock.
-// Cost:      begin() O(depth) for a path that is not already in the list; the rest O(groups) a cell.
+// Cost:      O(depth) for each path that is not already in the list; the rest O(groups) a cell.
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "key/words.h"
@@ -33,18 +35,23 @@ class ReclaimList {
   void begin(Store& store, CellIndex cell);
   // Requires: `cell` is what begin() was told, or the parent of what was taken last.
   void take(Store& store, CellIndex cell) noexcept;
-  // A block of a window or a state that goes alone; its path stays. Throws std::bad_alloc.
-  void take_loose(Store& store, GroupIndex g, uint32_t page);
+  // Blocks of a window, or states, that go alone; their paths stay. The caller detaches them all.
+  // Throws std::bad_alloc; nothing has changed then.
+  void take_loose(Store& store, GroupIndex g, std::span<const uint32_t> pages);
 
   std::vector<Reclaimed::Block>& blocks() noexcept { return blocks_; }
   std::vector<Path>& paths() noexcept { return paths_; }
 
  private:
-  void hold(Store& store, GroupIndex g, CellIndex cell, uint32_t end) noexcept;
+  void hold(Store& store, GroupIndex g, CellIndex cell, uint32_t end, size_t path) noexcept;
+  // The path that ends with `cell`, `level` cells long, written down. Its number.
+  size_t add_path(Store& store, CellIndex cell, uint32_t level);
 
   std::vector<Path> paths_;
   std::vector<Reclaimed::Block> blocks_;
   size_t current_ = 0;
+  // The paths that end below a cell, by that cell: all but the current one. Of several the first.
+  std::unordered_map<CellIndex, size_t> below_;
 };
 
 }  // namespace stemma::cache

@@ -188,6 +188,15 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
     for (uint32_t entry : lease.pages[g]) own += reusable_page(g, entry) ? 1U : 0U;
     missing.blocks[g] -= std::min(missing.blocks[g], own);
   }
+  for (GroupIndex g = 0; g < store_.group_count(); ++g) {
+    const auto passed = [](uint32_t entry) { return entry == kPageMask; };
+    const auto blocks = static_cast<uint32_t>(
+        store_.group(g).numbers_cells()
+            ? total_cells
+            : pages[g].size() - std::count_if(pages[g].begin(), pages[g].end(), passed));
+    missing.kept[g] = blocks - missing.blocks[g];
+  }
+  missing.kept_cells = total_cells - missing.cells;
   missing.reserved = need.reserved;
   missing.sources = &sources;
   missing.held = {tip, source_cell};

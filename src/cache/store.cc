@@ -373,8 +373,21 @@ void Store::publish_cell(CellIndex cell, CellIndex parent, CellIndex up,
   tree_.publish(cell, parent, up, words, media, key);
   if (tracks_contents_) policy_->inserted(cell, tree_.is_root(parent) ? kNoCell : parent, words);
   if (key != nullptr && !tree_.is_orphan(cell)) {
-    events_.stored(tree_.key(parent), *key, words, cell_tokens_);
+    events_.stored(tree_.key(parent), *key, words, cell_tokens_, index_group(),
+                   words.size() < cell_tokens_);
   }
+}
+
+void Store::tell_stored(GroupIndex g, CellIndex home, bool tail) noexcept {
+  if (!events_.on() || tree_.is_inner(home) || tree_.is_orphan(home)) return;
+  const Group& group = *groups_[g];
+  events_.stored({}, tree_.key(home), {}, group.paged() ? group.options().block_tokens : 0, g,
+                 tail);
+}
+
+void Store::tell_removed(GroupIndex g, CellIndex home) noexcept {
+  if (!events_.on() || tree_.is_inner(home) || tree_.is_orphan(home)) return;
+  events_.removed(tree_.key(home), g);
 }
 
 void Store::absorb_tails(CellIndex cell, uint32_t tenant_index) {
@@ -413,12 +426,14 @@ void Store::attach_page(GroupIndex g, CellIndex home, uint32_t page, uint32_t ce
     }
     group.enter(cell, page);
   }
+  tell_stored(g, home, cells_in_block != group.ratio() || tree_.is_short(home));
 }
 
 void Store::detach_page(GroupIndex g, uint32_t page, uint32_t tenant_index) {
   Group& group = *groups_[g];
   if (group.loose()) group.forget(page);
   const CellIndex home = group.home(page);
+  tell_removed(g, home);
   group.erase(home);
   if (group.paged()) {
     CellIndex cell = home;

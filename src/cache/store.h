@@ -45,6 +45,9 @@ struct Need {
   uint32_t cells = 0;
   // Loose blocks that wait in their lists now and will be pinned before room is made.
   std::array<uint32_t, kMaxGroups> reserved{};
+  // What who asks has already and keeps until it ends: by these is known what can never fit.
+  std::array<uint32_t, kMaxGroups> kept{};
+  uint32_t kept_cells = 0;
   // Cells held by who asks, beyond what live leases hold.
   std::array<CellIndex, 2> held{kNoCell, kNoCell};
   const std::vector<CopySource>* sources = nullptr;  // Pages it will pin.
@@ -75,6 +78,8 @@ class Store {
   const ScopeTable& scopes() const noexcept { return scopes_; }
   uint32_t cell_tokens() const noexcept { return cell_tokens_; }
   bool numbered() const noexcept { return numbered_; }
+  // Whose blocks the events call those of the index.
+  GroupIndex index_group() const noexcept { return numbered_ ? 0 : kMaxGroups; }
   uint32_t group_count() const noexcept { return static_cast<uint32_t>(groups_.size()); }
   Group& group(GroupIndex g) noexcept { return *groups_[g]; }
   const Group& group(GroupIndex g) const noexcept { return *groups_[g]; }
@@ -234,7 +239,7 @@ class Store {
 
   Tenant* find_tenant(TenantId tenant) noexcept;
   Tenant& tenant(uint32_t index) noexcept { return tenants_[index]; }
-  void fill_stats(Stats& stats) const;
+  void fill_stats(Stats& stats);
   uint64_t bytes() const noexcept;
   // Nothing cached, leased or pinned.
   bool empty() const noexcept;
@@ -268,12 +273,16 @@ class Store {
     Logits logits;
     uint64_t bytes;
   };
+  static constexpr uint32_t kNoPin = 0xFFFF'FFFFU;
   struct TimedPin {
     CellIndex cell = kNoCell;
     uint32_t depth_cells = 0;
     uint32_t generation = 0;
     uint64_t deadline_ns = 0;
     std::vector<LooseBlock> blocks;
+    // The other pins of the same cell.
+    uint32_t next_here = kNoPin;
+    uint32_t before_here = kNoPin;
   };
   struct Deadline {
     uint64_t at_ns;
@@ -315,6 +324,8 @@ class Store {
   uint64_t tenant_quick_bytes(uint32_t tenant_index) const noexcept;
   uint64_t over_quota(const Need& need, uint32_t tenant_index) const noexcept;
   Error short_of(const Need& need, const Evictable& evictable) const;
+  // Refuses `need` for want of `missing` blocks of a group; kMaxGroups: of cells.
+  Error no_room(const Need& need, GroupIndex g, uint64_t missing) const;
   // Of a tenant's checkpoints that nobody uses, but for what `need` reserves.
   uint64_t idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) const;
   // Drops a tenant's next block to go of the groups of one kind. False: it has none that nobody uses.
@@ -340,9 +351,16 @@ class Store {
   void end_use(CellIndex cell, uint32_t depth_cells, const LeaseRecord& who);
   void free_cell_contents(CellIndex cell, uint32_t tenant_index);
   void hold_media(std::span<const uint32_t> words, bool add);
+  // Tells observers of a block or state of a group beside the index, at its home.
+  void tell_stored(GroupIndex g, CellIndex home, bool tail) noexcept;
+  void tell_removed(GroupIndex g, CellIndex home) noexcept;
+  // That nothing of a cell is found any more.
+  void tell_forgotten(CellIndex cell) noexcept;
   uint32_t tenant_of(CellIndex cell) const noexcept;
   uint32_t tenant_index_of(TenantId tenant) const noexcept;
   Evictable count_exactly(const Need& need, uint32_t tenant_index);
+  // For statistics: changes nothing that decides.
+  void fill_evictable(Stats& stats);
   void refill_entry(Group& group, CellIndex cell);
   bool enough(const Need& need, const Evictable& evictable) const noexcept;
   // How many cells must go, at least, before so many positions can be drafted in all full groups.
@@ -354,7 +372,9 @@ class Store {
   bool pins_within_share(CellIndex cell, uint32_t depth_cells, std::span<const LooseBlock> blocks);
   // Unless it was forgotten, what was pinned counts as used now.
   void end_timed_pin(uint32_t slot, bool forgotten = false);
-  void end_pins_of_orphans();
+  // Of a cell that was forgotten. O(its pins).
+  void end_pins_at(CellIndex cell);
+  void unlink_pin(uint32_t slot) noexcept;
   void remember_session(const LeaseRecord& who, CellIndex cell);
 
   Options options_;
@@ -395,6 +415,7 @@ class Store {
 
   std::vector<TimedPin> pins_;
   std::vector<uint32_t> free_pins_;
+  std::unordered_map<CellIndex, uint32_t> pin_at_;  // The first of a cell's pins.
   std::vector<Deadline>
       deadlines_;  // A heap, the earliest on top; those of ended pins stay a while.
   uint64_t pinned_cells_ = 0;

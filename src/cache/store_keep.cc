@@ -3,6 +3,7 @@
 #include <atomic>
 #include <iterator>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "base/vectors.h"
@@ -88,6 +89,7 @@ void Store::attach_checkpoint(GroupIndex g, CellIndex cell, uint32_t slot, const
   group.set_home(slot, cell);
   group.wait(slot, touch_at(who, depth - 1));
   if (!tree_.is_inner(cell)) tree_.set_anchored(cell, true);
+  if (old == kNoPage) tell_stored(g, cell, false);
 }
 
 Result<void> Store::attach_logits(CellIndex cell, std::span<const float> values) {
@@ -159,16 +161,32 @@ void Store::drop_inner_anchors(CellIndex parent, std::span<const uint32_t> words
 
 // ---- Forgetting --------------------------------------------------------------------------------
 
+void Store::tell_forgotten(CellIndex cell) noexcept {
+  if (!events_.on()) return;
+  events_.removed(tree_.key(cell), index_group());
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    if (group.numbers_cells()) continue;
+    const uint32_t page = group.at(cell);
+    if (page != kNoPage && group.home(page) == cell) events_.removed(tree_.key(cell), g);
+  }
+}
+
 uint32_t Store::let_go_below(CellIndex top, bool with_top, uint32_t tenant_index) {
   known_evictable_ = 0;
   uint32_t count = 0;
   for (CellIndex cell = with_top ? top : tree_.next_below(top, top); cell != kNoCell;
        cell = tree_.next_below(top, cell)) {
     policy_->remove(cell);
-    if (keyed_) events_.removed(tree_.key(cell));
+    if (keyed_) tell_forgotten(cell);
     ++count;
   }
-  end_pins_of_orphans();
+  for (CellIndex cell = pin_at_.empty() ? kNoCell : top; cell != kNoCell;) {
+    // What only pins held goes with them: cells at or above this one, so the next one stays.
+    const CellIndex next = tree_.next_below(top, cell);
+    end_pins_at(cell);
+    cell = next;
+  }
   for (CellIndex cell = tree_.is_live(top) ? top : kNoCell; cell != kNoCell;) {
     const CellIndex next = tree_.next_below(top, cell);
     if (bare(cell)) free_orphans(cell, tenant_index);
@@ -245,6 +263,7 @@ Result<PinId> Store::add_pin(CellIndex cell, uint32_t depth_cells, std::vector<L
   base::make_room(deadlines_, 1);
   base::make_room(pins_, 1);
   base::make_room(free_pins_, pins_.size() + 1 - free_pins_.size());
+  const auto first = pin_at_.try_emplace(cell, kNoPin).first;
   uint32_t slot;
   if (free_pins_.empty()) {
     slot = static_cast<uint32_t>(pins_.size());
@@ -254,6 +273,9 @@ Result<PinId> Store::add_pin(CellIndex cell, uint32_t depth_cells, std::vector<L
     free_pins_.pop_back();
   }
   TimedPin& pin = pins_[slot];
+  pin.before_here = kNoPin;
+  pin.next_here = std::exchange(first->second, slot);
+  if (pin.next_here != kNoPin) pins_[pin.next_here].before_here = slot;
   pin.cell = cell;
   pin.depth_cells = depth_cells;
   pin.deadline_ns = deadline_ns;
@@ -275,6 +297,7 @@ void Store::end_timed_pin(uint32_t slot, bool forgotten) {
   TimedPin& pin = pins_[slot];
   const CellIndex cell = pin.cell;
   pinned_cells_ -= pin.depth_cells;
+  unlink_pin(slot);
   pin.cell = kNoCell;
   free_pins_.push_back(slot);
   LeaseRecord nobody;
@@ -293,9 +316,21 @@ void Store::end_timed_pin(uint32_t slot, bool forgotten) {
   std::make_heap(deadlines_.begin(), deadlines_.end(), std::greater<>());
 }
 
-void Store::end_pins_of_orphans() {
-  for (uint32_t slot = 0; slot < pins_.size(); ++slot) {
-    if (pins_[slot].cell != kNoCell && tree_.is_orphan(pins_[slot].cell)) end_timed_pin(slot, true);
+void Store::unlink_pin(uint32_t slot) noexcept {
+  const TimedPin& pin = pins_[slot];
+  if (pin.next_here != kNoPin) pins_[pin.next_here].before_here = pin.before_here;
+  if (pin.before_here != kNoPin) {
+    pins_[pin.before_here].next_here = pin.next_here;
+  } else if (pin.next_here != kNoPin) {
+    pin_at_.find(pin.cell)->second = pin.next_here;
+  } else {
+    pin_at_.erase(pin.cell);
+  }
+}
+
+void Store::end_pins_at(CellIndex cell) {
+  for (auto at = pin_at_.find(cell); at != pin_at_.end(); at = pin_at_.find(cell)) {
+    end_timed_pin(at->second, true);
   }
 }
 
@@ -336,10 +371,38 @@ uint64_t Store::bytes() const noexcept {
                    (sessions_.size() + session_at_.size()) * 32 +
                    (sessions_.bucket_count() + session_at_.bucket_count()) * sizeof(void*);
   for (const auto& group : groups_) total += group->bytes();
+  total += pin_at_.size() * 32 + pin_at_.bucket_count() * sizeof(void*);
   return total;
 }
 
-void Store::fill_stats(Stats& stats) const {
+void Store::fill_evictable(Stats& stats) {
+  // A bound that is cheap and never too high; exact where nothing is held.
+  Evictable evictable;
+  bool exact = true;
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const uint64_t cached = stats.groups[g].cached_blocks;
+    const uint64_t held = held_depth_sum_ + full_pins_[g] + forked_drafts_;
+    evictable.blocks[g] = cached - std::min(cached, held);
+    exact = exact && held == 0;
+  }
+  if (!exact) {
+    const uint64_t known = known_evictable_;
+    const uint64_t counts = tally.exact_counts;
+    try {
+      evictable = count_exactly({}, 0);
+    } catch (const std::bad_alloc&) {
+    }
+    known_evictable_ = known;
+    tally.exact_counts = counts;
+  }
+  for (GroupIndex g = 0; g < groups_.size(); ++g) {
+    const Group& group = *groups_[g];
+    stats.groups[g].evictable_blocks =
+        group.loose() ? group.waiting_blocks() : static_cast<uint32_t>(evictable.blocks[g]);
+  }
+}
+
+void Store::fill_stats(Stats& stats) {
   stats.group_count = group_count();
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
@@ -355,6 +418,7 @@ void Store::fill_stats(Stats& stats) const {
     stats.kv_bytes_capacity += out.block_bytes * pool.capacity();
     if (group.recurrent()) stats.checkpoints += pool.cached_blocks();
   }
+  fill_evictable(stats);
   stats.leases = live_.size();
   stats.scopes = scopes_.size();
   stats.evicted_blocks = tally.evicted;
@@ -430,7 +494,11 @@ void Store::check_invariants() const {
     held += lease->published;
     for (const CopySource& source : lease->sources) held += source.depth_cells;
   }
-  for (const TimedPin& pin : pins_) held += pin.cell != kNoCell ? pin.depth_cells : 0;
+  for (const TimedPin& pin : pins_) {
+    if (pin.cell == kNoCell) continue;
+    held += pin.depth_cells;
+    STEMMA_CHECK(pin_at_.count(pin.cell) != 0);
+  }
   STEMMA_CHECK(held == held_depth_sum_);
   uint64_t logits = 0;
   for (const LogitsEntry& entry : logits_) logits += entry.bytes;

@@ -139,15 +139,38 @@ bool Store::enough(const Need& need, const Evictable& evictable) const noexcept 
 }
 
 Error Store::short_of(const Need& need, const Evictable& evictable) const {
-  if (!numbered_ && need.cells > extra_.free_blocks() + evictable.cells) {
-    return {Errc::out_of_blocks, "too few cells of the index are free or evictable (index_cells)"};
-  }
-  GroupIndex g = 0;
-  for (; g + 1 < groups_.size(); ++g) {
+  const uint64_t cells = extra_.free_blocks() + evictable.cells;
+  if (!numbered_ && need.cells > cells) return no_room(need, kMaxGroups, need.cells - cells);
+  for (GroupIndex g = 0;; ++g) {
     const pool::BlockPool& pool = groups_[g]->numbers_cells() ? cells_ : groups_[g]->pool();
-    if (!groups_[g]->loose() && need.blocks[g] > pool.free_blocks() + evictable.blocks[g]) break;
+    const uint64_t blocks = pool.free_blocks() + evictable.blocks[g];
+    // The last one, where it is none of the others.
+    if (g + 1 == groups_.size() || (!groups_[g]->loose() && need.blocks[g] > blocks)) {
+      return no_room(need, g, need.blocks[g] - std::min<uint64_t>(need.blocks[g], blocks));
+    }
   }
-  return {Errc::out_of_blocks, "too few blocks of this group are free or evictable", g};
+}
+
+Error Store::no_room(const Need& need, GroupIndex g, uint64_t missing) const {
+  for (GroupIndex h = 0; h < groups_.size(); ++h) {
+    const uint64_t wanted = uint64_t{need.blocks[h]} + need.kept[h];
+    const uint64_t capacity = groups_[h]->options().capacity_blocks;
+    if (wanted > capacity) {
+      return Error::missing_blocks("it can never fit: more blocks at once than this group has", h,
+                                   wanted - capacity, true);
+    }
+  }
+  const uint64_t cells = uint64_t{need.cells} + need.kept_cells;
+  if (!numbered_ && cells > extra_.capacity()) {
+    return Error::missing_blocks("it can never fit: more cells than the index has (index_cells)",
+                                 kMaxGroups, cells - extra_.capacity(), true);
+  }
+  if (g == kMaxGroups) {
+    return Error::missing_blocks("too few cells of the index are free or evictable (index_cells)",
+                                 g, missing, false);
+  }
+  return Error::missing_blocks("too few blocks of this group are free or evictable", g, missing,
+                               false);
 }
 
 uint64_t Store::idle_checkpoint_bytes(const Need& need, uint32_t tenant_index) const {
@@ -212,18 +235,19 @@ bool Store::take_memory(const Need& need) {
 
 bool Store::could_fit(const Need& need) const noexcept {
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
-    if (need.blocks[g] > groups_[g]->options().capacity_blocks) return false;
+    if (uint64_t{need.blocks[g]} + need.kept[g] > groups_[g]->options().capacity_blocks) {
+      return false;
+    }
   }
-  return numbered_ || need.cells <= extra_.capacity();
+  return numbered_ || uint64_t{need.cells} + need.kept_cells <= extra_.capacity();
 }
 
 Result<void> Store::check_room(const Need& need, uint32_t tenant_index) try {
   for (GroupIndex g = 0; g < groups_.size(); ++g) {
     const Group& group = *groups_[g];
-    if (group.loose() && uint64_t{need.blocks[g]} + need.reserved[g] >
-                             uint64_t{group.pool().free_blocks()} + group.waiting_blocks()) {
-      return Error(Errc::out_of_blocks, "too few blocks of this group are free or evictable", g);
-    }
+    const uint64_t wanted = uint64_t{need.blocks[g]} + need.reserved[g];
+    const uint64_t there = uint64_t{group.pool().free_blocks()} + group.waiting_blocks();
+    if (group.loose() && wanted > there) return no_room(need, g, wanted - there);
   }
   const uint64_t excess = over_quota(need, tenant_index);
   if (excess != 0 || !enough(need, {})) {
@@ -477,7 +501,7 @@ void Store::free_cell_contents(CellIndex cell, uint32_t tenant_index) {
 }
 
 void Store::free_cell(CellIndex cell, uint32_t tenant_index) {
-  if (keyed_) events_.removed(tree_.key(cell));
+  if (keyed_) events_.removed(tree_.key(cell), index_group());
   if (!plain_ || media_.size() != 0 || tree_.is_anchored(cell)) {
     free_cell_contents(cell, tenant_index);
   }

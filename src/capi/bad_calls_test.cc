@@ -436,10 +436,17 @@ TEST_F(BadCalls, LengthsAndPositionsBeyondTheLeaseAreRefused) {
   EXPECT_REFUSED(STEMMA_OUT_OF_RANGE, "count", stemma_lease_extend, lease, &word, ~size_t{0});
   EXPECT_REFUSED(STEMMA_OUT_OF_RANGE, "count", stemma_lease_attach_logits, lease, 0,
                  reinterpret_cast<const float*>(&word), ~size_t{0});
-  EXPECT_REFUSED(STEMMA_OUT_OF_BLOCKS, "", stemma_lease_reserve, lease, 10'000);
+  EXPECT_REFUSED(STEMMA_OUT_OF_BLOCKS, "too many for group 0", stemma_lease_reserve, lease, 10'000);
+  EXPECT_EQ(stemma_last_error_group(), 0U);
+  EXPECT_EQ(stemma_last_error_value(), 10'000U / group.block_tokens - group.capacity_blocks);
+  EXPECT_EQ(stemma_last_error_never_fits(), 1);
+  EXPECT_REFUSED(STEMMA_OUT_OF_RANGE, "", stemma_lease_commit, lease, 41, nullptr);
+  EXPECT_EQ(stemma_last_error_group(), static_cast<uint32_t>(STEMMA_MAX_GROUPS));
+  EXPECT_EQ(stemma_last_error_never_fits(), 0);
   EXPECT_REFUSED(STEMMA_UNSUPPORTED, "", stemma_lease_draft_checkpoint, lease, 0, &word);
   EXPECT_REFUSED(STEMMA_UNSUPPORTED, "block_io", stemma_lease_run_copies, lease);
-  EXPECT_REFUSED(STEMMA_WRONG_STATE, "", stemma_lease_copies_done, lease);
+  EXPECT_REFUSED(STEMMA_WRONG_STATE, "pending", stemma_lease_copies_failed, lease);
+  EXPECT_OK(stemma_lease_copies_done(lease)) << "none is as good as all";
   EXPECT_REFUSED(STEMMA_STALE, "", stemma_cache_unpin, cache, 99);
   EXPECT_REFUSED(STEMMA_INVALID_ARGUMENT, "", stemma_cache_set_quota, cache, 9, 1);
   EXPECT_REFUSED(STEMMA_OUT_OF_RANGE, "size", stemma_cache_load, cache,

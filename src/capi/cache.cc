@@ -50,6 +50,8 @@ void show(const Event& event, stemma_event_fn each, void* user) {
   c.words = event.words.data();
   c.word_count = event.words.size();
   c.block_tokens = event.block_tokens;
+  c.group = event.group;
+  c.tail = event.tail ? 1 : 0;
   each(user, &c);
 }
 

@@ -306,6 +306,7 @@ void encode(const Stats& stats, stemma_stats* out) noexcept {
                    .peak_used_blocks = group.peak_used_blocks,
                    .reserved = 0,
                    .block_bytes = group.block_bytes};
+    c.evictable_blocks[g] = group.evictable_blocks;
   }
   c.leases = stats.leases;
   c.scopes = stats.scopes;

@@ -30,7 +30,7 @@ STEMMA_SIZED(stemma_retain, STEMMA_RETAIN_INIT);
 STEMMA_SIZED(stemma_lease_options, STEMMA_LEASE_OPTIONS_INIT);
 STEMMA_SIZED(stemma_release_options, STEMMA_RELEASE_OPTIONS_INIT);
 STEMMA_SIZED(stemma_report, STEMMA_REPORT_INIT);
-STEMMA_SIZED(stemma_stats, {});
+STEMMA_SIZED_GROWN(stemma_stats, evictable_blocks, {});
 
 Result<Scope> decode(const stemma_scope_spec* spec);
 Result<Scope> decode(const stemma_scope* scope) noexcept;

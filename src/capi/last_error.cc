@@ -66,9 +66,8 @@ const char* stemma_last_error_message(void) {
         std::snprintf(last.words, sizeof last.words, "%s: %.*s: %s",
                       last.foreign ? last.foreign_call : last.call, static_cast<int>(code.size()),
                       code.data(), last.foreign ? last.foreign_message : last.error.message());
-    if (last.error.value() != Error::kNoValue && written > 0 &&
-        static_cast<size_t>(written) < sizeof last.words) {
-      std::snprintf(last.words + written, sizeof last.words - written, " (%u)", last.error.value());
+    if (written > 0 && static_cast<size_t>(written) < sizeof last.words) {
+      print_value(last.error, last.words + written, sizeof last.words - written);
     }
     last.in_words = true;
   }
@@ -77,6 +76,14 @@ const char* stemma_last_error_message(void) {
 
 uint32_t stemma_last_error_value(void) {
   return last.call == nullptr ? Error::kNoValue : last.error.value();
+}
+
+uint32_t stemma_last_error_group(void) {
+  return last.call == nullptr ? STEMMA_MAX_GROUPS : last.error.group();
+}
+
+int32_t stemma_last_error_never_fits(void) {
+  return last.call != nullptr && last.error.never_fits() ? 1 : 0;
 }
 
 const char* stemma_status_name(stemma_status status) {

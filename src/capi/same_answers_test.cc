@@ -93,11 +93,11 @@ std::string say(const Stats& s) {
   }
   const GroupStats& g = s.groups[0];
   out << g.free_blocks << ' ' << g.cached_blocks << ' ' << g.draft_blocks << ' '
-      << g.peak_used_blocks << " | " << s.window_ns << ' ' << s.leases << ' ' << s.scopes << ' '
-      << s.evicted_blocks << ' ' << s.duplicate_blocks << ' ' << s.tails_published << ' ' << s.forks
-      << ' ' << s.rewinds << ' ' << s.pin_expiries << ' ' << s.quota_refusals << ' '
-      << s.orphaned_blocks << ' ' << s.pinned_blocks << ' ' << s.kv_bytes_used << ' '
-      << s.kv_bytes_capacity << " |";
+      << g.evictable_blocks << ' ' << g.peak_used_blocks << " | " << s.window_ns << ' ' << s.leases
+      << ' ' << s.scopes << ' ' << s.evicted_blocks << ' ' << s.duplicate_blocks << ' '
+      << s.tails_published << ' ' << s.forks << ' ' << s.rewinds << ' ' << s.pin_expiries << ' '
+      << s.quota_refusals << ' ' << s.orphaned_blocks << ' ' << s.pinned_blocks << ' '
+      << s.kv_bytes_used << ' ' << s.kv_bytes_capacity << " |";
   for (const uint64_t n : s.match_tokens) out << ' ' << n;
   for (const uint64_t n : s.eviction_age_us) out << ' ' << n;
   return out.str();
@@ -112,11 +112,11 @@ std::string say(const stemma_stats& s) {
   }
   const stemma_group_stats& g = s.groups[0];
   out << g.free_blocks << ' ' << g.cached_blocks << ' ' << g.draft_blocks << ' '
-      << g.peak_used_blocks << " | " << s.window_ns << ' ' << s.leases << ' ' << s.scopes << ' '
-      << s.evicted_blocks << ' ' << s.duplicate_blocks << ' ' << s.tails_published << ' ' << s.forks
-      << ' ' << s.rewinds << ' ' << s.pin_expiries << ' ' << s.quota_refusals << ' '
-      << s.orphaned_blocks << ' ' << s.pinned_blocks << ' ' << s.kv_bytes_used << ' '
-      << s.kv_bytes_capacity << " |";
+      << s.evictable_blocks[0] << ' ' << g.peak_used_blocks << " | " << s.window_ns << ' '
+      << s.leases << ' ' << s.scopes << ' ' << s.evicted_blocks << ' ' << s.duplicate_blocks << ' '
+      << s.tails_published << ' ' << s.forks << ' ' << s.rewinds << ' ' << s.pin_expiries << ' '
+      << s.quota_refusals << ' ' << s.orphaned_blocks << ' ' << s.pinned_blocks << ' '
+      << s.kv_bytes_used << ' ' << s.kv_bytes_capacity << " |";
   for (const uint64_t n : s.match_tokens.buckets) out << ' ' << n;
   for (const uint64_t n : s.eviction_age_us.buckets) out << ' ' << n;
   return out.str();

@@ -100,7 +100,9 @@ TEST_F(CapiThreads, OneLeaseInManyHandsIsUsedByOneAtATime) {
         case 4: got = stemma_lease_copies_done(lease); break;
         case 5: got = stemma_lease_commit(lease, 40, nullptr); break;
         case 6: got = stemma_lease_rewind(lease, 38); break;
-        default: got = stemma_lease_block_table(lease, 0, table, 8, 0, nullptr); break;
+        default:
+          got = stemma_lease_block_table(lease, 0, table, 8, STEMMA_NO_BLOCK, nullptr);
+          break;
       }
       if (got == STEMMA_BUSY) ++busy;
       if (got == STEMMA_STALE) ++stale;

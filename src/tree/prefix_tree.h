@@ -125,6 +125,24 @@ class PrefixTree {
   // next one is known, a childless cell may be removed, and with it those above it that then have no
   // child left.
   CellIndex next_below(CellIndex top, CellIndex cell) const noexcept;
+  // visit(cell, depth) for every cell below `top`, parents first; right below it the depth is 1.
+  // Linear in the cells. `visit` changes nothing.
+  template <class Visit>
+  void visit_below(CellIndex top, Visit&& visit) const {
+    uint32_t depth = 0;
+    for (CellIndex cell = top;;) {
+      if (has_child(cell)) {
+        cell = first_child(cell);
+        ++depth;
+      } else {
+        CellIndex next = kNoCell;
+        for (; cell != top && (next = next_child(cell)) == kNoCell; --depth) cell = parent(cell);
+        if (cell == top) return;
+        cell = next;
+      }
+      visit(cell, depth);
+    }
+  }
   void children(CellIndex parent, std::vector<CellIndex>& out) const;
   bool branches(CellIndex cell) const noexcept {
     return hot_[cell].child != kNoRef && is_node(hot_[cell].child);

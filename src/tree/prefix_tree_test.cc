@@ -232,6 +232,12 @@ TEST_P(PrefixTreeModel, AgreesWithAVectorOfWords) {
       listed.push_back(forest.root);
       std::ranges::sort(listed);
       ASSERT_EQ(in_place, listed);
+      std::map<CellIndex, uint32_t> depths{{forest.root, 0}};
+      forest.tree.visit_below(forest.root, [&](CellIndex cell, uint32_t depth) {
+        EXPECT_EQ(depths.at(forest.tree.parent(cell)) + 1, depth) << "parents come before children";
+        EXPECT_TRUE(depths.emplace(cell, depth).second);
+      });
+      ASSERT_EQ(depths.size(), forest.nodes.size());
       std::set<CellIndex> seen{forest.root};
       for (CellIndex cell : below) {
         ASSERT_TRUE(seen.count(forest.tree.parent(cell))) << "parents come before children";

@@ -25,7 +25,7 @@ const Text kPicture = tokens(70).with(image(1, 20, 30)).with(image(2, 52, 3));
 
 struct World {
   World() {
-    store = std::move(*StateStore::create({.budget_bytes = 1000, .max_entries = 100}, lexicon));
+    store = *StateStore::create({.budget_bytes = 1000, .max_entries = 100}, lexicon);
     EXPECT_TRUE(lexicon.read(tokens(40), known));
     EXPECT_TRUE(save(known, "a"));
     EXPECT_TRUE(lexicon.read(kPicture, text));
@@ -125,7 +125,7 @@ TEST(StatesMemory, FindingLeasingAndForgettingNeedNone) {
 TEST(StatesMemory, SlabsThatCannotGrowAreARefusal) {
   for (int64_t n = 0; n < 8; ++n) {
     Lexicon lexicon;
-    auto store = std::move(*StateStore::create({.budget_bytes = 1000}, lexicon));
+    auto store = *StateStore::create({.budget_bytes = 1000}, lexicon);
     sequence::Text text;
     ASSERT_TRUE(lexicon.read(tokens(4000), text));
     base::refuse_slab_memory_after(n);

@@ -374,6 +374,13 @@ void Model::evict_one(Id id) {
   ++evicted;
 }
 
+uint32_t Model::evictable_blocks() const {
+  const std::vector<bool> in_use = held();
+  uint32_t blocks = 0;
+  for (Id id = 0; id < cells_.size(); ++id) blocks += cells_[id].live && !in_use[id] ? 1 : 0;
+  return blocks;
+}
+
 // Why so many blocks cannot be drafted now, however much is evicted.
 std::optional<Errc> Model::obstacle(uint32_t blocks, TenantId tenant) const {
   if (blocks == 0) return std::nullopt;

@@ -99,6 +99,7 @@ class Model {
   Report lookup(uint32_t scope, const Story& story, const LookupOptions& options) const;
   uint32_t free_blocks() const;
   uint32_t cached_blocks() const;
+  uint32_t evictable_blocks() const;
   uint64_t tenant_bytes(TenantId tenant) const;
   const std::vector<Cell>& cells() const { return cells_; }
   const std::map<uint32_t, Lease>& leases() const { return leases_; }

@@ -109,6 +109,33 @@ TEST_F(Pins, UnpinLetsGoAtOnce) {
   EXPECT_EQ(cache.evict(4), 2U);
 }
 
+TEST_F(Pins, ForgettingEndsThePinsBelowTheCutAndNoOthers) {
+  Options options = grouped({full(64)});
+  options.pin_share = 1;
+  PagedCache& cache = cache_with(options);
+  const Text stem = tokens(32);
+  for (uint32_t seed = 2; seed < 6; ++seed) fill(cache, stem + tokens(32, seed));
+  std::vector<PinId> below;
+  std::vector<PinId> beside;
+  const auto pin = [&](const Text& text) { return ok(cache.pin(scope, text, kNever)).id; };
+  for (uint32_t i = 0; i < 3; ++i) {  // Several of the same cell, too.
+    below.push_back(pin(stem + tokens(32, 2)));
+    below.push_back(pin(stem + tokens(16, 2)));
+    beside.push_back(pin(stem + tokens(32, 3)));
+    beside.push_back(pin(stem));
+  }
+  ok(cache.unpin(below[2]));
+  EXPECT_EQ(ok(cache.truncate(scope, stem + tokens(32, 2), 32)), 2U);
+  cache.check_invariants();
+  for (size_t i = 0; i < below.size(); ++i) {
+    EXPECT_EQ(code(cache.unpin(below[i])), Errc::stale) << i;
+  }
+  EXPECT_EQ(cache.evict(64), 4U) << "what was beside and not pinned";
+  for (const PinId id : beside) ok(cache.unpin(id));
+  EXPECT_EQ(cache.evict(64), 4U);
+  EXPECT_EQ(cache.stats().pinned_blocks, 0U);
+}
+
 TEST_F(Pins, NeverHoldMoreThanTheirShare) {
   Options options = grouped({full(10)});
   options.pin_share = 0.5;

@@ -1,6 +1,7 @@
 // Events: what routers and other observers are told.
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "support/cache_fixture.h"
@@ -25,16 +26,30 @@ class Events : public PagedFixture {
 
 // What an observer knows after following the stream.
 struct Observer {
-  std::set<ContentKey> keys;
+  std::set<ContentKey> keys;                                    // Of the index.
+  std::map<std::pair<GroupIndex, ContentKey>, bool> of_groups;  // And whether it is a tail.
   uint64_t next = 0;
   bool saw_gap = false;
 
   void apply(const Event& event) {
-    if (event.kind == EventKind::cleared) keys.clear();
+    if (event.kind == EventKind::cleared) keys.clear(), of_groups.clear();
     for (const ContentKey& key : event.keys) {
-      if (event.kind == EventKind::stored) keys.insert(key);
-      if (event.kind == EventKind::removed) keys.erase(key);
+      if (event.kind == EventKind::stored) {
+        EXPECT_TRUE(of_groups.emplace(std::pair(event.group, key), event.tail).second) << "twice";
+        keys.insert(key);
+      }
+      if (event.kind == EventKind::removed) {
+        EXPECT_EQ(of_groups.erase({event.group, key}), 1U) << "it was not there";
+        if (event.group == 0 || event.group == kMaxGroups) keys.erase(key);
+      }
     }
+  }
+  uint32_t has(GroupIndex group, bool tail = false) const {
+    uint32_t blocks = 0;
+    for (const auto& [what, is_tail] : of_groups) {
+      blocks += what.first == group && is_tail == tail ? 1 : 0;
+    }
+    return blocks;
   }
   void follow(const PagedCache& cache) {
     std::vector<Event> events;
@@ -49,6 +64,7 @@ struct Observer {
   void start_over(const PagedCache& cache) {
     const EventDump dump = cache.event_dump();
     keys.clear();
+    of_groups.clear();
     for (const Event& event : dump.events) apply(event);
     next = dump.next_sequence;
     saw_gap = false;
@@ -144,6 +160,101 @@ TEST_F(Events, FollowerAlwaysKnowsWhatADumpWouldSay) {
     Observer fresh;
     fresh.start_over(cache);
     ASSERT_EQ(observer.keys, fresh.keys) << "step " << i;
+  }
+}
+
+TEST_F(Events, TailIsAnEventOfItsOwnAndSaysSo) {
+  PagedCache& cache = cache_with(watched(16));
+  fill(cache, tokens(40));
+  uint64_t next = 0;
+  std::vector<Event> events = since(cache, next);
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_FALSE(events[0].tail);
+  EXPECT_EQ(events[0].keys.size(), 2U);
+  EXPECT_TRUE(events[1].tail);
+  EXPECT_EQ(events[1].parent, events[0].keys[1]);
+  EXPECT_EQ(events[1].words.size(), 8U);
+  EXPECT_EQ(events[1].block_tokens, 16U);
+  const ContentKey tail = events[1].keys.at(0);
+  const std::vector<Event> dumped = cache.event_dump().events;
+  ASSERT_EQ(dumped.size(), 2U);
+  EXPECT_TRUE(dumped[1].tail);
+  fill(cache, tokens(48));  // The whole block takes its place.
+  events = since(cache, next);
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_FALSE(events[0].tail);
+  EXPECT_EQ(events[1].kind, EventKind::removed);
+  EXPECT_EQ(events[1].keys, std::vector{tail});
+}
+
+TEST_F(Events, HolesOfAWindowAreToldOfItsGroupAlone) {
+  Options options = grouped({full(20), window(32, 4)});
+  options.event_capacity = 64;
+  PagedCache& cache = cache_with(options);
+  Observer observer;
+  fill(cache, tokens(64));
+  observer.follow(cache);
+  EXPECT_EQ(observer.has(0), 4U);
+  EXPECT_EQ(observer.has(1), 4U);
+  uint64_t next = observer.next;
+  Lease lease = take(cache, tokens(32, 2));  // Takes two blocks of the window group's four.
+  const std::vector<Event> events = since(cache, next);
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].kind, EventKind::removed);
+  EXPECT_EQ(events[0].group, 1U);
+  EXPECT_EQ(events[0].keys.size(), 2U);
+  observer.follow(cache);
+  EXPECT_EQ(observer.has(0), 4U) << "the prefix stays";
+  EXPECT_EQ(observer.has(1), 2U);
+  Observer fresh;
+  fresh.start_over(cache);
+  EXPECT_EQ(fresh.of_groups, observer.of_groups);
+}
+
+TEST_F(Events, FollowerKnowsOfEveryGroupWhatADumpWouldSay) {
+  const std::vector<std::vector<GroupOptions>> shapes = {
+      {full(24), window(32, 9)},
+      {full(24), full(10, 64), recurrent(3)},
+      {full(12, 32), window(32, 12)},
+      {window(48, 12), window(64, 8, 32)},
+      {recurrent(4)},
+  };
+  for (const std::vector<GroupOptions>& groups : shapes) {
+    SCOPED_TRACE(testing::Message() << "shape " << &groups - shapes.data());
+    Options options = grouped(groups);
+    options.event_capacity = 4096;
+    PagedCache& cache = cache_with(options);
+    Observer observer;
+    for (uint32_t i = 0; i < 150; ++i) {
+      switch (i % 7) {
+        case 0: cache.evict(i % 3); break;
+        case 3: ok(cache.truncate(scope, tokens(64, i % 5), i % 40)); break;
+        case 5:
+          if (i % 35 == 5) ok(cache.reset());
+          if (i % 35 == 12) cache.drop_scope(scope);
+          break;
+        default: {
+          const Text text = tokens(16 * (i % 4), i % 5) + tokens(16 + i % 23, i % 11);
+          Lease lease = take(cache, text);
+          if (!lease.copies().empty()) ok(lease.copies_done());
+          ok(lease.commit(lease.length() - i % 2));
+          for (GroupIndex g = 0; g < groups.size(); ++g) {
+            if (groups[g].attention != Attention::recurrent) continue;
+            if (ok(lease.draft_checkpoint(g)) == kNoBlock) continue;
+            ok(lease.commit_checkpoint(g, i % 4 == 0 ? lease.committed() : 16));
+          }
+        }
+      }
+      observer.follow(cache);
+      ASSERT_FALSE(observer.saw_gap);
+      Observer fresh;
+      fresh.start_over(cache);
+      ASSERT_EQ(observer.of_groups, fresh.of_groups) << "step " << i;
+      for (GroupIndex g = 0; g < groups.size(); ++g) {
+        if (groups[g].attention == Attention::recurrent) continue;
+        ASSERT_EQ(observer.has(g) + observer.has(g, true), cached_blocks(cache, g)) << "step " << i;
+      }
+    }
   }
 }
 

@@ -198,5 +198,25 @@ TEST_F(Identity, ContentKeysOfMediaDoNotDependOnWhatWasSeenBefore) {
   EXPECT_EQ(keys_after(false).size(), 2U);
 }
 
+TEST_F(Identity, WhoeverUsesAScopeSharesItAndItHasOnePayer) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 20});
+  LeaseOptions as_one;
+  as_one.tenant = TenantId{1};
+  LeaseOptions as_two;
+  as_two.tenant = TenantId{2};
+  {
+    Lease lease = ok(cache.lease(scope, tokens(32), as_one));
+    ok(lease.commit(32));
+  }
+  EXPECT_EQ(look(cache, tokens(33)).reused_tokens, 32U) << "anybody can find out what was sent";
+  EXPECT_EQ(code(cache.lease(scope, tokens(33), as_two)), Errc::invalid_argument);
+  EXPECT_EQ(code(cache.lease(scope, tokens(33))), Errc::invalid_argument);
+  EXPECT_EQ(ok(cache.lease(scope, tokens(33), as_one)).reused(), 32U);
+  const Scope salted = scope_of({.model = "m", .tenant_salt = "sixteen random bytes"});
+  EXPECT_EQ(ok(cache.lease(salted, tokens(33), as_two)).reused(), 0U);
+  cache.drop_scope(scope);
+  EXPECT_EQ(ok(cache.lease(scope, tokens(33), as_two)).reused(), 0U) << "nobody's any more";
+}
+
 }  // namespace
 }  // namespace stemma::test

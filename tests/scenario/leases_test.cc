@@ -322,6 +322,23 @@ TEST_F(Leases, TruncatedBlocksInUseGoAtRelease) {
   EXPECT_EQ(kept(cache, text), 32U);
 }
 
+TEST_F(Leases, TruncateLeavesRunningLeasesAlone) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 20});
+  const Text text = tokens(64);
+  Lease behind = take(cache, text);
+  Lease before = take(cache, text);
+  ok(behind.commit(48));
+  ok(before.commit(32));
+  const std::vector<BlockId> blocks = blocks_of(behind);
+  EXPECT_EQ(ok(cache.truncate(scope, text, 32)), 1U);
+  EXPECT_EQ(blocks_of(behind), blocks);
+  EXPECT_EQ(behind.committed(), 48U);
+  EXPECT_EQ(ok(behind.commit(64)).published, 0U) << "below what was cut off";
+  EXPECT_EQ(kept(cache, text), 32U);
+  EXPECT_EQ(ok(before.commit(64)).published, 2U) << "it stands before the cut";
+  EXPECT_EQ(kept(cache, text), 64U);
+}
+
 TEST_F(Leases, LeaseOutlivesItsCache) {
   std::optional<PagedCache> cache = ok(PagedCache::create(grouped({full(4)})));
   Lease lease = take(*cache, tokens(40));

@@ -209,8 +209,23 @@ TEST_F(Partial, NothingIsCommittedWhileCopiesArePending) {
   EXPECT_EQ(code(lease.commit(40)), Errc::wrong_state);
   ok(lease.copies_done());
   EXPECT_TRUE(lease.copies().empty());
-  EXPECT_EQ(code(lease.copies_done()), Errc::wrong_state);
   ok(lease.commit(40));
+}
+
+TEST_F(Partial, SayingThatCopiesAreDoneIsFineWhereThereAreNone) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 10});
+  Lease first = take(cache, tokens(40));
+  ASSERT_TRUE(first.copies().empty());
+  ok(first.copies_done());
+  ok(first.commit(40));
+  ok(first.release());
+  Lease second = take(cache, tokens(40));
+  ASSERT_EQ(second.copies().size(), 1U);
+  ok(second.copies_done());
+  ok(second.copies_done());
+  EXPECT_EQ(code(second.copies_failed()), Errc::wrong_state) << "what is done has not failed";
+  ok(second.commit(40));
+  EXPECT_EQ(second.committed(), 40U);
 }
 
 TEST_F(Partial, CopySourceStaysUntilTheCopyIsDone) {

@@ -203,6 +203,18 @@ TEST_F(Pool, EqualBlocksCommittedTwiceAreHeldToo) {
   EXPECT_EQ(take(cache, tokens(64, 3)).block_count(0), 4U);
 }
 
+TEST_F(Pool, PaddingIsNoBlockAnybodyCouldHave) {
+  PagedCache& cache = cache_with(grouped({full(8), window(16, 8)}));
+  Lease lease = take(cache, tokens(96));
+  ok(lease.commit(96));
+  std::vector<BlockId> table(8);
+  EXPECT_EQ(ok(lease.block_table(1, table)), 6U);
+  for (uint32_t i : {0U, 1U, 6U, 7U}) EXPECT_EQ(table[i], kNoBlock) << i;
+  EXPECT_NE(table[5], kNoBlock);
+  EXPECT_EQ(ok(lease.draft_table(0, table)), 6U);
+  EXPECT_EQ(table, std::vector(8, kNoBlock)) << "all of it is committed";
+}
+
 TEST_F(Pool, TableIsPaddedAndSlotsNameTheirPlace) {
   PagedCache& cache = cache_of({.block_tokens = 4, .capacity = 8});
   take(cache, tokens(4));
@@ -211,7 +223,9 @@ TEST_F(Pool, TableIsPaddedAndSlotsNameTheirPlace) {
   const std::vector<BlockId> own = blocks_of(lease);
   std::vector<BlockId> table(5, BlockId{77});
   EXPECT_EQ(ok(lease.block_table(0, table)), 2U);
-  EXPECT_EQ(table, (std::vector{own[0], own[1], BlockId{0}, BlockId{0}, BlockId{0}}));
+  EXPECT_EQ(table, (std::vector{own[0], own[1], kNoBlock, kNoBlock, kNoBlock}));
+  EXPECT_EQ(ok(lease.block_table(0, table, BlockId{8})), 2U);
+  EXPECT_EQ(table, (std::vector{own[0], own[1], BlockId{8}, BlockId{8}, BlockId{8}}));
 
   std::vector<int64_t> slots(6);
   ok(lease.slot_mapping(0, 3, slots));
@@ -233,6 +247,63 @@ TEST_F(Pool, ContextLengthsAreWhatIsWritten) {
   EXPECT_EQ(lengths, (std::vector<uint32_t>{5, 0}));
   std::vector<uint32_t> one(1);
   EXPECT_EQ(code(context_lengths(leases, one)), Errc::out_of_range);
+}
+
+// What a refusal says, as a caller that decides by it sees it.
+struct Shortage {
+  GroupIndex group = 0;
+  uint32_t missing = 0;
+  bool never_fits = false;
+  bool operator==(const Shortage&) const = default;
+};
+template <class T>
+Shortage shortage(const Result<T>& refused) {
+  EXPECT_EQ(code(refused), Errc::out_of_blocks);
+  if (refused) return {};
+  return {refused.error().group(), refused.error().value(), refused.error().never_fits()};
+}
+std::ostream& operator<<(std::ostream& out, const Shortage& s) {
+  return out << s.missing << " missing in group " << s.group << (s.never_fits ? ", never" : "");
+}
+
+TEST_F(Pool, RefusalSaysHowManyBlocksAreMissingAndWhetherItCanEverFit) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 8});
+  Lease user = take(cache, tokens(80));
+  EXPECT_EQ(shortage(cache.lease(scope, tokens(100, 2))), (Shortage{0, 4, false}));
+  EXPECT_EQ(shortage(cache.lease(scope, tokens(16 * 11, 2))), (Shortage{0, 3, true}));
+  EXPECT_EQ(
+      cache.lease(scope, tokens(100, 2)).error().to_string(),
+      "out_of_blocks: too few blocks of this group are free or evictable (4 missing in group 0)");
+  EXPECT_EQ(
+      cache.lease(scope, tokens(16 * 11, 2)).error().to_string(),
+      "out_of_blocks: it can never fit: more blocks at once than this group has (3 too many for "
+      "group 0)");
+  // What is cached makes room, and counts as part of who shares it.
+  fill(cache, tokens(48, 3));
+  EXPECT_EQ(shortage(cache.lease(scope, tokens(80, 3))), (Shortage{0, 2, false}));
+  EXPECT_EQ(shortage(cache.lease(scope, tokens(48, 3) + tokens(96, 4))), (Shortage{0, 1, true}));
+  ok(user.release());
+}
+
+TEST_F(Pool, LeaseThatCannotGrowSaysWhetherWaitingHelps) {
+  PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 8});
+  Lease other = take(cache, tokens(48));
+  Lease lease = take(cache, tokens(64, 2));
+  EXPECT_EQ(shortage(lease.reserve(112)), (Shortage{0, 2, false})) << "1 of 3 is free";
+  EXPECT_EQ(shortage(lease.reserve(128)), (Shortage{0, 3, false})) << "all of the pool";
+  EXPECT_EQ(shortage(lease.reserve(160)), (Shortage{0, 2, true})) << "with its own 4 it is 10 of 8";
+  ok(other.abandon());
+  ok(lease.reserve(128));
+}
+
+TEST_F(Pool, RefusalNamesTheGroupThatIsShort) {
+  PagedCache& cache = cache_with(grouped({full(20), window(32, 6)}));
+  Lease user = take(cache, tokens(64));
+  EXPECT_EQ(shortage(cache.lease(scope, tokens(80, 2))), (Shortage{1, 3, false}));
+  EXPECT_EQ(shortage(cache.lease(scope, tokens(112, 2))), (Shortage{1, 1, true}));
+  // Window blocks go back as a lease advances: what it has now does not count against it for good.
+  EXPECT_EQ(shortage(user.reserve(112)), (Shortage{1, 1, false}));
+  EXPECT_EQ(shortage(user.reserve(176)), (Shortage{1, 1, true})) << "7 at once";
 }
 
 TEST_F(Pool, FailedRequestsLeakNothingHoweverManyThereAre) {

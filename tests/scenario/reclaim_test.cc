@@ -80,6 +80,26 @@ TEST_F(Reclaim, PartBlocksAreNotAmongThem) {
   EXPECT_EQ(free_blocks(cache), 2U);
 }
 
+TEST_F(Reclaim, BlocksThatAWindowGivesUpAreOnePathWhereTheyLieOnOne) {
+  // One walk and one chain of keys for all of them, not one for each.
+  PagedCache& cache = cache_with(grouped({full(200), window(512, 40)}));
+  fill(cache, tokens(16 * 38, 1));
+  const Reclaimed reclaimed = ok(cache.reclaim(512, kAll));
+  ASSERT_EQ(reclaimed.evicted(), 31U) << "room for a window and a block; two are free";
+  ASSERT_EQ(reclaimed.blocks().size(), 31U);
+  uint32_t above = 0xFFFF'FFFFU;
+  for (const Reclaimed::Block& block : reclaimed.blocks()) {
+    EXPECT_EQ(block.group, 1U);
+    EXPECT_EQ(block.path, 0U);
+    EXPECT_LT(block.end, above) << "the deepest first";
+    above = block.end;
+    const std::span<const Token> words = reclaimed.words(block);
+    ASSERT_EQ(words.size(), 16U);
+    EXPECT_EQ(words[0], tokens(16 * 38, 1).tokens[block.begin]);
+  }
+  EXPECT_EQ(cache.stats().groups[0].cached_blocks, 38U) << "their prefix stays";
+}
+
 // The keys are those that observers see go, whatever stands on the path; other groups have their own.
 TEST_F(Reclaim, KeysAreThoseOfThePrefixInEveryGroup) {
   Options options = grouped({full(256, 8), full(256, 32), window(64, 256, 16)});
@@ -108,7 +128,9 @@ TEST_F(Reclaim, KeysAreThoseOfThePrefixInEveryGroup) {
   events.clear();
   cache.events(before, 10'000, events);
   std::vector<ContentKey> gone;
-  for (const Event& event : events) gone.insert(gone.end(), event.keys.begin(), event.keys.end());
+  for (const Event& event : events) {
+    if (event.group == 0) gone.insert(gone.end(), event.keys.begin(), event.keys.end());
+  }
   EXPECT_EQ(keys[0], gone);
   EXPECT_EQ(keys[0].size(), (256U + 128 + 256) / 8);
   EXPECT_EQ(keys[1].size(), (256U + 128 + 256) / 32);

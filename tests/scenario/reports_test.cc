@@ -171,6 +171,26 @@ TEST_F(Reports, BranchPointsAreWhereCachedPromptsPart) {
   EXPECT_TRUE(ok(cache.branch_points(scope, tokens(96, 9))).empty());
 }
 
+TEST_F(Reports, EvictableBlocksAreThoseNobodyNeeds) {
+  PagedCache& cache = cache_with(grouped({full(20), window(32, 20)}));
+  const auto evictable = [&](GroupIndex g) { return cache.stats().groups[g].evictable_blocks; };
+  fill(cache, tokens(64));
+  fill(cache, tokens(48) + tokens(16, 2));
+  EXPECT_EQ(evictable(0), 5U);
+  EXPECT_EQ(evictable(1), 5U);
+  Lease lease = take(cache, tokens(49));
+  EXPECT_EQ(evictable(0), 2U) << "three are shared, two hang below them";
+  EXPECT_EQ(evictable(1), 3U) << "a window of two is held";
+  const PinResult pin = ok(cache.pin(scope, tokens(64), 1'000));
+  EXPECT_EQ(evictable(0), 1U);
+  EXPECT_EQ(cache.evict(20), 1U) << "and that is all that goes";
+  EXPECT_EQ(evictable(0), 0U);
+  ok(cache.unpin(pin.id));
+  ok(lease.abandon());
+  EXPECT_EQ(evictable(0), 4U);
+  EXPECT_EQ(cache.evict(20), 4U);
+}
+
 TEST_F(Reports, StatisticsOfBlocksAddUp) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 10});
   Lease running = take(cache, tokens(40));

@@ -18,9 +18,9 @@ TEST_P(DiskEngine, LogitsAreIdenticalAfterARestart) {
   const TemporaryDirectory directory;
   uint64_t restored = 0;
   for (int start = 0; start < 2; ++start) {
-    const auto tier = std::move(
+    const auto tier =
         tier::disk::DiskTier::open({.path = directory / "store", .capacity_bytes = 64U << 20U})
-            .value());
+            .value();
     EngineProcess process(model, config, GetParam().memory(256), *tier);
     process.serve(engine_prompts());
     restored = process.restored_tokens();

@@ -37,7 +37,7 @@ DiskOptions options_for(SimFiles& files, uint64_t chunks = 32) {
 }
 
 std::unique_ptr<DiskTier> open(SimFiles& files, uint64_t chunks = 32) {
-  return std::move(DiskTier::open(options_for(files, chunks)).value());
+  return DiskTier::open(options_for(files, chunks)).value();
 }
 
 size_t count(const Outcomes& outcomes, TierOutcome outcome) {
@@ -246,7 +246,7 @@ TEST(DiskFaults, DeadlinesAndCancellationsReachWhatWaitsBehindAStalledDisk) {
   SimFiles files;
   auto options = options_for(files);
   options.depth = 2;
-  const auto tier = std::move(DiskTier::open(options).value());
+  const auto tier = DiskTier::open(options).value();
   Client client(*tier);
   const auto some = entries(1, 8, 9000);
   ASSERT_EQ(count(client.put(some), done), 8U);
@@ -272,7 +272,7 @@ TEST(DiskFaults, TooMuchAtOnceIsRefused) {
   SimFiles files;
   auto options = options_for(files);
   options.queue_items = 10;
-  const auto tier = std::move(DiskTier::open(options).value());
+  const auto tier = DiskTier::open(options).value();
   files.hold(true);
   Work first(TierOp::put, entries(1, 10, 9000));
   Work second(TierOp::put, entries(2, 10, 9000));

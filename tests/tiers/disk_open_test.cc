@@ -32,7 +32,7 @@ class DiskOpen : public ::testing::Test {
             .chunk_bytes = kSmallChunk};
   }
   std::unique_ptr<DiskTier> open(uint64_t chunks = 16) {
-    return std::move(DiskTier::open(options(chunks)).value());
+    return DiskTier::open(options(chunks)).value();
   }
   Errc error() {
     const auto opened = DiskTier::open(options());
@@ -254,7 +254,7 @@ TEST_F(DiskOpen, ProgressIsShownAndEndsAtTheEnd) {
   std::vector<std::pair<uint64_t, uint64_t>> steps;
   auto asked = options();
   asked.progress = [&](uint64_t so_far, uint64_t total) { steps.emplace_back(so_far, total); };
-  const auto tier = std::move(DiskTier::open(asked).value());
+  const auto tier = DiskTier::open(asked).value();
   ASSERT_GE(steps.size(), 2U);
   EXPECT_EQ(steps.back().first, steps.back().second);
   EXPECT_EQ(steps.back().second, tier->opening().slots_read);
@@ -267,7 +267,7 @@ TEST_F(DiskOpen, AStoreThatWasMadeForSmallerEntriesSaysSo) {
   }
   auto larger = options();
   larger.max_entry_bytes = uint64_t{8} << 20U;
-  const auto tier = std::move(DiskTier::open(larger).value());
+  const auto tier = DiskTier::open(larger).value();
   EXPECT_LT(tier->traits().max_entry_bytes, kSmallChunk);
   EXPECT_EQ(Client(*tier).put(entry(1, 0, kSmallChunk)), refused);
   EXPECT_EQ(Client(*tier).put(entry(1, 0, tier->traits().max_entry_bytes)), done);

@@ -22,7 +22,7 @@ constexpr uint64_t kChunkBytes = 600 * tier::disk::kPage;
 std::unique_ptr<Tier> open_disk(DiskOptions options, uint64_t capacity_bytes) {
   options.capacity_bytes = std::max(capacity_bytes, 4 * kChunkBytes);
   options.chunk_bytes = kChunkBytes;
-  return std::move(DiskTier::open(options).value());
+  return DiskTier::open(options).value();
 }
 
 class DiskPlace final : public TierPlace {
@@ -72,7 +72,7 @@ TEST(Disk, OfManyReadAtOnceThoseThatAreDamagedAreNotServed) {
   const auto all = entries(1, kEntries, kBytes);
   const DiskOptions options{
       .path = directory / "store", .capacity_bytes = 64U << 20U, .max_entry_bytes = kBytes};
-  auto tier = std::move(DiskTier::open(options).value());
+  auto tier = DiskTier::open(options).value();
   ASSERT_EQ(Client(*tier).put(all), Outcomes(kEntries, TierOutcome::done));
   ASSERT_TRUE(tier->flush(Clock::monotonic().now_ns() + kPatienceNs));
   // In the middle of what each third one says.

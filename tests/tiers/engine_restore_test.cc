@@ -17,7 +17,7 @@ class EngineRestore : public ::testing::TestWithParam<EngineMix> {
   }
   const paged::ModelConfig config = GetParam().config();
   const paged::Model model = make_model(config);
-  FaultyTier tier{std::move(make_host_tier({.capacity_bytes = 64U << 20U}).value()), {}};
+  FaultyTier tier{make_host_tier({.capacity_bytes = 64U << 20U}).value(), {}};
 };
 
 }  // namespace

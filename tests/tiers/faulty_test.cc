@@ -14,7 +14,7 @@ namespace {
 using enum TierOutcome;
 
 std::unique_ptr<Tier> host(uint64_t capacity_bytes) {
-  return std::move(make_host_tier({.capacity_bytes = capacity_bytes}).value());
+  return make_host_tier({.capacity_bytes = capacity_bytes}).value();
 }
 
 class FaultyPlace final : public TierPlace {

@@ -8,8 +8,7 @@ class HostPlace final : public TierPlace {
  public:
   explicit HostPlace(uint32_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
   std::unique_ptr<Tier> open(uint64_t capacity_bytes) override {
-    return std::move(
-        make_host_tier({.capacity_bytes = capacity_bytes, .chunk_bytes = chunk_bytes_}).value());
+    return make_host_tier({.capacity_bytes = capacity_bytes, .chunk_bytes = chunk_bytes_}).value();
   }
   bool keeps_words() const override { return false; }
 

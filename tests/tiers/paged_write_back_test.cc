@@ -154,10 +154,10 @@ TEST_F(PagedWriteBack, WordsAreKeptOnlyIfAsked) {
     keep_words = asked;
     make_tier = [&] {
       return std::unique_ptr<Tier>(
-          std::move(tier::disk::DiskTier::open({.path = directory / (asked ? "with" : "without"),
-                                                .capacity_bytes = 16U << 20U,
-                                                .max_entry_bytes = 1U << 16U})
-                        .value()));
+          tier::disk::DiskTier::open({.path = directory / (asked ? "with" : "without"),
+                                      .capacity_bytes = 16U << 20U,
+                                      .max_entry_bytes = 1U << 16U})
+              .value());
     };
     make_back({full(8, 4)});
     serve(text_of(17, 1));

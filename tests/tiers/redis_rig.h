@@ -36,7 +36,7 @@ inline tier::redis::RedisOptions redis_options(const std::string& url, uint64_t 
 
 inline std::unique_ptr<tier::redis::RedisTier> open_redis(
     const tier::redis::RedisOptions& options) {
-  return std::move(tier::redis::RedisTier::create(options).value());
+  return tier::redis::RedisTier::create(options).value();
 }
 inline std::unique_ptr<tier::redis::RedisTier> open_redis(const std::string& url,
                                                           uint64_t stall_ms = kPatientMs) {

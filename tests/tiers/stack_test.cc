@@ -38,15 +38,15 @@ class Stack : public ::testing::Test {
     if (options.query_ns == StackOptions{}.query_ns) options.query_ns = kPatienceNs;
     options.levels.clear();
     for (const WritePolicy policy : {upper, lower}) {
-      auto tier = std::make_unique<FaultyTier>(
-          std::move(make_host_tier({.capacity_bytes = kRoomy}).value()), FaultPlan{});
+      auto tier = std::make_unique<FaultyTier>(make_host_tier({.capacity_bytes = kRoomy}).value(),
+                                               FaultPlan{});
       tiers[options.levels.size()] = tier.get();
       StackLevel level;
       level.tier = std::move(tier);
       level.write = policy;
       options.levels.push_back(std::move(level));
     }
-    stack = std::move(TierStack::create(std::move(options)).value());
+    stack = TierStack::create(std::move(options)).value();
   }
 
   static Wanted wanted(const Entry& one) { return {one.key, one.info, 16}; }
@@ -229,11 +229,10 @@ TEST_F(Stack, ALoadThatBrokeOffLeavesNothingOnItsWay) {
   StackOptions options;
   options.query_ns = kPatienceNs;
   StackLevel level;
-  level.tier =
-      std::make_unique<Short>(std::move(make_host_tier({.capacity_bytes = kRoomy}).value()));
+  level.tier = std::make_unique<Short>(make_host_tier({.capacity_bytes = kRoomy}).value());
   Client(*level.tier).put(prompt);
   options.levels.push_back(std::move(level));
-  stack = std::move(TierStack::create(std::move(options)).value());
+  stack = TierStack::create(std::move(options)).value();
   const auto all = wanted(prompt);
   const auto levels = stack->where(all);
   EXPECT_THROW((void)stack->load(all, levels), std::bad_alloc);

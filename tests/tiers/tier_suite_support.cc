@@ -58,7 +58,7 @@ std::vector<Entry> entries(uint64_t prompt, uint32_t count, uint64_t bytes) {
 }
 
 Work::Work(TierOp op, std::span<const Entry> of) : entries(of.begin(), of.end()) {
-  batch = std::move(TierBatch::make(op, entries.size()).value());
+  batch = TierBatch::make(op, entries.size()).value();
   if (op == TierOp::get) rooms.resize(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
     const Entry& one = entries[i];

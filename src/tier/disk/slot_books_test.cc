@@ -27,8 +27,7 @@ class SlotBooksTest : public ::testing::Test {
  protected:
   // 31 pages for slots: fifteen of two, seven of four.
   void create(uint32_t max_chunks) {
-    books =
-        std::move(SlotBooks::create({.chunk_bytes = 32 * kPage, .max_chunks = max_chunks}).value());
+    books = SlotBooks::create({.chunk_bytes = 32 * kPage, .max_chunks = max_chunks}).value();
   }
   // As a tier does it: grows and changes as told.
   RecordId put(uint64_t number, uint64_t count, uint64_t not_after = ~uint64_t{0}) {
