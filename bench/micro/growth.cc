@@ -114,7 +114,7 @@ void measure_entries(Sheet& sheet) {
 
 // Calls that go over much at once, with n things and with 4 n: the time of one thing at 4 n over
 // that at n. What is linear stays near 1; what is quadratic comes to 4.
-constexpr uint32_t kFewThings = 2'000;
+constexpr uint32_t kFewThings = 500;
 
 PagedCache stems(uint32_t things, Rng& rng) {
   // Half of them one below the other, the other half side by side below those.
