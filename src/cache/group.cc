@@ -109,6 +109,13 @@ uint32_t Group::next_of(uint64_t now_ns, TenantId tenant) noexcept {
   return page == kNoCell ? kNoPage : page;
 }
 
+std::vector<uint32_t> Group::next_to_go(uint64_t now_ns, uint64_t count) const {
+  std::vector<uint32_t> pages;
+  order_->order(now_ns, pages);
+  if (pages.size() > count) pages.resize(count);
+  return pages;
+}
+
 uint64_t Group::bytes() const noexcept {
   return pool_.bytes() + entries_.bytes() + homes_.bytes() + slots_.size() * 32 +
          slots_.bucket_count() * sizeof(void*) + (order_ == nullptr ? 0 : order_->bytes());

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "base/relaxed.h"
 #include "base/slab.h"
@@ -73,6 +74,8 @@ class Group {
   // The next to go, or kNoPage; of those that a tenant with a quota has used.
   uint32_t next_to_go(uint64_t now_ns) noexcept;
   uint32_t next_of(uint64_t now_ns, TenantId tenant) noexcept;
+  // The next `count` to go, or all. O(blocks that wait), and throws std::bad_alloc.
+  std::vector<uint32_t> next_to_go(uint64_t now_ns, uint64_t count) const;
   // Whether it counts as left: its lease has passed it, or its session has ended.
   bool is_left(uint32_t page) const noexcept {
     return order_->phase_of(page) == SessionPhase::ended;

@@ -163,9 +163,10 @@ uint32_t Store::reclaim_loose(uint32_t positions, uint32_t most, ReclaimList& ou
                             : positions == 0  ? 0
                                               : (uint64_t{reach} + tokens - 1) / tokens + 1;
     const uint64_t needed = std::min<uint64_t>(wanted, group.pool().capacity());
-    while (done < most && group.pool().free_blocks() + reclaimed_[g] < needed) {
-      const uint32_t page = group.next_to_go(now_);
-      if (page == kNoPage) break;
+    const uint64_t there = uint64_t{group.pool().free_blocks()} + reclaimed_[g];
+    if (there >= needed || done == most) continue;
+    const uint64_t count = std::min<uint64_t>(needed - there, most - done);
+    for (const uint32_t page : group.next_to_go(now_, count)) {
       out.take_loose(*this, g, page);
       detach_page(g, page, tenant_of(group.home(page)));
       ++done;
