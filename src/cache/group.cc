@@ -104,14 +104,16 @@ uint32_t Group::next_to_go(uint64_t now_ns) noexcept {
   return page == kNoCell ? kNoPage : page;
 }
 
-void Group::next_to_go(uint64_t now_ns, uint64_t count, std::vector<uint32_t>& out) const {
-  order_->order(now_ns, out);
-  if (out.size() > count) out.resize(count);
-}
-
 uint32_t Group::next_of(uint64_t now_ns, TenantId tenant) noexcept {
   const CellIndex page = order_->victim(now_ns, true, tenant).cell;
   return page == kNoCell ? kNoPage : page;
+}
+
+std::vector<uint32_t> Group::next_to_go(uint64_t now_ns, uint64_t count) const {
+  std::vector<uint32_t> pages;
+  order_->order(now_ns, pages);
+  if (pages.size() > count) pages.resize(count);
+  return pages;
 }
 
 uint64_t Group::bytes() const noexcept {

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <vector>
 
 #include "base/relaxed.h"
 #include "base/slab.h"
@@ -72,9 +73,9 @@ class Group {
   uint32_t waiting_blocks() const noexcept { return waiting_; }
   // The next to go, or kNoPage; of those that a tenant with a quota has used.
   uint32_t next_to_go(uint64_t now_ns) noexcept;
-  // The first `count` of those that would go one after another. O(waiting x log waiting).
-  void next_to_go(uint64_t now_ns, uint64_t count, std::vector<uint32_t>& out) const;
   uint32_t next_of(uint64_t now_ns, TenantId tenant) noexcept;
+  // The next `count` to go, or all. O(blocks that wait), and throws std::bad_alloc.
+  std::vector<uint32_t> next_to_go(uint64_t now_ns, uint64_t count) const;
   // Whether it counts as left: its lease has passed it, or its session has ended.
   bool is_left(uint32_t page) const noexcept {
     return order_->phase_of(page) == SessionPhase::ended;

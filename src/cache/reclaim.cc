@@ -209,8 +209,8 @@ uint32_t Store::reclaim_loose(uint32_t positions, uint32_t most, ReclaimList& ou
     const uint64_t needed = std::min<uint64_t>(wanted, group.pool().capacity());
     const uint64_t there = uint64_t{group.pool().free_blocks()} + reclaimed_[g];
     if (there >= needed || done == most) continue;
-    std::vector<uint32_t> pages;
-    group.next_to_go(now_, std::min<uint64_t>(needed - there, most - done), pages);
+    const std::vector<uint32_t> pages =
+        group.next_to_go(now_, std::min<uint64_t>(needed - there, most - done));
     out.take_loose(*this, g, pages);
     for (uint32_t page : pages) detach_page(g, page, tenant_of(group.home(page)));
     done += static_cast<uint32_t>(pages.size());

@@ -91,7 +91,9 @@ TEST_F(Blocks, TheOnlyBlockIsReusedAndItsContentsForgotten) {
     fill(cache, tokens(16));
     EXPECT_EQ(kept(cache, tokens(16)), 16U);
     Lease lease = take(cache, second);
-    EXPECT_EQ(lease.reused(), 0U) << "there is no second block to copy into";
+    const bool same = second.tokens == tokens(16).first(15).tokens;
+    EXPECT_EQ(lease.reused(), same ? 14U : 0U) << "taken over: there is no second one to copy into";
+    EXPECT_TRUE(lease.copies().empty());
     EXPECT_EQ(blocks_of(lease), std::vector{BlockId{0}});
     EXPECT_EQ(kept(cache, tokens(16)), 0U);
   }
