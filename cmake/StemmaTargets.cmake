@@ -41,7 +41,7 @@ endif()
 option(STEMMA_UNITY "Compile several sources as one" OFF)
 # Targets with many such names, or with too few sources for it to matter.
 set(stemma_separate stemma stemma_capi stemma_tiers_shared stemma_jinja model_test replay_test tier_test
-  fault_test key_test capi_test redis_test)
+  fault_test key_test capi_test redis_test stemma_sequence_bench)
 
 # stemma_configure_target(TARGET): language level and warnings.
 function(stemma_configure_target target)
