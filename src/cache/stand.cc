@@ -200,6 +200,7 @@ Result<void> Shared::take_stand(LeaseRecord& lease, const Stand& stand) {
   missing.reserved = need.reserved;
   missing.sources = &sources;
   missing.held = {tip, source_cell};
+  missing.takes_over = stand.take_over;
   if (Result<void> room = store_.check_room(missing, lease.tenant_index); !room) {
     for (const CopySource& source : sources) {
       if (source.cell == kNoCell) continue;

@@ -51,6 +51,8 @@ struct Need {
   // Cells held by who asks, beyond what live leases hold.
   std::array<CellIndex, 2> held{kNoCell, kNoCell};
   const std::vector<CopySource>* sources = nullptr;  // Pages it will pin.
+  // It takes over a cached block as a draft of its own: it wants room even where `blocks` are 0.
+  bool takes_over = false;
 };
 
 struct Tenant {

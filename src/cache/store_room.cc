@@ -290,7 +290,7 @@ uint64_t Store::over_quota(const Need& need, uint32_t tenant_index) const noexce
   // A quota that was lowered below what is used refuses only those who want more.
   const uint64_t wanted = tenants_[tenant_index].used_bytes + more;
   const uint64_t quota = tenants_[tenant_index].quota_bytes;
-  return more != 0 && wanted > quota ? wanted - quota : 0;
+  return (more != 0 || need.takes_over) && wanted > quota ? wanted - quota : 0;
 }
 
 void Store::evict_within_quota(const Need& need, uint32_t tenant_index) {
