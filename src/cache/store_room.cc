@@ -420,7 +420,7 @@ uint32_t Store::evict_some(uint32_t most, bool only_tenant, TenantId tenant, Rec
     tree_.prefetch_cell(victim.next);
     books(victim.next).prefetch(place(victim.next));
   }
-  const uint32_t tenant_index = victim.tenant == kNoTenant ? 0 : tenant_index_of(victim.tenant);
+  const uint32_t tenant_index = tenant_of(victim.cell);  // Whatever a policy believes.
   if (list != nullptr) list->begin(*this, victim.cell);
   // Freeing a leaf makes its parent a leaf, which is mostly the next to go: run up the path.
   CellIndex cell = victim.cell;

@@ -151,6 +151,8 @@ class Progress {
     if (what != last_what_ || percent != last_percent_) {
       last_what_ = what;
       last_percent_ = percent;
+      // A supervisor that waits for READY=1 waits longer while there is progress.
+      notify_supervisor("EXTEND_TIMEOUT_USEC=600000000");
       if (isatty(2) != 0) {
         std::fprintf(stderr, "\r%s the model: %3d %%%s", what, percent, percent == 100 ? "\n" : "");
       }

@@ -441,6 +441,8 @@ void AdaptivePolicy::replace(CellIndex child, CellIndex parent) {
   }
   become_ghost(slot);
   if (slots_[other].cell != kNoCell) return;
+  // Slots are found by what prompts say, so another tenant with the same prompt may have used it last.
+  slots_[other].tenant = slots_[slot].tenant;
   slots_[other].cell = parent;
   judge(other);
 }

@@ -24,9 +24,14 @@ AnswerListener::AnswerListener(std::shared_ptr<HttpReply> reply, Options options
       writer_(options_.head),
       choices_(options_.choices),
       opened_(options_.choices, 0) {
-  if (options_.stream) return;
-  if (!hold(options_.echo.size() * choices_.size())) return;
-  for (AnswerChoice& choice : choices_) choice.text = options_.echo;
+  // Counted at once, copied only when a choice begins: requests may wait for long.
+  if (!options_.stream) hold(options_.echo.size() * choices_.size());
+}
+
+AnswerChoice& AnswerListener::whole(uint32_t choice) {
+  if (opened_[choice] == 0) choices_[choice].text = options_.echo;
+  opened_[choice] = 1;
+  return choices_[choice];
 }
 
 bool AnswerListener::hold(uint64_t bytes) {
@@ -68,7 +73,7 @@ void AnswerListener::prompt(std::vector<TokenLogprob>&& logprobs) {
 void AnswerListener::piece(Piece piece) {
   if (!options_.stream) {
     if (!hold(piece.text.size() + bytes_of(piece.logprobs))) return;
-    choices_[piece.choice].add(std::move(piece));
+    whole(piece.choice).add(std::move(piece));
     return;
   }
   open(piece.choice);
@@ -78,7 +83,7 @@ void AnswerListener::piece(Piece piece) {
 
 void AnswerListener::ended(ChoiceEnd end) {
   if (!options_.stream) {
-    choices_[end.choice].end = std::move(end);
+    if (!too_large_) whole(end.choice).end = std::move(end);
     return;
   }
   open(end.choice);

@@ -50,6 +50,8 @@ class AnswerListener final : public Listener {
  private:
   void open(uint32_t choice);
   void send();
+  // A choice of a whole answer, begun with what is echoed.
+  AnswerChoice& whole(uint32_t choice);
   // False: the answer has become too large.
   bool hold(uint64_t bytes);
 
@@ -58,7 +60,7 @@ class AnswerListener final : public Listener {
   AnswerWriter writer_;
   std::vector<TokenLogprob> prompt_;   // Of what is echoed in a stream.
   std::vector<AnswerChoice> choices_;  // Of a whole answer.
-  std::vector<uint8_t> opened_;        // By choice of a stream.
+  std::vector<uint8_t> opened_;        // By choice: whether it has begun.
   std::vector<ChoiceEnd> ends_;        // Of a stream: the last one goes out with the summary.
   uint64_t held_bytes_ = 0;            // Of choices_.
   bool too_large_ = false;

@@ -154,7 +154,7 @@ std::variant<const App::Route*, HttpRefusal> App::judge(const HttpRequest& head)
   if (route->open) return route;
   if (!authorised(head)) return refusal_of(wrong_key());
   const bool cache = route->path.starts_with("/cache") || route->path == "/reset_prefix_cache";
-  if (options_.api_key.empty() && cache) {
+  if (options_.api_key.empty() && (cache || route->method == "POST")) {
     if (const std::string why = cross_site_problem(head, options_.site); !why.empty()) {
       ApiError error;
       error.status = 403;
@@ -224,9 +224,11 @@ void App::answered(const HttpAsked& asked, int status) {
   // Probes and scrapers come every few seconds.
   const bool probe = status < 300 && route != nullptr && (route->open || route->path == "/metrics");
   if (asked.own_line || probe || !options_.log) return;
-  std::string line = "request path=" + printable(asked.path) +
-                     " method=" + printable(asked.method) + " status=" + std::to_string(status) +
-                     " client=" + asked.peer + " request_id=" + asked.id;
+  std::string path = printable(asked.path);
+  std::replace(path.begin(), path.end(), ' ', '?');
+  std::string line = "request path=" + path + " method=" + printable(asked.method) +
+                     " status=" + std::to_string(status) + " client=" + asked.peer +
+                     " request_id=" + asked.id;
   if (!asked.why.empty()) line += " error=\"" + printable(asked.why) + "\"";
   options_.log(line);
 }

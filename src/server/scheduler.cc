@@ -160,18 +160,15 @@ Scheduler::Kept Scheduler::keep_everything(uint64_t until_ns) {
   const uint64_t lost_before = tiers == nullptr ? 0 : lost_by(tiers->stack().stats());
   kept.ran = run([&](SequenceCache& cache) { kept.drained = cache.drain({.evict = true}); });
   if (!kept.ran || tiers == nullptr) return kept;
-  const auto settle = [&] {
-    return tiers->stack().flush(until_ns) && lost_by(tiers->stack().stats()) == lost_before;
-  };
-  // What was evicted for it is on its way already.
-  kept.in_tiers = settle();
+  // What was evicted for it is on its way already. A tier that loses something keeps nothing from the others.
+  bool in_time = tiers->stack().flush(until_ns);
   bool makes_good = false;
   {
     const std::lock_guard lock(mutex_);
     makes_good = made_good_ != lost_before;
   }
   bool over = !tiers->writes_back() && !makes_good;
-  while (!over && kept.in_tiers) {
+  while (!over && in_time) {
     HandedOn& all = kept.written_back;
     const bool ran = run([&](SequenceCache& cache) {
       tiers->offer_lost(makes_good);
@@ -180,8 +177,9 @@ Scheduler::Kept Scheduler::keep_everything(uint64_t until_ns) {
       all = {all.parts + part.parts, all.bytes + part.bytes, part.next, part.over};
     });
     over = !ran || all.over;
-    kept.in_tiers = ran && settle();
+    in_time = ran && tiers->stack().flush(until_ns);
   }
+  kept.in_tiers = in_time && lost_by(tiers->stack().stats()) == lost_before;
   for (const tier::LevelStats& level : tiers->stack().stats().levels) {
     const uint64_t asked = level.stored + level.promoted;
     kept.tiers.push_back({.name = level.name,

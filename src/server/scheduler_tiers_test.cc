@@ -29,11 +29,13 @@ struct Server {
   // A busy machine is not a late tier, if nothing else is said.
   Server(const test::EngineKind& kind, Tier& shared,
          tier::WritePolicy write = tier::WritePolicy::write_through,
-         uint64_t query_ns = 60 * kSecond) {
+         uint64_t query_ns = 60 * kSecond, Tier* broken = nullptr) {
     tier::StackOptions levels;
     levels.query_ns = query_ns;
     levels.load_ns = 60 * kSecond;
     levels.levels.push_back({.tier = std::make_unique<test::Borrowed>(shared), .write = write});
+    if (broken != nullptr)
+      levels.levels.push_back({.tier = std::make_unique<test::Borrowed>(*broken)});
     stack = std::move(tier::TierStack::create(std::move(levels))).value();
     tiers = std::make_unique<tier::SequenceTiers>(
         *stack, tier::SequenceTiers::Options{.traits = FakeSequences(kind.options).traits()});
@@ -169,6 +171,26 @@ TEST(OverATier, ThatLosesEntriesNothingIsSaidToBeThere) {
     ASSERT_TRUE(ear->wait());
     EXPECT_GT(ear->summary.tier_tokens, 0U);
   }
+}
+
+TEST(OverATier, ThatLosesEntriesAnotherOneStillGetsEverything) {
+  FaultyTier broken(host_tier(), {.fail = 1000});
+  const std::unique_ptr<Tier> good = host_tier();
+  const std::string talk = words(200, 1);
+  {
+    Server server(test::every_engine().front(), *good, tier::WritePolicy::write_back, 60 * kSecond,
+                  &broken);
+    ASSERT_TRUE(server.rig->ask(talk, 5)->wait());
+    const Scheduler::Kept kept =
+        server.rig->scheduler->keep_everything(Clock::monotonic().now_ns() + 600 * kSecond);
+    EXPECT_FALSE(kept.in_tiers);
+    EXPECT_TRUE(kept.written_back.over);
+    EXPECT_GE(kept.written_back.parts, 3U);
+  }
+  Server other(test::every_engine().front(), *good);
+  const std::shared_ptr<Ear> ear = other.rig->ask(talk, 5);
+  ASSERT_TRUE(ear->wait());
+  EXPECT_GT(ear->summary.tier_tokens, 0U);
 }
 
 TEST_P(OverTiers, ATierThatFailsChangesNoAnswer) {

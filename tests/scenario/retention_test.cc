@@ -348,6 +348,44 @@ TEST_F(Retention, ScopesMayTakeTheNumbersOfForgottenCells) {
   }
 }
 
+TEST_F(Retention, EqualPromptsOfTwoTenantsAreChargedToTheirOwn) {
+  constexpr TenantId kFirst{1}, kOther{2};
+  for (const std::string_view policy : retain::policy_names()) {
+    SCOPED_TRACE(policy);
+    Options options = grouped({full(64)});
+    options.groups[0].block_bytes = 1;
+    options.policy = policy;
+    options.clock = &clock;
+    options.quotas = {{kFirst, 50}, {kOther, 10}};
+    PagedCache& cache = cache_with(options);
+    const Scope first = scope_of({.model = "m", .tenant_salt = "first"});
+    const Scope other = scope_of({.model = "m", .tenant_salt = "other"});
+    const auto serve = [&](const Scope& in, TenantId tenant, const Text& text) {
+      clock.advance_ns(kSecond);
+      LeaseOptions how;
+      how.tenant = tenant;
+      Lease lease = ok(cache.lease(in, text, how));
+      if (!lease.copies().empty()) ok(lease.copies_done());
+      compute(lease);
+      ok(lease.release());
+    };
+    const Text prompt = tokens(160);
+    serve(first, kFirst, prompt);
+    serve(first, kFirst, prompt + tokens(320, 2));  // Another conversation goes on from there.
+    serve(other, kOther, prompt);                   // The same words, somebody else's.
+    serve(other, kOther, tokens(160, 3));           // Its quota takes the first ones away.
+    EXPECT_EQ(cache.tenant_bytes(kFirst), 30U);
+    EXPECT_EQ(cache.tenant_bytes(kOther), 10U);
+    while (cache.evict(1) != 0) {
+      const Stats stats = cache.stats();
+      EXPECT_EQ(cache.tenant_bytes(kFirst) + cache.tenant_bytes(kOther),
+                stats.groups[0].capacity_blocks - stats.groups[0].free_blocks);
+    }
+    EXPECT_EQ(cache.tenant_bytes(kFirst), 0U);
+    EXPECT_EQ(cache.tenant_bytes(kOther), 0U);
+  }
+}
+
 TEST_F(Retention, EvictionsAreCountedWithTheirAge) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 4});
   fill(cache, tokens(32));
