@@ -133,6 +133,12 @@ class RetentionPolicy {
     (void)parent, (void)ahead;
     return false;
   }
+  // Writes the cells that will probably go after the victim `cell`, and returns how many it wrote. A hint
+  // for loading ahead: none at all is right, too. O(out.size()).
+  virtual uint32_t following(CellIndex cell, std::span<CellIndex> out) const noexcept {
+    (void)cell, (void)out;
+    return 0;
+  }
   // The cells it holds and did not set aside, next to go first; for dumps and for looking. O(cells).
   virtual void order(uint64_t now_ns, std::vector<CellIndex>& out) const = 0;
 

@@ -359,6 +359,7 @@ class Store {
   // That nothing of a cell is found any more.
   void tell_forgotten(CellIndex cell) noexcept;
   uint32_t tenant_of(CellIndex cell) const noexcept;
+  void load_ahead(CellIndex victim, uint32_t most) noexcept;
   uint32_t tenant_index_of(TenantId tenant) const noexcept;
   Evictable count_exactly(const Need& need, uint32_t tenant_index);
   // For statistics: changes nothing that decides.
@@ -404,6 +405,8 @@ class Store {
   alignas(64) uint64_t now_ = 0;
   uint64_t held_depth_sum_ = 0;   // Over all holds, in cells: an upper bound of what is held.
   uint64_t known_evictable_ = 0;  // A lower bound, from the last exact count.
+  uint32_t loaded_ahead_ = 0;     // Victims to come whose memory was loaded.
+  bool one_by_one_ = false;       // The last victim's parent did not go with it.
   std::vector<LeaseRecord*> live_;
 
   alignas(64) uint32_t forked_drafts_ = 0;        // Holds by pin_draft_cell().

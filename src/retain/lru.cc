@@ -289,6 +289,16 @@ Victim LruPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
   return front_of(best.cell, best.tenant);
 }
 
+uint32_t LruPolicy::following(CellIndex cell, std::span<CellIndex> out) const noexcept {
+  if (!lists_.linked(cell)) return 0;
+  uint32_t count = 0;
+  for (uint32_t next = lists_.after(cell); count < out.size(); next = lists_.after(next)) {
+    if (next == base::IndexLists::kNone) break;
+    out[count++] = next;
+  }
+  return count;
+}
+
 // ---- Looking -----------------------------------------------------------------------------------
 
 void LruPolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {

@@ -74,6 +74,7 @@ class LruPolicy final : public RetentionPolicy {
     lists_.prefetch(ahead);
     return !holds(parent);
   }
+  uint32_t following(CellIndex cell, std::span<CellIndex> out) const noexcept override;
   void order(uint64_t now_ns, std::vector<CellIndex>& out) const override;
   uint64_t bytes() const noexcept override;
   void clear() override;

@@ -188,6 +188,9 @@ class PrefixTree {
     __builtin_prefetch(sibling_.data() + up, 1);
     __builtin_prefetch(words(up), 1, 2);  // Whoever gets the cell next will write them.
   }
+  // Loads what removing these cells will read, for all of them at once: one after another, each would wait
+  // for a chain of loads down the trie of its siblings. Changes nothing.
+  void load_for_removal(std::span<const CellIndex> cells) const noexcept;
   CellIndex up(CellIndex cell) const noexcept { return sibling_[cell].up; }
   // Starts to load what publishing `cell` will write.
   void prefetch_cell(CellIndex cell) const noexcept {

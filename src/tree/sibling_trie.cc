@@ -6,6 +6,7 @@
 // cell's own node then takes. Descents read only node records; one comparison at the end decides.
 // Missing words read as padding (all ones), so short cells are ordinary members.
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 #include "tree/prefix_tree.h"
@@ -107,6 +108,33 @@ void PrefixTree::trie_remove(Ref* root, CellIndex cell) {
     store_relaxed(spliced.turns[0], mine.turns[0]);
     store_relaxed(spliced.turns[1], mine.turns[1]);
     store_relaxed(*own_link, node_ref(last));
+  }
+}
+
+void PrefixTree::load_for_removal(std::span<const CellIndex> cells) const noexcept {
+  struct Descent {
+    Ref ref;
+    const uint32_t* words;
+  };
+  std::array<Descent, 16> descents;
+  size_t count = std::min(cells.size(), descents.size());
+  for (CellIndex cell : cells.first(count)) prefetch_cell(cell);
+  for (size_t i = 0; i < count; ++i) {
+    descents[i] = {hot_[parent(cells[i])].child, words(cells[i])};
+  }
+  // One step of each in turn: the next node of one is loaded while the others take their steps.
+  while (count != 0) {
+    for (size_t i = 0; i < count;) {
+      Descent& at = descents[i];
+      if (!is_node(at.ref)) {
+        at = descents[--count];
+        continue;
+      }
+      const Sibling& node = sibling_[at.ref];
+      at.ref = node.turns[at.words[node.crit >> 5U] << (node.crit & 31U) >> 31U];
+      if (is_node(at.ref)) __builtin_prefetch(sibling_.data() + at.ref, 1);
+      ++i;
+    }
   }
 }
 
