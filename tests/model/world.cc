@@ -120,9 +120,9 @@ RunLength RunLength::from_environment() {
     length.first_seed = seed;
     length.only_one = true;
   }
-  length.seconds =
-      static_cast<double>(test::from_environment("STEMMA_MODEL_SECONDS", kSanitized ? 14 : 60));
-  length.operations = test::from_environment("STEMMA_MODEL_OPERATIONS", 0);
+  length.seconds = static_cast<double>(test::from_environment("STEMMA_MODEL_SECONDS", 0));
+  const uint64_t usual = length.seconds != 0 ? 0 : kSanitized ? 60'000 : 300'000;
+  length.operations = test::from_environment("STEMMA_MODEL_OPERATIONS", usual);
   return length;
 }
 

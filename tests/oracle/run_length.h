@@ -2,7 +2,7 @@
 //
 //   STEMMA_ORACLE_SEED=n        replay schedule n and no other
 //   STEMMA_ORACLE_FIRST_SEED=n  begin with schedule n (1)
-//   STEMMA_ORACLE_SECONDS=s     how long all schedule sets together take (60; under a sanitizer 14)
+//   STEMMA_ORACLE_SECONDS=s     how long all schedule sets together take (20; under a sanitizer 14)
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class RunLength {
       : end_(Clock::now() +
              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
                  share * static_cast<double>(
-                             from_environment("STEMMA_ORACLE_SECONDS", kSanitized ? 14 : 60))))),
+                             from_environment("STEMMA_ORACLE_SECONDS", kSanitized ? 14 : 20))))),
         seed_(from_environment("STEMMA_ORACLE_FIRST_SEED", 1) - 1) {}
 
   // `enough`: all that time decides has happened; where it has not, the set goes on, for a while.
