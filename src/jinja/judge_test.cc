@@ -417,9 +417,9 @@ class Generator {
 };
 
 TEST(Judge, RandomExpressionsGiveTheSameTextAsJinja2) {
+  // The same expressions in every run, unless STEMMA_SEED names others.
   const char* given = std::getenv("STEMMA_SEED");
-  const uint64_t seed =
-      given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
   const char* count = std::getenv("STEMMA_EXPRESSIONS");
   const size_t runs = count != nullptr ? std::strtoull(count, nullptr, 10) : 4000;
   std::printf("STEMMA_SEED=%llu\n", static_cast<unsigned long long>(seed));
