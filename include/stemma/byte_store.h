@@ -18,18 +18,27 @@
 
 namespace stemma {
 
+// What is in the room that open() gives.
+enum class Fill : uint8_t {
+  zeroes,
+  none,  // Whatever was there: for who writes every byte.
+};
+
 class ByteStore {
  public:
   virtual ~ByteStore() = default;
 
-  // Room for `bytes` bytes, zeroed; what the slot had is gone. Error: out_of_memory, out_of_range (no
+  // Room for `bytes` bytes; what the slot had is gone. Error: out_of_memory, out_of_range (no
   // such slot, or more than a slot can have); then the slot is empty.
-  virtual Result<std::span<uint8_t>> open(uint32_t slot, uint64_t bytes) = 0;
+  virtual Result<std::span<uint8_t>> open(uint32_t slot, uint64_t bytes,
+                                          Fill fill = Fill::zeroes) = 0;
   // The first `bytes` of what was opened are what counts. Error: wrong_state (not being written),
   // out_of_range (more than was opened); nothing changed.
   virtual Result<void> seal(uint32_t slot, uint64_t bytes) = 0;
   // Error: corrupt (they are not what was sealed), stale (nothing is sealed there).
   virtual Result<std::span<const uint8_t>> read(uint32_t slot) = 0;
+  // What was sealed, unchecked: for whoever has just sealed it. Empty when nothing is.
+  virtual std::span<const uint8_t> written(uint32_t slot) const noexcept = 0;
   // What the slot has can go. Harmless when it is empty.
   virtual void drop(uint32_t slot) noexcept = 0;
   // How many bytes read() would give. 0 when nothing is sealed.

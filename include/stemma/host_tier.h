@@ -17,20 +17,11 @@
 #include <memory>
 #include <string>
 
+#include "stemma/pinned_memory.h"
 #include "stemma/result.h"
 #include "stemma/tier.h"
 
 namespace stemma {
-
-// Makes memory known to a device, so that it can be copied from and to without a detour.
-// Threading: pin() is called while a tier or a stack is made, unpin() by whichever thread lets go of the last of it.
-class HostMemoryHook {
- public:
-  virtual ~HostMemoryHook() = default;
-  // False: it could not be done; the tier works with plain memory.
-  virtual bool pin(void* memory, uint64_t bytes) noexcept = 0;
-  virtual void unpin(void* memory, uint64_t bytes) noexcept = 0;
-};
 
 // Pins by the CUDA driver of this machine, for all of its devices and contexts. The driver (libcuda.so.1) is
 // looked for when this is first called; Stemma is not linked to it. It keeps the primary context of a device: of

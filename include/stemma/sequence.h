@@ -34,6 +34,7 @@
 #include "stemma/ids.h"
 #include "stemma/key.h"
 #include "stemma/options.h"
+#include "stemma/pinned_memory.h"
 #include "stemma/prompt.h"
 #include "stemma/result.h"
 #include "stemma/retention.h"
@@ -133,6 +134,9 @@ struct SequenceOptions {
   uint64_t compute_token_ns = 1'000'000;
   uint64_t move_byte_ps = 200;
   uint64_t move_call_ns = 50'000;
+  // Pins the buffers that ranges go through, for an engine on a device (EngineTraits::range_tokens): its driver's, as
+  // cuda_memory_hook() of stemma/host_tier.h. Outlives the cache and its turns; null = plain memory.
+  HostMemoryHook* pinned = nullptr;
   const Clock* clock = nullptr;       // Outlives the cache and its turns; null = monotonic.
   SavedListener* listener = nullptr;  // Likewise; null = nobody listens.
 };
@@ -162,6 +166,9 @@ class Turn;
 struct DrainLimits {
   uint32_t items = 0xFFFF'FFFFU;
   uint64_t bytes = ~uint64_t{0};  // What is begun within it is finished.
+  // Returns after about so long, in the middle of a capture if need be: that goes on with the next call. (A call of
+  // the engine that has begun is not broken off; where the engine moves ranges they are short enough for 5 ms.)
+  uint64_t ns = ~uint64_t{0};
   // Also at the expense of what was saved before. Otherwise what finds no room waits: it is live, and
   // will be saved when its sequence is needed for something else.
   bool evict = false;
@@ -170,6 +177,8 @@ struct Drained {
   uint32_t items = 0;  // Taken from the queue, whatever became of them.
   uint32_t saved = 0;
   uint64_t bytes = 0;
+  bool more = false;   // It ended because of its limits: there may be more to do.
+  bool waits = false;  // Threads are at work on what was read: call again in a moment.
 };
 
 // How far hand_on() came.

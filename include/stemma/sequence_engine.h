@@ -68,6 +68,11 @@ struct EngineTraits {
   uint64_t bytes_per_token = 0;
   uint64_t fixed_bytes = 0;
   uint64_t checkpoint_bytes = 0;
+  // Positions that one save() or load() of a segment moves best. 0: one of the cache's segments a call. More, for
+  // an engine on a device: the cache asks for ranges of up to so many, and takes them apart and puts them together
+  // with cut() and join(). A segment of n positions then has exactly fixed_bytes + n * bytes_per_token bytes, and
+  // save() is given a buffer that has checkpoint_bytes more.
+  uint32_t range_tokens = 0;
 };
 
 // What a sequence really holds.
@@ -152,6 +157,21 @@ class SequenceEngine {
   // out_of_blocks, busy or out_of_memory the bytes are taken to be bad and given up.
   virtual Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                             std::span<const uint8_t> bytes) = 0;
+
+  // ---- Ranges of several segments, if range_tokens is not 0 ----
+  // Functions of bytes alone: on any thread, several at a time, beside every other call.
+
+  // `bytes` is what save() wrote for the segment `whole`. Fills `out` with what it would have written for `part`.
+  virtual Result<void> cut(Range /*whole*/, std::span<const uint8_t> /*bytes*/, Range /*part*/,
+                           std::span<uint8_t> /*out*/) const {
+    return Error(Errc::unsupported, "this engine moves no ranges");
+  }
+  // The other way round: puts positions `part` of the segment `saved` where they belong in `out`, which becomes what
+  // save() would have written for `whole`, once all its positions were put there. `part` lies in both.
+  virtual Result<void> join(Range /*saved*/, std::span<const uint8_t> /*bytes*/, Range /*part*/, Range /*whole*/,
+                            std::span<uint8_t> /*out*/) const {
+    return Error(Errc::unsupported, "this engine moves no ranges");
+  }
 
   // Forgets [keep, keep + discard) and moves what follows down; may need room for what other sequences
   // share. The result is an approximation: the KV that stays was computed with what is gone in view.

@@ -55,6 +55,7 @@ struct SequenceReport {
   uint64_t saved_bytes = 0;  // Of victims, before they were emptied.
   uint64_t plan_ns = 0;
   uint64_t execute_ns = 0;
+  uint64_t capture_ns = 0;  // Of these, saving what would have been lost.
   Outcome outcome = Outcome::miss;
   SequenceMiss reason = SequenceMiss::none;
 };
@@ -92,6 +93,10 @@ struct SequenceStats {
   uint64_t broken = 0;         // Times that the engine failed to clear a sequence.
   uint64_t restored_bytes = 0;
   uint64_t captured_bytes = 0;
+  // Time in the engine: loading what was saved, and saving. Of the latter, while a request waited for it.
+  uint64_t restore_ns = 0;
+  uint64_t capture_ns = 0;
+  uint64_t waited_ns = 0;
 
   // Now.
   uint32_t sequences = 0;
@@ -109,6 +114,7 @@ struct SequenceStats {
   uint64_t checkpoint_bytes = 0;
   uint64_t logits_bytes = 0;
   uint64_t index_bytes = 0;
+  uint64_t pinned_bytes = 0;  // Of buffers, by the driver of a device.
   uint64_t segment_evictions = 0;
   uint64_t state_evictions = 0;  // And of checkpoints.
   // What the planner goes by.

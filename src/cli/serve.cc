@@ -31,6 +31,7 @@
 #include "server/http_server.h"
 #include "server/log_writer.h"
 #include "server/scheduler.h"
+#include "stemma/host_tier.h"
 #include "stemma/log.h"
 
 namespace stemma::cli {
@@ -323,6 +324,8 @@ int run_serve(std::span<const std::string_view> arguments) {
   scheduling.cache.policy = config.policy;
   scheduling.cache.segment_tokens = static_cast<uint32_t>(config.segment_tokens);
   scheduling.cache.interval_tokens = static_cast<uint32_t>(config.interval_tokens);
+  // Buffers for what moves between a GPU and memory.
+  if (model->sequences().traits().range_tokens != 0) scheduling.cache.pinned = cuda_memory_hook();
   warn_of_small_budget(config, model->sequences().traits(),
                        [&](std::string_view line) { log.line(line); });
   ServeTiers tiers;

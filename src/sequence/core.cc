@@ -102,7 +102,10 @@ Result<void> Core::set_up() {
     budget -= share;
   }
   if (saves && traits_.segments && (any() || use_checkpoints_)) {
+    budget -= make_mover(budget);
     SegmentStore::Settings settings;
+    settings.engine = engine_;
+    settings.mover = mover_.get();
     settings.budget_bytes = budget;
     settings.segment_tokens = options_.segment_tokens;
     settings.segment_bytes =
@@ -128,6 +131,27 @@ Result<void> Core::set_up() {
   }
   return {};
 }
+
+uint64_t Core::make_mover(uint64_t budget) {
+  if (traits_.range_tokens == 0) return 0;
+  constexpr uint64_t kMost = uint64_t{1} << 30U;
+  RangeMover::Options settings;
+  settings.hook = options_.pinned;
+  const uint64_t fixed = traits_.fixed_bytes + traits_.checkpoint_bytes;
+  const uint64_t least = fixed + options_.segment_tokens * traits_.bytes_per_token;
+  const uint64_t range =
+      fixed + uint64_t{std::max(traits_.range_tokens, options_.segment_tokens)} * traits_.bytes_per_token;
+  // No more than an eighth of all that may be saved is on its way.
+  constexpr uint64_t kPage = 4096;
+  const uint64_t most = std::min(budget / 8, kMost) / settings.buffers / kPage * kPage;
+  settings.buffer_bytes = std::min(range, most);
+  if (settings.buffer_bytes < least) return 0;
+  mover_ = RangeMover::create(settings);
+  return mover_ == nullptr ? 0 : mover_->buffer_bytes() * settings.buffers;
+}
+
+CaptureRun::CaptureRun(Core& core, const Scope& of)
+    : scope(of), writer(core.segments_.get()) {}
 
 Result<std::unique_ptr<StateStore>> Core::make_store(uint64_t budget, uint64_t entry_bytes) {
   StateStore::Options settings;
@@ -188,6 +212,7 @@ void Core::forget(uint32_t sequence) noexcept {
   const SequenceId id{sequence};
   if (room_.length(id) != 0 || live_.length(id) != 0 || record.dirty) ++record.generation;
   if (record.capture != 0) unqueue(sequence, CaptureFate::stale);
+  will_lose(sequence, 0);
   live_.clear(id);
   lexicon_.release(record.text);
   record.scope.reset();
@@ -221,10 +246,11 @@ bool Core::empty(uint32_t sequence) {
 bool Core::retire(uint32_t sequence, SequenceReport* report) {
   SequenceRecord& record = at(sequence);
   if (record.capture != 0 && worth_saving(sequence)) {
-    const Captured captured = capture(sequence);
+    const Captured captured = capture_in_a_step(sequence);
     if (captured.bytes != 0) ++stats_.victims_saved;
     if (report != nullptr) report->saved_bytes += captured.bytes;
   }
+  read_on(sequence);
   ++stats_.victims;
   if (report != nullptr) ++report->victims;
   const bool done = empty(sequence);
@@ -271,6 +297,8 @@ SequenceStats Core::stats() {
     }
     if (record.capture != 0) ++out.pending;
   }
+  if (run_ != nullptr) ++out.pending;
+  if (mover_ != nullptr) out.pinned_bytes = mover_->pinned_bytes();
   out.sessions = sessions_.size();
   out.context_tokens = traits_.unified ? traits_.context_tokens
                                        : uint64_t{traits_.context_tokens} * traits_.sequences;
@@ -370,7 +398,7 @@ uint32_t Core::pending() {
   const base::MutexLock lock(mutex_);
   uint32_t count = 0;
   for (const SequenceRecord& record : records_) count += record.capture != 0 ? 1 : 0;
-  return count;
+  return count + (run_ != nullptr ? 1 : 0);
 }
 
 void Core::check_invariants() try {

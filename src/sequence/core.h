@@ -29,12 +29,16 @@
 #include "sequence/live_index.h"
 #include "sequence/planner.h"
 #include "sequence/room.h"
+#include "sequence/range_mover.h"
 #include "sequence/segment_store.h"
+#include "sequence/segment_writer.h"
 #include "sequence/session_table.h"
 #include "sequence/state_store.h"
 #include "stemma/sequence.h"
 
 namespace stemma::sequence {
+
+class Core;
 
 // What a request said about what it leaves, with ranges of its own.
 struct OwnRetain {
@@ -112,6 +116,22 @@ struct TurnRecord {
   std::vector<uint32_t> media_to_process;
   std::vector<uint32_t> item_ends;  // Of the prompt's media items.
   SequenceReport report;
+};
+
+// A capture that has begun: what a sequence held then, on its way to be saved. It has words of its own, so that it
+// outlives what the sequence holds.
+struct CaptureRun {
+  CaptureRun(Core& core, const Scope& of);
+  uint32_t sequence = kNoSequence;
+  uint32_t depth = 0;
+  uint32_t segments_to = 0;  // So much of it goes into segments.
+  uint64_t generation = 0;   // Of the sequence, when it began.
+  Scope scope;
+  Text text;
+  OwnRetain retain;
+  SegmentWriter writer;
+  bool has_anchor = false;
+  Captured anchor;  // The state or checkpoint at its end.
 };
 
 // What of the saved things a plan may not use, after it failed once.
@@ -200,9 +220,12 @@ class Core {
  private:
   friend class EngineSaver;
   friend class PartsSaver;
+  friend struct CaptureRun;
 
   Core(SequenceEngine& engine, const SequenceOptions& options);
   Result<void> set_up();
+  // Buffers for ranges, if the engine moves any. How much of the budget they take.
+  uint64_t make_mover(uint64_t budget);
   Result<std::unique_ptr<StateStore>> make_store(uint64_t budget, uint64_t entry_bytes);
 
   // Without the lock, for as long as it lives.
@@ -311,6 +334,9 @@ class Core {
   Result<void> try_plan(TurnRecord& turn, Excluded& excluded);
   Result<void> lay_base(TurnRecord& turn, Excluded& excluded);
   Result<void> load_segments(TurnRecord& turn, Range range, Excluded& excluded);
+  // All of pieces_. Bytes and calls are counted; after an error `bad` is where the segment begins.
+  Result<void> load_one_by_one(SequenceId id, uint64_t& bytes, uint32_t& calls, uint32_t& bad);
+  Result<void> load_ranges(SequenceId id, uint64_t& bytes, uint32_t& calls, uint32_t& bad);
   Result<void> load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excluded& excluded);
   void quarantine_segment(TurnRecord& turn, uint32_t from);
   void save_source(TurnRecord& turn);
@@ -332,12 +358,31 @@ class Core {
   // [0, depth) of the sequence is to be saved when there is time.
   void queue(uint32_t sequence, uint32_t depth);
   void unqueue(uint32_t sequence, CaptureFate fate);
-  // Saves what waits in a sequence.
+  // Saves what waits in a sequence, all of it, now.
   Captured capture(uint32_t sequence);
+  // The same, for a request that waits: no more than one step of it.
+  Captured capture_in_a_step(uint32_t sequence);
+  // A capture bit by bit: begun (null: there is nothing to save, which is counted), going on until a time, ended.
+  std::unique_ptr<CaptureRun> start_run(uint32_t sequence);
+  bool start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over);
+  // One range more. False: it waits for threads, or a buffer.
+  bool go_on(CaptureRun& run, uint64_t until);
+  void wait_for(CaptureRun& run);
+  Captured end_run(CaptureRun& run);
+  // What is being saved bit by bit comes to rest: what was read is saved, the rest waits again.
+  void pause_run();
+  // If a capture of the sequence goes on bit by bit: one step more, before the sequence is emptied.
+  void read_on(uint32_t sequence);
+  // The sequence will hold nothing from n on: what of it is being saved ends there.
+  void will_lose(uint32_t sequence, uint32_t n) noexcept;
+  // How many positions can be read in one step.
+  uint32_t step_tokens() const noexcept;
   // Saves the checkpoint, or the state, at this depth of what the sequence holds.
   Captured capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch);
   void count_capture(const Captured& captured);
   bool worth_saving(uint32_t sequence) const noexcept;
+  // Whether a request should wait for a step of a capture because so many tokens would be lost without.
+  bool worth_waiting(uint32_t sequence, uint32_t lost) const noexcept;
   // Whether what waits in a sequence can be saved without letting go of anything saved.
   bool has_room_for(uint32_t sequence) const;
   uint32_t unsaved(uint32_t sequence) const noexcept;
@@ -415,10 +460,12 @@ class Core {
   LiveIndex live_;
   Room room_;
   SessionTable sessions_;
+  std::unique_ptr<RangeMover> mover_;  // If the engine moves ranges.
   std::unique_ptr<SegmentStore> segments_;
   std::unique_ptr<StateStore> states_;  // Whole states.
   std::unique_ptr<StateStore> checkpoints_;
   std::unique_ptr<StateStore> logits_;
+  std::unique_ptr<CaptureRun> run_;  // The capture that goes on bit by bit.
   Costs costs_;
   SequenceStats stats_;  // The sums.
   // Scratch.

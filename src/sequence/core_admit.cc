@@ -27,15 +27,15 @@ class PartsSaver final : public Saver {
     }
     const Core::Unlocked unlocked(core_);
     std::memcpy(out.data(), part->bytes.data(), part->bytes.size());
-    ++saved;
+    ++taken;
     bytes += part->bytes.size();
     return part->bytes.size();
   }
   void prepared(std::span<const BlockId> /*there*/) override { core_.tell_of_evicted(); }
-  PartLabel label(Range range) override {
+  PartLabel saved(Range range, std::span<const uint8_t> /*bytes*/) override {
     return chain_ == nullptr ? PartLabel{} : core_.label_of(*chain_, text_, range, priority_);
   }
-  uint32_t saved = 0;
+  uint32_t taken = 0;
   uint64_t bytes = 0;
 
  private:
@@ -84,10 +84,10 @@ void Core::admit_segments(const Scope& scope, const Text& text, std::span<const 
   const auto there = static_cast<uint32_t>(std::ranges::count_if(parts, [&](const SavedPart& part) {
     return part.kind == EntryKind::segment && part.range.end <= reach;
   }));
-  admitted.taken += saver.saved;
+  admitted.taken += saver.taken;
   admitted.bytes += saver.bytes;
-  admitted.present += there - std::min(there, saver.saved);
-  admitted.refused += count - std::max(there, std::min(count, saver.saved));
+  admitted.present += there - std::min(there, saver.taken);
+  admitted.refused += count - std::max(there, std::min(count, saver.taken));
 }
 
 void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& part,

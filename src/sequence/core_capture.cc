@@ -10,27 +10,40 @@
 
 namespace stemma::sequence {
 
+namespace {
+
+constexpr uint64_t kNever = ~uint64_t{0};
+// A step of a capture: the longest that a request waits for one.
+constexpr uint64_t kStepNs = 4'500'000;
+
+}  // namespace
+
 // Saves segments of one sequence, with the engine, without the lock.
 class EngineSaver final : public Saver {
  public:
-  EngineSaver(Core& core, uint32_t sequence) : core_(core), id_(SequenceId{sequence}) {
-    const Text& text = core.text_of(sequence);
-    if (core.options_.listener != nullptr) {
-      chain_.emplace(core.scope_of(sequence), text.all(), text.spans, core.options_.segment_tokens);
+  // `most_tokens` is what may be read at once.
+  EngineSaver(Core& core, const CaptureRun& run, uint32_t most_tokens)
+      : core_(core), run_(run), id_(SequenceId{run.sequence}), most_tokens_(most_tokens) {
+    if (core.heard()) {
+      chain_.emplace(run.scope, run.text.all(), run.text.spans, core.options_.segment_tokens);
     }
   }
+  uint32_t most_tokens() const noexcept override { return most_tokens_; }
   Result<uint64_t> size(Range range) override {
     const Core::Unlocked unlocked(core_);
     return core_.engine_->size(id_, Part::segment, range);
   }
   Result<uint64_t> save(Range range, std::span<uint8_t> out) override {
-    const Core::Unlocked unlocked(core_);
-    ++calls;
-    Result<uint64_t> written = core_.engine_->save(id_, Part::segment, range, out);
-    if (chain_ && written && *written != 0 && *written <= out.size()) {
-      label_ = core_.label_of(*chain_, core_.text_of(to_index(id_)), range,
-                              core_.retain_of(to_index(id_)).retain.priority);
-      core_.tell(to_index(id_), {EntryKind::segment, range, out.first(*written)}, label_.chain);
+    const uint64_t started = core_.clock_->now_ns();
+    Result<uint64_t> written = Error(Errc::busy, "");
+    {
+      const Core::Unlocked unlocked(core_);
+      written = core_.engine_->save(id_, Part::segment, range, out);
+    }
+    if (written) {
+      const uint64_t spent = elapsed_ns(started, core_.clock_->now_ns());
+      core_.stats_.capture_ns += spent;
+      core_.learn_moved(1, *written, spent);
     }
     return written;
   }
@@ -39,14 +52,23 @@ class EngineSaver final : public Saver {
     if (!chain_) return;
     for (const BlockId block : there) core_.hand_on(to_index(block), SeenAgain::used);
   }
-  PartLabel label(Range /*range*/) override { return std::move(label_); }
-  uint64_t calls = 0;
+  PartLabel saved(Range segment, std::span<const uint8_t> bytes) override {
+    if (!chain_) return {};
+    const Core::Unlocked unlocked(core_);
+    PartLabel label =
+        core_.label_of(*chain_, run_.text, segment, run_.retain.retain.priority);
+    core_.options_.listener->saved(run_.scope, run_.text.prompt(),
+                                   {EntryKind::segment, segment, bytes}, label.chain,
+                                   run_.retain.get());
+    return label;
+  }
 
  private:
   Core& core_;
+  const CaptureRun& run_;
   SequenceId id_;
+  uint32_t most_tokens_;
   std::optional<key::KeyChain> chain_;  // If somebody listens.
-  PartLabel label_;                     // Of what was saved last.
 };
 
 namespace {
@@ -98,6 +120,11 @@ bool Core::worth_saving(uint32_t sequence) const noexcept {
   return costs_.compute(tokens) / 2 > costs_.move(calls, bytes);
 }
 
+bool Core::worth_waiting(uint32_t sequence, uint32_t lost) const noexcept {
+  const uint64_t bytes = uint64_t{unsaved(sequence)} * traits_.bytes_per_token + traits_.checkpoint_bytes;
+  return costs_.compute(lost) / 2 > costs_.move(1, bytes);
+}
+
 bool Core::has_room_for(uint32_t sequence) const {
   const auto fits = [](const StateStore& store, uint64_t bytes) {
     const StateStore::Stats stats = store.stats();
@@ -114,6 +141,8 @@ bool Core::has_room_for(uint32_t sequence) const {
                             records_[sequence].capture * traits_.bytes_per_token);
 }
 
+// ---- Bit by bit --------------------------------------------------------------------------------
+
 Drained Core::drain(const DrainLimits& limits) {
   const base::MutexLock lock(mutex_);
   Drained drained;
@@ -121,21 +150,194 @@ Drained Core::drain(const DrainLimits& limits) {
   while (mend()) {
   }
   tell_of_evicted();
-  uint32_t next = waiting_.front(0);
-  while (next != base::IndexLists::kNone && drained.items < limits.items &&
-         drained.bytes < limits.bytes) {
-    const uint32_t sequence = next;
-    next = waiting_.after(sequence);
-    if (!limits.evict && !has_room_for(sequence)) continue;
-    ++drained.items;
-    const Captured captured = capture(sequence);
-    drained.bytes += captured.bytes;
-    if (captured.fate == CaptureFate::saved) ++drained.saved;
+  const uint64_t started = clock_->now_ns();
+  const uint64_t until =
+      limits.ns > kNever - started ? kNever : started + limits.ns;
+  uint32_t passed_over = 0;
+  while ((run_ != nullptr || drained.bytes < limits.bytes) && clock_->now_ns() < until) {
+    if (run_ == nullptr && !start_next(limits, drained, passed_over)) {
+      drained.more = drained.items >= limits.items && pending_ != 0;
+      return drained;
+    }
+    if (run_ == nullptr) continue;  // There was nothing to read.
+    const uint64_t before = run_->writer.captured().bytes;
+    const bool went_on = go_on(*run_, until);
+    drained.bytes += run_->writer.captured().bytes - before;
+    if (run_->writer.over()) {
+      const Captured captured = end_run(*run_);
+      run_.reset();
+      if (captured.fate == CaptureFate::saved) ++drained.saved;
+    } else if (!went_on) {
+      // Threads are at work on what was read.
+      drained.waits = until != kNever;
+      if (drained.waits) break;
+      wait_for(*run_);
+    }
   }
+  drained.more = run_ != nullptr || pending_ != 0;
   return drained;
 }
 
-// ---- Saving ------------------------------------------------------------------------------------
+// Begins with the oldest capture that may begin. False: there is none.
+bool Core::start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over) {
+  if (drained.items >= limits.items) return false;
+  uint32_t next = waiting_.front(0);
+  for (uint32_t i = 0; i < passed_over && next != base::IndexLists::kNone; ++i) {
+    next = waiting_.after(next);
+  }
+  while (next != base::IndexLists::kNone && !limits.evict && !has_room_for(next)) {
+    next = waiting_.after(next);
+    ++passed_over;
+  }
+  if (next == base::IndexLists::kNone) return false;
+  ++drained.items;
+  run_ = start_run(next);
+  if (run_ == nullptr || !run_->writer.over()) return true;
+  drained.bytes += run_->anchor.bytes;
+  const Captured captured = end_run(*run_);
+  run_.reset();
+  if (captured.fate == CaptureFate::saved) ++drained.saved;
+  return true;
+}
+
+std::unique_ptr<CaptureRun> Core::start_run(uint32_t sequence) {
+  SequenceRecord& record = at(sequence);
+  const uint32_t depth = record.capture;
+  // It leaves the queue first: whatever happens, it is not tried again and again.
+  waiting_.unlink(sequence);
+  record.capture = 0;
+  --pending_;
+  const Held held = ask(sequence);
+  const bool there = held.whole && held.end == room_.length(SequenceId{sequence}) &&
+                     held.end >= depth && known(sequence) >= depth;
+  std::unique_ptr<CaptureRun> run;
+  if (there) {
+    run = std::make_unique<CaptureRun>(*this, scope_of(sequence));
+    run->sequence = sequence;
+    run->depth = depth;
+    run->generation = record.generation;
+    run->retain.assign(record.retain.get());
+    // Of what is longer than the whole store, the beginning.
+    const Text& text = text_of(sequence);
+    run->segments_to =
+        segments_ == nullptr
+            ? 0
+            : text.floor(static_cast<uint32_t>(
+                  std::min<uint64_t>(depth, segments_->capacity_tokens())));
+    if (!lexicon_.copy(text, text.floor(depth), run->text)) run.reset();
+  }
+  if (run == nullptr) {
+    count_capture({CaptureFate::stale, 0});
+    changed();
+    return run;
+  }
+  // The checkpoint first: it can be had while its position can be resumed, a state while it is the end.
+  const bool anchored = (use_checkpoints_ || use_states_) && (!any() || use_states_);
+  if (anchored && depth >= 1) {
+    const bool reachable =
+        use_checkpoints_ && traits_.rewind == Rewind::window
+            ? can_resume(traits_, held, depth)
+            : depth == held.end && can_resume(traits_, resumable_part(sequence), depth);
+    run->anchor = reachable ? capture_anchor(sequence, depth, touch_of(record.retain, depth))
+                            : Captured{CaptureFate::stale, 0};
+    run->has_anchor = true;
+  }
+  if (segments_ != nullptr) {
+    EngineSaver saver(*this, *run, 0);
+    run->writer.begin(run->scope, run->text.prompt(run->segments_to), record.tenant,
+                      record.retain.get(), saver);
+  }
+  return run;
+}
+
+bool Core::go_on(CaptureRun& run, uint64_t until) {
+  EngineSaver saver(*this, run, until == kNever ? traits_.range_tokens : step_tokens());
+  const bool collected = run.writer.collect(saver, until);
+  if (run.writer.read(saver)) return true;
+  return collected && run.writer.over();
+}
+
+void Core::wait_for(CaptureRun& run) {
+  CaptureRun* const other = run_.get();
+  // It may be that the other capture has the buffers.
+  CaptureRun* const busy = run.writer.waits() ? &run : other != nullptr && other->writer.waits() ? other : nullptr;
+  {
+    const Unlocked unlocked(*this);
+    if (busy != nullptr) {
+      busy->writer.wait();
+    } else {
+      (void)mover_->wait_for_buffer();
+    }
+  }
+  if (busy == nullptr || busy == &run) return;
+  EngineSaver saver(*this, *other, 0);
+  (void)other->writer.collect(saver, kNever);
+}
+
+uint32_t Core::step_tokens() const noexcept {
+  const uint64_t segment = options_.segment_tokens;
+  const uint64_t most = std::max<uint64_t>(traits_.range_tokens, segment);
+  uint64_t tokens = 0;
+  if (traits_.range_tokens != 0) {
+    const uint64_t call = costs_.move(1, traits_.fixed_bytes);
+    const uint64_t token = std::max<uint64_t>(costs_.move(0, traits_.bytes_per_token), 1);
+    tokens = std::min(most, (kStepNs - std::min(kStepNs, call)) / token);
+  } else {
+    const uint64_t bytes = traits_.fixed_bytes + segment * traits_.bytes_per_token;
+    tokens = kStepNs / std::max<uint64_t>(costs_.move(1, bytes), 1) * segment;
+  }
+  return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, segment, uint64_t{1} << 30U));
+}
+
+Captured Core::end_run(CaptureRun& run) {
+  Captured captured = run.writer.captured();
+  if (run.has_anchor) {
+    captured.fate =
+        segments_ == nullptr ? run.anchor.fate : fate_of_both(captured.fate, run.anchor.fate);
+    captured.bytes += run.anchor.bytes;
+  }
+  SequenceRecord& record = at(run.sequence);
+  const bool whole = run.writer.next() >= run.segments_to;
+  if ((captured.fate == CaptureFate::saved || captured.fate == CaptureFate::present) && whole &&
+      record.generation == run.generation && known(run.sequence) >= run.depth) {
+    record.saved = std::max(record.saved, run.depth);
+  }
+  lexicon_.release(run.text);
+  count_capture(captured);
+  changed();
+  return captured;
+}
+
+void Core::pause_run() {
+  if (run_ == nullptr) return;
+  CaptureRun& run = *run_;
+  const bool unread = run.writer.reads();
+  run.writer.limit(run.writer.next());
+  while (!run.writer.over()) {
+    EngineSaver saver(*this, run, 0);
+    if (!run.writer.collect(saver, kNever)) wait_for(run);
+  }
+  const SequenceRecord& record = at(run.sequence);
+  const bool again = unread && record.generation == run.generation && record.capture == 0 &&
+                     known(run.sequence) >= run.depth;
+  (void)end_run(run);
+  if (again) queue(run.sequence, run.depth);
+  run_.reset();
+}
+
+void Core::read_on(uint32_t sequence) {
+  if (run_ == nullptr || run_->sequence != sequence || !run_->writer.reads()) return;
+  const uint64_t started = clock_->now_ns();
+  EngineSaver saver(*this, *run_, step_tokens());
+  (void)run_->writer.read(saver);
+  stats_.waited_ns += elapsed_ns(started, clock_->now_ns());
+}
+
+void Core::will_lose(uint32_t sequence, uint32_t n) noexcept {
+  if (run_ != nullptr && run_->sequence == sequence) run_->writer.limit(n);
+}
+
+// ---- At once -----------------------------------------------------------------------------------
 
 void Core::count_capture(const Captured& captured) {
   ++stats_.captures[static_cast<size_t>(captured.fate)];
@@ -143,48 +345,31 @@ void Core::count_capture(const Captured& captured) {
 }
 
 Captured Core::capture(uint32_t sequence) {
+  // What was begun bit by bit is finished as it is; a later depth has a capture of its own.
+  std::unique_ptr<CaptureRun> run = start_run(sequence);
+  if (run == nullptr) return {CaptureFate::stale, 0};
+  while (!run->writer.over()) {
+    if (!go_on(*run, kNever)) wait_for(*run);
+  }
+  return end_run(*run);
+}
+
+Captured Core::capture_in_a_step(uint32_t sequence) {
   SequenceRecord& record = at(sequence);
-  const uint32_t depth = record.capture;
-  // It leaves the queue first: whatever happens, it is not tried again and again.
-  waiting_.unlink(sequence);
-  record.capture = 0;
-  --pending_;
-  Captured captured{CaptureFate::stale, 0};
-  const Held held = ask(sequence);
-  if (held.whole && held.end == room_.length(SequenceId{sequence}) && held.end >= depth &&
-      known(sequence) >= depth) {
-    const Text& text = text_of(sequence);
-    const uint64_t started = clock_->now_ns();
-    if (segments_ != nullptr) {
-      EngineSaver saver(*this, sequence);
-      // Of what is longer than the whole store, the beginning.
-      const uint32_t most = text.floor(
-          static_cast<uint32_t>(std::min<uint64_t>(depth, segments_->capacity_tokens())));
-      captured = segments_->capture(scope_of(sequence), text.prompt(most), record.tenant,
-                                    record.retain.get(), saver);
-      if (captured.bytes != 0) {
-        learn_moved(saver.calls, captured.bytes, elapsed_ns(started, clock_->now_ns()));
-      }
-    }
-    const bool anchored = (use_checkpoints_ || use_states_) && (!any() || use_states_);
-    if (anchored && depth >= 1) {
-      // A checkpoint can be had while its position can be resumed, a state while it is the end.
-      const bool reachable =
-          use_checkpoints_ && traits_.rewind == Rewind::window
-              ? can_resume(traits_, held, depth)
-              : depth == held.end && can_resume(traits_, resumable_part(sequence), depth);
-      const Captured anchor = reachable
-                                  ? capture_anchor(sequence, depth, touch_of(record.retain, depth))
-                                  : Captured{CaptureFate::stale, 0};
-      captured.fate = segments_ == nullptr ? anchor.fate : fate_of_both(captured.fate, anchor.fate);
-      captured.bytes += anchor.bytes;
-    }
-    if (captured.fate == CaptureFate::saved || captured.fate == CaptureFate::present) {
-      record.saved = std::max(record.saved, depth);
+  const uint32_t most = step_tokens();
+  if (unsaved(sequence) > most) {
+    // The beginning: what lies behind it can be computed from there.
+    record.capture = text_of(sequence).floor((record.saved + most) / options_.segment_tokens *
+                                             options_.segment_tokens);
+    if (record.capture <= record.saved) {
+      record.capture = std::max(record.capture, 1U);
+      unqueue(sequence, CaptureFate::crowded);
+      return {CaptureFate::crowded, 0};
     }
   }
-  count_capture(captured);
-  changed();
+  const uint64_t started = clock_->now_ns();
+  const Captured captured = capture(sequence);
+  stats_.waited_ns += elapsed_ns(started, clock_->now_ns());
   return captured;
 }
 
@@ -242,7 +427,9 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
       total.fate = CaptureFate::failed;
       continue;
     }
-    learn_moved(1, *written, elapsed_ns(started, clock_->now_ns()));
+    const uint64_t spent = elapsed_ns(started, clock_->now_ns());
+    stats_.capture_ns += spent;
+    learn_moved(1, *written, spent);
     if (heard()) {
       tell_of_state(sequence, *store, part, depth);
       if (part == Part::checkpoint && segments_ != nullptr) tell_of_tail(sequence, depth);

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "sequence/core.h"
+#include "sequence/segment_loader.h"
 #include "stemma/log.h"
 
 namespace stemma::sequence {
@@ -72,25 +73,18 @@ Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& exclud
   STEMMA_TRY_VOID(segments_->list(turn.segments, range, pieces_));
   const uint64_t started = clock_->now_ns();
   uint64_t bytes = 0;
+  uint32_t calls = 0;
+  uint32_t bad = 0;  // Where the segment begins that could not be loaded.
   room_.prepare(id, id);
-  for (const SavedSegment& piece : pieces_) {
-    Result<void> loaded;
-    {
-      const Unlocked unlocked(*this);
-      const Result<std::span<const uint8_t>> saved = segments_->read(piece.slot);
-      loaded = saved ? engine_->load(id, Part::segment, piece.saved, piece.wanted, *saved)
-                     : Result<void>(saved.error());
-      bytes += saved ? saved->size() : 0;
+  Result<void> loaded = SegmentLoader::serves(*segments_) ? load_ranges(id, bytes, calls, bad)
+                                                          : load_one_by_one(id, bytes, calls, bad);
+  if (!loaded) {
+    if (is_bad(loaded.error())) {
+      quarantine_segment(turn, bad);
+    } else {
+      excluded.segments = true;
     }
-    if (!loaded) {
-      if (is_bad(loaded.error())) {
-        quarantine_segment(turn, piece.saved.begin);
-      } else {
-        excluded.segments = true;
-      }
-      return loaded;
-    }
-    room_.set_length(id, piece.wanted.end);
+    return loaded;
   }
   // With full attention alone what was loaded can be seen at once.
   if (any() && !verify(turn.sequence, range.end)) {
@@ -99,8 +93,47 @@ Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& exclud
   }
   turn.report.restored_bytes += bytes;
   stats_.restored_bytes += bytes;
-  learn_moved(pieces_.size(), bytes, elapsed_ns(started, clock_->now_ns()));
+  const uint64_t spent = elapsed_ns(started, clock_->now_ns());
+  stats_.restore_ns += spent;
+  learn_moved(calls, bytes, spent);
   return {};
+}
+
+Result<void> Core::load_one_by_one(SequenceId id, uint64_t& bytes, uint32_t& calls, uint32_t& bad) {
+  for (const SavedSegment& piece : pieces_) {
+    bad = piece.saved.begin;
+    {
+      const Unlocked unlocked(*this);
+      STEMMA_TRY(const std::span<const uint8_t> saved, segments_->read(piece.slot));
+      STEMMA_TRY_VOID(engine_->load(id, Part::segment, piece.saved, piece.wanted, saved));
+      bytes += saved.size();
+      ++calls;
+    }
+    room_.set_length(id, piece.wanted.end);
+  }
+  return {};
+}
+
+Result<void> Core::load_ranges(SequenceId id, uint64_t& bytes, uint32_t& calls, uint32_t& bad) {
+  SegmentLoader loader(*segments_, pieces_);
+  for (;;) {
+    uint32_t end = 0;
+    {
+      const Unlocked unlocked(*this);
+      const Result<std::optional<SegmentLoader::Ready>> next = loader.next();
+      bad = loader.bad();
+      if (!next) return next.error();
+      if (!next->has_value()) return {};
+      const SegmentLoader::Ready& ready = **next;
+      // Which of its segments the engine refuses, it does not say.
+      bad = ready.range.begin;
+      STEMMA_TRY_VOID(engine_->load(id, Part::segment, ready.range, ready.range, ready.bytes));
+      end = ready.range.end;
+      bytes += ready.bytes.size();
+      ++calls;
+    }
+    room_.set_length(id, end);
+  }
 }
 
 void Core::quarantine_segment(TurnRecord& turn, uint32_t from) {
@@ -144,7 +177,9 @@ Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excl
   store.used(turn.state, touch_of(turn.retain, depth));
   turn.report.restored_bytes += bytes;
   stats_.restored_bytes += bytes;
-  learn_moved(1, bytes, elapsed_ns(started, clock_->now_ns()));
+  const uint64_t spent = elapsed_ns(started, clock_->now_ns());
+  stats_.restore_ns += spent;
+  learn_moved(1, bytes, spent);
   hand_on(part == Part::state ? EntryKind::state : EntryKind::checkpoint, turn.state,
           store.label(turn.state), SeenAgain::used);
   return {};
@@ -158,12 +193,20 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
   SequenceRecord& record = at(s);
   const Error not_there(Errc::corrupt, "the engine does not hold what it should");
   if (plan.base == Base::stay) {
-    // What is cut, and the end of a memory that does not go back, can be saved now or never.
-    const bool last_chance = record.capture > plan.base_tokens || !any();
-    if (record.capture != 0 && last_chance && worth_saving(s)) {
-      turn.report.saved_bytes += capture(s).bytes;
+    // What is cut, and the end of a memory that does not go back, can be saved now or never. The request waits for
+    // it, so it must be worth that, and is one step at most; what stays can be saved later.
+    const uint32_t lost = any() ? record.capture - std::min(record.capture, plan.base_tokens) : record.capture;
+    if (lost != 0 && worth_saving(s) && worth_waiting(s, lost)) {
+      turn.report.saved_bytes += capture_in_a_step(s).bytes;
     }
-    if (record.capture > plan.base_tokens) unqueue(s, CaptureFate::stale);
+    will_lose(s, plan.base_tokens);
+    if (record.capture > plan.base_tokens) {
+      if (any() && plan.base_tokens > record.saved) {
+        record.capture = plan.base_tokens;
+      } else {
+        unqueue(s, CaptureFate::stale);
+      }
+    }
     record.saved = std::min(record.saved, plan.base_tokens);
     const bool cut = room_.length(id) > plan.base_tokens;
     // A checkpoint takes care of what lies beyond it.
@@ -299,6 +342,7 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
     return Error(Errc::wrong_state, "the plan was carried out already");
   }
   const uint64_t started = clock_->now_ns();
+  const uint64_t waited = stats_.waited_ns;
   Excluded excluded;
   Result<void> done;
   try {
@@ -320,6 +364,7 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
   turn.segments = {};
   turn.state = {};
   turn.report.execute_ns = elapsed_ns(started, clock_->now_ns());
+  turn.report.capture_ns = stats_.waited_ns - waited;
   if (!done) {
     turn.phase = TurnPhase::failed;
     turn.report.outcome = Outcome::refused;

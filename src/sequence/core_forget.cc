@@ -32,6 +32,7 @@ void Core::forget_context() {
 void Core::drop_scope(const Scope& scope) {
   const base::MutexLock lock(mutex_);
   if (gone_) return;
+  pause_run();
   if (segments_ != nullptr) segments_->drop_scope(scope);
   for (StateStore* store : {states_.get(), checkpoints_.get(), logits_.get()}) {
     if (store != nullptr) store->drop_scope(scope);
@@ -59,6 +60,7 @@ void Core::drop_scope(const Scope& scope) {
 void Core::drop_saved() {
   const base::MutexLock lock(mutex_);
   if (gone_) return;
+  pause_run();
   if (segments_ != nullptr) segments_->drop_all();
   for (StateStore* store : {states_.get(), checkpoints_.get(), logits_.get()}) {
     if (store != nullptr) store->clear();
@@ -75,6 +77,7 @@ uint32_t Core::cut_back(uint32_t sequence, uint32_t n) {
   const bool waited = record.capture != 0;
   n = record.text.floor(n);
   if (record.capture > n) unqueue(sequence, CaptureFate::stale);
+  will_lose(sequence, n);
   const Held held = ask(sequence);
   if (n != 0 && held.whole && held.end == room_.length(id) &&
       can_resume(traits_, resumable_part(sequence), n)) {
@@ -119,6 +122,7 @@ Result<Truncated> Core::truncate(const Scope& scope, const Text& text, uint32_t 
   uint32_t end = std::min(keep + 1, text.length());
   while (text.floor(end) != end) ++end;
   const std::span<const uint32_t> words = text.all().first(end);
+  pause_run();
 
   // What needs memory comes first.
   const std::array<StateStore*, 3> stores{states_.get(), checkpoints_.get(), logits_.get()};

@@ -116,6 +116,7 @@ Result<void> Core::rewind(TurnRecord& turn, uint32_t n) try {
       return Error(Errc::unsupported, "the memory cannot go back there", n);
     }
     if (at(turn.sequence).capture > n) unqueue(turn.sequence, CaptureFate::stale);
+    will_lose(turn.sequence, n);
     Result<void> done;
     if (direct) {
       const Unlocked unlocked(*this);
@@ -211,6 +212,7 @@ Result<void> Core::shift(TurnRecord& turn, uint32_t keep, uint32_t discard) try 
   const std::vector<Token> rest(turn.text.tokens.begin() + keep + discard, turn.text.tokens.end());
   room_.prepare(id, id);
   if (at(turn.sequence).capture > keep) unqueue(turn.sequence, CaptureFate::stale);
+  will_lose(turn.sequence, keep);
   Result<void> done;
   {
     const Unlocked unlocked(*this);
@@ -351,6 +353,7 @@ bool Core::step_back(TurnRecord& turn) {
   }
   const Held held = ask(s);
   if (!held.whole || !can_resume(traits_, held, n)) return false;
+  will_lose(s, n);
   if (held.end > n) {
     const Unlocked unlocked(*this);
     (void)engine_->trim(id, n);

@@ -21,7 +21,7 @@ class MemoryStore final : public ByteStore {
   }
   bool reserve() { return slot_bytes_ == 0 || arena_.reserve(slots_.size() * slot_bytes_); }
 
-  Result<std::span<uint8_t>> open(uint32_t slot, uint64_t bytes) override {
+  Result<std::span<uint8_t>> open(uint32_t slot, uint64_t bytes, Fill fill) override {
     if (slot >= slots_.size()) return Error(Errc::out_of_range, "no such slot", slot);
     drop(slot);
     if (bytes > (slot_bytes_ != 0 ? slot_bytes_ : kMostBytes)) {
@@ -29,7 +29,7 @@ class MemoryStore final : public ByteStore {
     }
     uint8_t* memory = memory_for(slot, bytes);
     if (memory == nullptr) return Error(Errc::out_of_memory, "no memory for saved bytes", slot);
-    std::memset(memory, 0, bytes);
+    if (fill == Fill::zeroes) std::memset(memory, 0, bytes);
     slots_[slot].opened = bytes;
     return std::span(memory, bytes);
   }
@@ -55,6 +55,11 @@ class MemoryStore final : public ByteStore {
       return Error(Errc::corrupt, "saved bytes changed", slot);
     }
     return bytes;
+  }
+
+  std::span<const uint8_t> written(uint32_t slot) const noexcept override {
+    const uint64_t bytes = size(slot);
+    return bytes == 0 ? std::span<const uint8_t>() : std::span<const uint8_t>(at(slot), bytes);
   }
 
   void drop(uint32_t slot) noexcept override {

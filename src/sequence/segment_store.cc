@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 #include "retain/policies.h"
+#include "sequence/range_mover.h"
+#include "sequence/segment_writer.h"
 
 namespace stemma::sequence {
 namespace {
@@ -63,7 +65,16 @@ SegmentStore::SegmentStore(PagedCache cache, std::unique_ptr<ByteStore> bytes,
       saved_tokens_(slots),
       tokens_(settings.segment_tokens),
       slots_(slots),
-      slot_bytes_(std::max<uint64_t>(settings.segment_bytes, 1)) {
+      slot_bytes_(std::max<uint64_t>(settings.segment_bytes, 1)),
+      clock_(settings.clock != nullptr ? settings.clock : &Clock::monotonic()),
+      engine_(settings.engine),
+      mover_(settings.mover) {
+  if (mover_ != nullptr) {
+    traits_ = engine_->traits();
+    const uint64_t fixed = traits_.fixed_bytes + traits_.checkpoint_bytes;
+    const uint64_t room = (mover_->buffer_bytes() - fixed) / std::max<uint64_t>(traits_.bytes_per_token, 1);
+    range_tokens_ = static_cast<uint32_t>(std::min<uint64_t>(traits_.range_tokens, room)) / tokens_ * tokens_;
+  }
   if (settings.label_bytes == 0) return;
   labels_.resize(slots);
   evicted_.reserve(slots);
@@ -139,67 +150,17 @@ Result<void> SegmentStore::list(const Hold& hold, Range range, std::vector<Saved
   return Error(Errc::out_of_memory, "no memory to list segments");
 }
 
-CaptureFate SegmentStore::save_blocks(Lease& lease, uint32_t first, uint32_t end, Saver& saver,
-                                      Captured& captured) {
-  for (uint32_t begin = first; begin < end; begin += tokens_) {
-    const Range range{begin, std::min(end, begin + tokens_)};
-    const uint32_t slot = to_index(table_[begin / tokens_]);
-    const Result<uint64_t> size = saver.size(range);
-    if (!size || *size == 0) return CaptureFate::failed;
-    if (*size > slot_bytes_) return CaptureFate::too_large;
-    if (!labels_.empty()) labels_[slot] = {};
-    const Result<std::span<uint8_t>> room = bytes_->open(slot, *size);
-    if (!room) return CaptureFate::no_room;
-    const Result<uint64_t> written = saver.save(range, *room);
-    if (!written || *written == 0 || *written > *size || !bytes_->seal(slot, *written)) {
-      bytes_->drop(slot);
-      return CaptureFate::failed;
-    }
-    saved_tokens_[slot] = range.end - range.begin;
-    if (!labels_.empty()) labels_[slot] = saver.label(range);
-    captured.bytes += *written;
-    // From here on others find it.
-    if (!lease.commit(range.end)) return CaptureFate::failed;
-  }
-  return CaptureFate::saved;
-}
-
 Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantId tenant,
-                               const Retain& retain, Saver& saver) try {
-  Captured captured;
-  const auto end = static_cast<uint32_t>(prompt.tokens.size());
-  if (end == 0) return {CaptureFate::present, 0};
-  if (end > capacity_tokens()) return {CaptureFate::too_large, 0};
-  LeaseOptions options;
-  options.lookup.allow_copy = false;
-  // A scope is one tenant's for as long as anything of it is saved.
-  options.tenant = cache_.tenant_of(scope).value_or(tenant);
-  options.retain = retain;
-  const Result<Report> found = cache_.lookup(scope, prompt, options.lookup);
-  if (found && found->matched_tokens >= end) {
-    const Hold used = hold(scope, prompt, end, tenant, retain);  // To its last word.
-    if (used.lease.active()) {
-      table_.resize(used.lease.block_count(0));
-      const bool known = used.lease.block_table(0, table_).has_value();
-      // The last one may be a copy that nobody will make: of less than a segment.
-      saver.prepared(std::span(table_).first(known ? used.usable / tokens_ : 0));
-    }
-    return {CaptureFate::present, 0};
+                               const Retain& retain, Saver& saver) {
+  SegmentWriter writer(this);
+  writer.begin(scope, prompt, tenant, retain, saver);
+  constexpr uint64_t kNever = ~uint64_t{0};
+  while (!writer.over()) {
+    if (writer.read(saver)) continue;
+    writer.wait();
+    (void)writer.collect(saver, kNever);
   }
-  Result<Lease> lease = cache_.lease(scope, prompt, options);
-  if (!lease) {
-    const Errc code = lease.error().code();
-    return {code == Errc::invalid_argument ? CaptureFate::failed : CaptureFate::no_room, 0};
-  }
-  table_.resize(lease->block_count(0));
-  if (!lease->block_table(0, table_)) return {CaptureFate::failed, 0};
-  saver.prepared(std::span(table_).first(lease->reused() / tokens_));
-  captured.fate = save_blocks(*lease, lease->reused(), end, saver, captured);
-  // What was saved before something failed is whole segments, and as good as any.
-  (void)lease->release();
-  return captured;
-} catch (const std::bad_alloc&) {
-  return {CaptureFate::no_room, 0};
+  return writer.captured();
 }
 
 void SegmentStore::forget(const Scope& scope, const Prompt& prompt, uint32_t from) {

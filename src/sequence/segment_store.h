@@ -28,23 +28,28 @@
 
 namespace stemma::sequence {
 
+class RangeMover;
+
 struct SavedSegment {
   uint32_t slot = 0;
   Range saved;   // What its bytes are.
   Range wanted;  // What of it a plan needs.
 };
 
-// Saves one range of a sequence; what a capture is told to do.
+// Saves ranges of a sequence; what a capture is told to do.
 class Saver {
  public:
   virtual ~Saver() = default;
+  // The most positions that save() may be asked for at once, where the store has a mover; 0: one segment at a time.
+  virtual uint32_t most_tokens() const noexcept { return 0; }
+  // Of a segment.
   virtual Result<uint64_t> size(Range range) = 0;
   virtual Result<uint64_t> save(Range range, std::span<uint8_t> out) = 0;
   // There is room now, and nothing has been overwritten for it: evicted() is still whole. `there` are the
   // slots of what was saved before.
   virtual void prepared(std::span<const BlockId> /*there*/) {}
-  // Of what was just saved.
-  virtual PartLabel label(Range /*range*/) { return {}; }
+  // A segment lies in its slot, and is about to be found. Returns what it is called.
+  virtual PartLabel saved(Range /*segment*/, std::span<const uint8_t> /*bytes*/) { return {}; }
 };
 
 struct Captured {
@@ -62,6 +67,9 @@ class SegmentStore {
     std::vector<TenantQuota> quotas = {};
     std::string policy = "lru";
     const Clock* clock = nullptr;
+    // For an engine that moves ranges; both outlive the store. Null: segments go one by one.
+    const SequenceEngine* engine = nullptr;
+    RangeMover* mover = nullptr;
   };
   // Null when the budget has no room for a single segment.
   static Result<std::unique_ptr<SegmentStore>> create(const Settings& settings);
@@ -93,7 +101,7 @@ class SegmentStore {
   Result<std::span<const uint8_t>> read(uint32_t slot) { return bytes_->read(slot); }
   uint64_t size(uint32_t slot) const noexcept { return bytes_->size(slot); }
 
-  // Has all of the prompt saved that is not there yet.
+  // Has all of the prompt saved that is not there yet. (A SegmentWriter does it bit by bit.)
   Captured capture(const Scope& scope, const Prompt& prompt, TenantId tenant, const Retain& retain,
                    Saver& saver);
   // Forgets the segments in which position `from` of the prompt is found, and all that follow them.
@@ -134,20 +142,33 @@ class SegmentStore {
   void check_invariants() const { cache_.check_invariants(); }
 
  private:
+  friend class SegmentWriter;
+  friend class SegmentLoader;
+
   SegmentStore(PagedCache cache, std::unique_ptr<ByteStore> bytes, const Settings& settings,
                uint32_t slots);
-  CaptureFate save_blocks(Lease& lease, uint32_t first, uint32_t end, Saver& saver,
-                          Captured& captured);
+  void set_label(uint32_t slot, PartLabel label) noexcept {
+    if (!labels_.empty()) labels_[slot] = std::move(label);
+  }
+  void forget_label(uint32_t slot) noexcept { set_label(slot, {}); }
+  // Of an engine that moves ranges: exactly.
+  uint64_t bytes_of(Range range) const noexcept {
+    return traits_.fixed_bytes + uint64_t{range.end - range.begin} * traits_.bytes_per_token;
+  }
 
   PagedCache cache_;
   std::unique_ptr<ByteStore> bytes_;
   std::vector<uint32_t> saved_tokens_;  // By slot: how many positions its bytes have.
   std::vector<PartLabel> labels_;       // By slot, if anybody wants them.
   std::vector<BlockId> evicted_;        // Filled by cache_; never grows.
-  std::vector<BlockId> table_;          // Scratch.
   uint32_t tokens_;
   uint32_t slots_;
   uint64_t slot_bytes_;
+  const Clock* clock_;
+  const SequenceEngine* engine_;
+  RangeMover* mover_;
+  EngineTraits traits_;        // Of an engine that moves ranges.
+  uint32_t range_tokens_ = 0;  // The most that a buffer of the mover takes; whole segments.
 };
 
 }  // namespace stemma::sequence

@@ -138,6 +138,8 @@ void write_requests(Writer& write, const SchedulerStats& requests) {
                   "From a request's arrival to its end.");
   write.histogram("stemma_queue_seconds", requests.queue_seconds,
                   "From a request's arrival to its beginning.");
+  write.histogram("stemma_capture_wait_seconds", requests.saving_seconds,
+                  "What requests waited for captures, before their prompt began.");
   write.histogram("stemma_token_seconds", requests.token_seconds,
                   "Between two tokens of an answer.");
 }
@@ -166,6 +168,12 @@ void write_cache(Writer& write, const SequenceStats& cache) {
   write.counter("stemma_restored_bytes_total", cache.restored_bytes,
                 "Bytes loaded into sequences.");
   write.counter("stemma_captured_bytes_total", cache.captured_bytes, "Bytes saved.");
+  write.seconds("stemma_restore_seconds_total", cache.restore_ns,
+                "Time of the engine's thread in loading what was saved.");
+  write.seconds("stemma_capture_seconds_total", cache.capture_ns,
+                "Time of the engine's thread in saving.");
+  write.gauge("stemma_pinned_bytes", cache.pinned_bytes,
+              "Memory that the driver of a device has pinned, for moving what is saved.");
   write.head("stemma_evictions_total", "counter", "Saved things that gave way.");
   write.value("stemma_evictions_total", cache.segment_evictions, "kind", "segment");
   write.value("stemma_evictions_total", cache.state_evictions, "kind", "state");

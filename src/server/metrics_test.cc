@@ -54,6 +54,7 @@ constexpr Metric kOwn[] = {
     {"stemma_first_token_seconds", "histogram"},
     {"stemma_request_seconds", "histogram"},
     {"stemma_queue_seconds", "histogram"},
+    {"stemma_capture_wait_seconds", "histogram"},
     {"stemma_token_seconds", "histogram"},
     {"stemma_outcomes_total", "counter"},
     {"stemma_misses_total", "counter"},
@@ -65,6 +66,9 @@ constexpr Metric kOwn[] = {
     {"stemma_victims_total", "counter"},
     {"stemma_restored_bytes_total", "counter"},
     {"stemma_captured_bytes_total", "counter"},
+    {"stemma_restore_seconds_total", "counter"},
+    {"stemma_capture_seconds_total", "counter"},
+    {"stemma_pinned_bytes", "gauge"},
     {"stemma_evictions_total", "counter"},
     {"stemma_sequences", "gauge"},
     {"stemma_context_tokens", "gauge"},
@@ -252,6 +256,7 @@ TEST(Metrics, EverySeriesTellsItsOwnField) {
   times(requests.request_seconds, "stemma_request_seconds", 4);
   times(requests.queue_seconds, "stemma_queue_seconds", 5);
   times(requests.token_seconds, "stemma_token_seconds", 6);
+  times(requests.saving_seconds, "stemma_capture_wait_seconds", 7);
 
   SequenceStats cache;
   const auto each = [&](auto& values, const char* name, const char* label, auto name_of) {
@@ -273,6 +278,11 @@ TEST(Metrics, EverySeriesTellsItsOwnField) {
   field(cache.victims, "stemma_victims_total");
   field(cache.restored_bytes, "stemma_restored_bytes_total");
   field(cache.captured_bytes, "stemma_captured_bytes_total");
+  field(cache.pinned_bytes, "stemma_pinned_bytes");
+  cache.restore_ns = 3'500'000'000;
+  cache.capture_ns = 4'500'000'000;
+  right["stemma_restore_seconds_total"] = 3.5;
+  right["stemma_capture_seconds_total"] = 4.5;
   field(cache.segment_evictions, "stemma_evictions_total{kind=\"segment\"}");
   field(cache.state_evictions, "stemma_evictions_total{kind=\"state\"}");
   field(cache.free_sequences, "stemma_sequences{state=\"free\"}");
@@ -517,6 +527,7 @@ TEST(Metrics, AfterKnownWorkEverySumIsKnown) {
       {"stemma_first_token_seconds_count", 8},  // All but the failed one.
       {"stemma_request_seconds_count", 7},
       {"stemma_queue_seconds_count", 9},
+      {"stemma_capture_wait_seconds_count", 9},
       {"stemma_token_seconds_count", kGenerated - 9},  // Between the tokens of nine choices.
       {"stemma_quarantined_total", 0},
       {"stemma_restored_bytes_total", 0},

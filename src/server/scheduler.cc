@@ -15,6 +15,15 @@ namespace {
 constexpr size_t kAnswered = 64;
 constexpr uint64_t kAnsweredTokens = 1U << 20U;
 
+// A call to save ends with the step of a capture that is under way after so long.
+constexpr uint64_t kBitNs = 300'000;
+// Quiet for so long before anything is saved; and while threads are at work on what was.
+constexpr auto kBeforeSaving = std::chrono::microseconds(5'000);
+constexpr auto kForThreads = std::chrono::microseconds(500);
+// Between passes, a tenth of their time is for saving. What was not used adds up to this.
+constexpr uint64_t kPartForSaving = 10;
+constexpr uint64_t kMostToSave = 10'000'000;
+
 uint64_t lost_by(const tier::StackStats& stats) {
   uint64_t lost = 0;
   for (const tier::LevelStats& level : stats.levels) lost += level.lost + level.dropped;
@@ -235,12 +244,20 @@ void Scheduler::work() {
         return stopping_ || std::ranges::any_of(arrived_, is_ready) || !cancelled_.empty() ||
                !errands_.empty();
       };
-      // Quiet: what waits to be saved is saved, one by one, so that nobody waits for it long.
+      // Quiet: what waits to be saved is saved, bit by bit, so that nobody waits for it long; and not at once, for
+      // whoever asks again at once.
+      bool more = true;
+      auto pause = kBeforeSaving;
       while (active_.empty() && waiting_.empty() && !called()) {
-        lock.unlock();
-        const bool more = cache_->pending() != 0 && cache_->drain({.items = 1}).items != 0;
-        lock.lock();
-        if (!more) wake_.wait(lock, called);
+        if (!more || cache_->pending() == 0) {
+          wake_.wait(lock, called);
+        } else if (!wake_.wait_for(lock, pause, called)) {
+          lock.unlock();
+          const Drained drained = save_a_bit();
+          lock.lock();
+          more = drained.more;
+          pause = drained.waits ? kForThreads : std::chrono::microseconds(0);
+        }
       }
       if (stopping_) break;
       errands.swap(errands_);
@@ -282,18 +299,36 @@ bool Scheduler::pass() {
   if (batch_.empty()) return false;
   const uint64_t begin = now_ns();
   const Result<void> done = model_.decode(batch_);
+  const uint64_t spent = now_ns() - begin;
   ++sums_.passes;
   if (done) {
     crowded_ = false;
-    settle(batch_, now_ns() - begin);
+    settle(batch_, spent);
   } else {
     ++sums_.failed_passes;
     lose(done.error());
   }
   sweep();
-  // Before the oldest of them are given up.
-  if (cache_->pending() * 2 > options_.cache.pending_captures) cache_->drain({.items = 2});
+  // Passes follow each other: a part of the time is for saving, a bit whenever there is enough of it.
+  time_to_save_ns_ = std::min(time_to_save_ns_ + spent / kPartForSaving, kMostToSave);
+  if (cache_->pending() != 0 && time_to_save_ns_ >= saving_takes_ns_) {
+    const uint64_t before = now_ns();
+    save_a_bit();
+    saving_takes_ns_ = now_ns() - before;
+    time_to_save_ns_ -= std::min(time_to_save_ns_, saving_takes_ns_);
+  }
   return true;
+}
+
+Drained Scheduler::save_a_bit() {
+  const uint64_t begin = now_ns();
+  const Drained drained = cache_->drain({.ns = kBitNs});
+  const uint64_t end = now_ns();
+  const std::lock_guard lock(mutex_);
+  for (const std::shared_ptr<Request>& request : arrived_) {
+    if (request->begun_ns == 0) request->saving_ns += end - std::min(end, std::max(begin, request->submitted_ns));
+  }
+  return drained;
 }
 
 void Scheduler::take_cancelled() {
@@ -410,6 +445,7 @@ Result<void> Scheduler::start(Stream& stream) {
   stream.state = Stream::State::prompt;
   if (first) {
     const SequenceReport report = stream.turn.report();
+    sums_.saving_seconds.add(seconds(request.saving_ns + report.capture_ns));
     request.summary.report = report;
     request.summary.cached_tokens = report.reused_tokens;
     request.summary.sequence = stream.turn.sequence();

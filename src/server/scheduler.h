@@ -74,6 +74,7 @@ struct SchedulerStats {
   Histogram first_token_seconds = Histogram::latency();
   Histogram request_seconds = Histogram::latency();
   Histogram queue_seconds = Histogram::latency();
+  Histogram saving_seconds = Histogram::latency();  // That a request waited for captures before its prompt began.
   Histogram token_seconds = Histogram::latency();  // Between two tokens of a choice.
 };
 
@@ -154,6 +155,8 @@ class Scheduler {
   void work();
   // One round; false: there was nothing to do.
   bool pass();
+  // A step of what waits to be saved; who waits meanwhile has it counted.
+  Drained save_a_bit();
   void take_cancelled();
   void admit();
   // busy: later. Any other error: the request has failed.
@@ -215,6 +218,8 @@ class Scheduler {
   bool crowded_ = false;
   // The one that is next found no room, and nobody has ended since: it is not planned again before.
   bool blocked_ = false;
+  uint64_t time_to_save_ns_ = 0;  // Left from passes, and
+  uint64_t saving_takes_ns_ = 0;  // what the last bit took.
   SchedulerStats sums_;
 
   mutable std::mutex mutex_;

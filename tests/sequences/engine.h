@@ -61,9 +61,19 @@ class ScheduleEngine : public SequenceEngine, public Clock {
   Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override {
     return fake_->shift(sequence, keep, discard);
   }
+  // On any thread, also while the context is made anew: by an engine that never is.
+  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part,
+                   std::span<uint8_t> out) const override {
+    return for_bytes_.cut(whole, bytes, part, out);
+  }
+  Result<void> join(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
+                    std::span<uint8_t> out) const override {
+    return for_bytes_.join(saved, bytes, part, whole, out);
+  }
 
  private:
   FakeSequences::Options options_;
+  const FakeSequences for_bytes_{options_};
   std::unique_ptr<FakeSequences> fake_;
   uint64_t earlier_ns_ = 1;
 };

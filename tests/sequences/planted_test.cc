@@ -127,7 +127,7 @@ TEST(SequenceJudge, SeesBudgetsThatDoNotHoldAndSumsThatAreWrong) {
       [&](SequenceStats& s) { s.saved_bytes = situation.cache.saved_bytes + 1; },
       [](SequenceStats& s) { s.segment_bytes = s.saved_bytes + 1; },
       [](SequenceStats& s) { s.logits_bytes = 1; },
-      [&](SequenceStats& s) { s.pending = situation.cache.pending_captures + 1; },
+      [&](SequenceStats& s) { s.pending = situation.cache.pending_captures + 2; },
       [&](SequenceStats& s) { s.sessions = situation.cache.sessions + 1; },
       [](SequenceStats& s) { ++s.free_sequences; },
       [](SequenceStats& s) { --s.idle_sequences, ++s.leased_sequences; },

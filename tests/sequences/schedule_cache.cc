@@ -133,7 +133,9 @@ void Schedule::begin() {
       !bad.empty()) {
     wrong("the plan: " + bad);
   }
-  if (looked && *looked) {
+  // begin() asks how far a window goes back; an engine that lies then says something else than before.
+  const bool lied = situation_.faults == Faults::held && situation_.engine.rewind == Rewind::window;
+  if (looked && *looked && !lied) {
     if (const std::string bad = judge_same_plan(**looked, live.plan); !bad.empty()) wrong(bad);
   }
   if (live.plan.logits) count("logits served");
@@ -182,15 +184,22 @@ void Schedule::drain() {
   if (dice_.chance(50)) limits.items = dice_.below(4);
   if (dice_.chance(20)) limits.bytes = dice_.below(5000);
   limits.evict = dice_.chance(50);
+  // Bit by bit: what has begun goes on with a later call.
+  if (dice_.chance(30)) limits.ns = dice_.below(20'000);
   const uint32_t pending = cache_->pending();
   const Drained drained = cache_->drain(limits);
   say("drain " + std::to_string(pending) + " -> items " + std::to_string(drained.items) +
       ", saved " + std::to_string(drained.saved) + ", bytes " + std::to_string(drained.bytes));
   expect(drained.items <= limits.items, "drain took more than its limit");
   expect(drained.items <= pending, "drain took more than there was");
-  expect(drained.saved <= drained.items, "drain saved more than it took");
-  expect(cache_->pending() == pending - drained.items, "drain took others than it says");
-  if (limits.evict && limits.items > pending && limits.bytes > uint64_t{1} << 40U) {
+  expect(drained.saved <= drained.items + 1, "drain saved more than it took");
+  const uint32_t left = cache_->pending();
+  // One of them may be under way, since this call or an earlier one.
+  expect(left + drained.items == pending || left + drained.items == pending + 1 ||
+             left + drained.items + 1 == pending,
+         "drain took others than it says");
+  expect(limits.ns == ~uint64_t{0} || !drained.waits || drained.more, "drain waits for nothing");
+  if (limits.ns == ~uint64_t{0} && limits.evict && limits.items > pending && limits.bytes > uint64_t{1} << 40U) {
     expect(cache_->pending() == 0, "drain left something");
   }
 }

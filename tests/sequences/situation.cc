@@ -28,6 +28,8 @@ void choose_sizes(FakeSequences::Options& engine, Dice& dice) {
   engine.row_bytes = dice.between(8, 24);
   engine.state_bytes = dice.chance(20) ? 2000 : dice.between(8, 100);
   engine.model = dice.next();
+  // Segments one by one, or several at a time.
+  if (dice.chance(40)) engine.range_tokens = dice.between(1, 96);
 }
 
 // From a fast model behind a slow bus to the other way round.
@@ -199,6 +201,7 @@ std::string Situation::text() const {
         {"move_call_ns", cache.move_call_ns},
         {"state_bytes", engine.state_bytes},
         {"row_bytes", engine.row_bytes},
+        {"range_tokens", engine.range_tokens},
         {"window_slack_tokens", engine.window_slack_tokens},
         {"longest_tokens", longest_tokens},
         {"tenants", tenants},

@@ -46,6 +46,7 @@ EngineTraits FakeSequences::traits() const {
   traits.shift = options_.shift;
   traits.bytes_per_token = options_.full_attention ? cell_bytes() : 0;
   traits.fixed_bytes = kHeaderBytes;
+  if (options_.segments) traits.range_tokens = options_.range_tokens;
   if (windowed()) traits.checkpoint_bytes = kHeaderBytes + options_.rewind_tokens * cell_bytes();
   if (recurrent()) traits.checkpoint_bytes = kHeaderBytes + 8 + options_.state_bytes;
   return traits;

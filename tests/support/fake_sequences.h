@@ -75,6 +75,8 @@ class FakeSequences final : public SequenceEngine {
     bool shares_window = false;
     uint32_t row_bytes = 16;    // Of one position in one kind of layer, at least 8.
     uint32_t state_bytes = 64;  // Of a recurrent state, at least 8.
+    // Segments are cut from ranges of so many positions, and put together to them; 0 = they are not.
+    uint32_t range_tokens = 0;
     uint64_t model = 1;         // Models compute different values from the same words.
     SequenceCosts costs = {};
   };
@@ -135,6 +137,10 @@ class FakeSequences final : public SequenceEngine {
   Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                     std::span<const uint8_t> bytes) override;
   Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override;
+  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part,
+                   std::span<uint8_t> out) const override;
+  Result<void> join(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
+                    std::span<uint8_t> out) const override;
 
  private:
   enum class Extent : uint8_t { nothing, half, whole };

@@ -255,4 +255,38 @@ Result<void> FakeSequences::load_blob(Sequence& s, Part part, Range wanted, cons
   return {};
 }
 
+// ---- Ranges --------------------------------------------------------------------------------------------
+
+Result<void> FakeSequences::cut(Range whole, std::span<const uint8_t> bytes, Range part,
+                                std::span<uint8_t> out) const {
+  return join(whole, bytes, part, part, out);
+}
+
+Result<void> FakeSequences::join(Range saved, std::span<const uint8_t> bytes, Range part,
+                                 Range whole, std::span<uint8_t> out) const {
+  if (options_.range_tokens == 0) return Error(Errc::unsupported, "this engine moves no ranges");
+  const auto size_of = [&](Range range) {
+    return kHeaderBytes + uint64_t{range.end - range.begin} * cell_bytes();
+  };
+  if (bytes.size() != size_of(saved) || out.size() != size_of(whole)) {
+    return Error(Errc::out_of_range, "not as long as such a segment is");
+  }
+  if (part.begin < saved.begin || part.end > saved.end || part.begin < whole.begin ||
+      part.end > whole.end) {
+    return kBadRange;
+  }
+  // Others put their cells there at the same time: only one writes the header.
+  if (part.begin == whole.begin) {
+    uint8_t* header = out.data();
+    for (const uint32_t number :
+         {kMagic, static_cast<uint32_t>(Part::segment), whole.end - whole.begin, 0U, 0U}) {
+      write_number(header, number);
+    }
+  }
+  std::memcpy(out.data() + kHeaderBytes + (part.begin - whole.begin) * cell_bytes(),
+              bytes.data() + kHeaderBytes + (part.begin - saved.begin) * cell_bytes(),
+              (part.end - part.begin) * cell_bytes());
+  return {};
+}
+
 }  // namespace stemma::test

@@ -221,7 +221,9 @@ std::string LlamaModel::start(const LlamaOptions& options) {
   std::string why;
   sequences_ = LlamaSequences::create(
       context_,
-      {options.sequences, options.unified, ggml_is_quantized(k_type->type), options.shares}, why);
+      {options.sequences, options.unified, ggml_is_quantized(k_type->type), options.shares,
+       options.range_tokens != 0 ? options.range_tokens : best_range(options)},
+      why);
   if (sequences_ == nullptr) return options.path + ": " + why;
   batch_ = std::make_unique<Batch>(llama_n_batch(context_));
 
@@ -251,6 +253,16 @@ std::string LlamaModel::start(const LlamaOptions& options) {
     append_text(static_cast<Token>(eos), true, info_.eos_text);
   }
   return "";
+}
+
+// A call costs a device about as much as copying a few hundred positions.
+uint32_t LlamaModel::best_range(const LlamaOptions& options) {
+  constexpr uint32_t kManyTokens = 4096;
+  if (options.gpu_layers == 0) return 0;
+  for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
+    if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == GGML_BACKEND_DEVICE_TYPE_GPU) return kManyTokens;
+  }
+  return 0;
 }
 
 std::string LlamaModel::make_context(const LlamaOptions& options) {

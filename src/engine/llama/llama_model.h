@@ -42,6 +42,8 @@ struct LlamaOptions {
   bool flash_attention = true;
   bool unified = true;
   bool shares = true;       // false: every sequence reuses only what it holds itself, as slots do.
+  // How many positions are saved and loaded in one call; 0 = many where a GPU has them, else a segment.
+  uint32_t range_tokens = 0;
   int32_t gpu_layers = -1;  // -1 = all, where there is a GPU.
   // A context whose K and V need more is refused; 0 = what the system has left, GPUs' included.
   uint64_t memory_bytes = 0;
@@ -80,6 +82,7 @@ class LlamaModel final : public LanguageModel {
   std::string make_context(const LlamaOptions& options);
   // "" or why the context does not fit into memory.
   std::string check_memory(const LlamaOptions& options, const llama_context_params& wanted) const;
+  static uint32_t best_range(const LlamaOptions& options);
   void find_sign();
   void find_mistyped();
 

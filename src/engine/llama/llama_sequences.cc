@@ -45,7 +45,7 @@ std::unique_ptr<LlamaSequences> LlamaSequences::create(llama_context* context,
 // ---- What the model is like --------------------------------------------------------------------------
 
 std::string LlamaSequences::probe(const Options& options) {
-  const auto [sequences, unified, quantised_k, shares] = options;
+  const auto [sequences, unified, quantised_k, shares, range_tokens] = options;
   if (memory_ == nullptr) return "the model keeps no memory of what it has read";
   const llama_model* model = llama_get_model(context_);
   const uint32_t window = static_cast<uint32_t>(std::max(0, llama_model_n_swa(model)));
@@ -153,12 +153,39 @@ std::string LlamaSequences::probe(const Options& options) {
   if (base_cells(seq) != 2 * step && kind_ != MemoryKind::recurrent) {
     return "the size of a llama.cpp state does not grow evenly with its tokens";
   }
+  if (range_tokens != 0 && traits_.segments && learn_layout(2 * step)) {
+    traits_.range_tokens = range_tokens;
+  }
   if (!shares) {
+    traits_.range_tokens = 0;
     traits_.fork = Fork::none;
     traits_.segments = traits_.checkpoints = traits_.shift = false;
   }
   llama_memory_clear(memory_, true);
   return "";
+}
+
+bool LlamaSequences::learn_layout(uint32_t tokens) {
+  const SequenceId first{0};
+  const uint32_t half = tokens / 2;
+  const Range whole{0, tokens};
+  const Range parts[2] = {{0, half}, {half, tokens}};
+  if (half == 0) return false;
+  std::vector<uint8_t> bytes(segment_bytes(whole));
+  if (!save(first, Part::segment, whole, bytes)) return false;
+  layout_ = SegmentLayout::read(bytes, tokens, empty_tail_.size());
+  bool good = layout_ && layout_->size(tokens) == bytes.size() && layout_->size(half) == segment_bytes(parts[0]);
+  std::vector<uint8_t> joined(bytes.size());
+  for (const Range part : parts) {
+    if (!good) break;
+    std::vector<uint8_t> saved(segment_bytes(part));
+    std::vector<uint8_t> cut_out(saved.size());
+    good = save(first, Part::segment, part, saved).has_value() && cut(whole, bytes, part, cut_out).has_value() &&
+           cut_out == saved && join(part, saved, part, whole, joined).has_value();
+  }
+  good = good && joined == bytes;
+  if (!good) layout_.reset();
+  return good;
 }
 
 void LlamaSequences::decoded() noexcept { std::ranges::fill(moved_at_, kNowhere); }
@@ -309,6 +336,13 @@ Result<void> LlamaSequences::check_part(SequenceId sequence, Part part, Range ra
   if (moved_at_[to_index(sequence)] < range.end) {
     return Error(Errc::busy, "shifted, and not decoded since", moved_at_[to_index(sequence)]);
   }
+  // Whether its positions are there, once each, save_segment() sees by counting cells.
+  if (part == Part::segment) {
+    if (static_cast<int64_t>(range.end) > int64_t{llama_memory_seq_pos_max(memory_, id(sequence))} + 1) {
+      return Error(Errc::out_of_range, "not held", range.end);
+    }
+    return {};
+  }
   const Held now = held_by(id(sequence));
   if (range.end > now.end) return Error(Errc::out_of_range, "not held", range.end);
   if (part == Part::state && range.end != now.end) {
@@ -326,7 +360,7 @@ Result<uint64_t> LlamaSequences::size(SequenceId sequence, Part part, Range rang
   switch (part) {
     case Part::state: return state_bytes(id(sequence));
     case Part::segment:
-      return traits_.fixed_bytes + uint64_t{range.end - range.begin} * cell_bytes_;
+      return segment_bytes(range);
     case Part::checkpoint: break;
   }
   if (kind_ != MemoryKind::window) return partial_bytes(id(sequence));
@@ -351,7 +385,7 @@ Result<uint64_t> LlamaSequences::save_segment(int32_t sequence, Range range,
                       static_cast<int32_t>(range.end));
   const uint64_t whole = state_bytes(scratch_);
   const uint64_t tail = has_tail() ? partial_bytes(scratch_) - kHeaderBytes : 0;
-  const uint64_t wanted = traits_.fixed_bytes + uint64_t{range.end - range.begin} * cell_bytes_;
+  const uint64_t wanted = segment_bytes(range);
   if (whole - tail + empty_tail_.size() != wanted) {
     return Error(Errc::corrupt, "llama.cpp holds other positions than it says", range.begin);
   }
@@ -460,8 +494,7 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
     }
     case Part::segment: break;
   }
-  const uint64_t expected = traits_.fixed_bytes + uint64_t{saved.end - saved.begin} * cell_bytes_;
-  if (bytes.size() != expected) return Error(Errc::corrupt, "not as long as such a segment is");
+  if (bytes.size() != segment_bytes(saved)) return Error(Errc::corrupt, "not as long as such a segment is");
   if (const uint64_t cells = base_cells(seq); cells != wanted.begin) {
     return Error(Errc::out_of_range, "must be loaded behind what is held", wanted.begin);
   }
@@ -475,6 +508,29 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
   empty_scratch();
   if (!loaded) return no_room;
   if (base_cells(seq) != wanted.end) return refused;
+  return {};
+}
+
+// ---- Ranges ------------------------------------------------------------------------------------------
+
+Result<void> LlamaSequences::cut(Range whole, std::span<const uint8_t> bytes, Range part,
+                                 std::span<uint8_t> out) const {
+  return join(whole, bytes, part, part, out);
+}
+
+Result<void> LlamaSequences::join(Range saved, std::span<const uint8_t> bytes, Range part,
+                                  Range whole, std::span<uint8_t> out) const {
+  if (!layout_) return Error(Errc::unsupported, "this context moves no ranges");
+  if (part.begin >= part.end || part.begin < saved.begin || part.end > saved.end ||
+      part.begin < whole.begin || part.end > whole.end) {
+    return Error(Errc::out_of_range, "no part of both", part.begin);
+  }
+  if (bytes.size() != segment_bytes(saved) || out.size() != segment_bytes(whole)) {
+    return Error(Errc::corrupt, "not as long as such a segment is");
+  }
+  // Others put their positions there at the same time: only one writes what belongs to all.
+  layout_->move(bytes, saved.end - saved.begin, part.begin - saved.begin, part.end - part.begin, out,
+                whole.end - whole.begin, part.begin - whole.begin, part.begin == whole.begin);
   return {};
 }
 

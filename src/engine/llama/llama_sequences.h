@@ -22,10 +22,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "engine/llama/segment_layout.h"
 #include "stemma/sequence_engine.h"
 
 struct llama_context;
@@ -47,6 +49,8 @@ class LlamaSequences final : public SequenceEngine {
     bool quantised_k = false;
     // false: sequences are neither copied nor saved, each reuses what it holds itself.
     bool shares = true;
+    // EngineTraits::range_tokens, where segments turn out to be what we know. A device is fast with long ranges.
+    uint32_t range_tokens = 0;
   };
   // Computes a few tokens to see how large things are, and leaves the context empty. null: `why`.
   static std::unique_ptr<LlamaSequences> create(llama_context* context, const Options& options,
@@ -67,10 +71,16 @@ class LlamaSequences final : public SequenceEngine {
   Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                     std::span<const uint8_t> bytes) override;
   Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override;
+  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part,
+                   std::span<uint8_t> out) const override;
+  Result<void> join(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
+                    std::span<uint8_t> out) const override;
 
  private:
   explicit LlamaSequences(llama_context* context) noexcept;
   std::string probe(const Options& options);
+  // Whether segments can be cut and put together: tries it on the `tokens` positions that sequence 0 holds.
+  bool learn_layout(uint32_t tokens);
   int32_t id(SequenceId sequence) const noexcept { return static_cast<int32_t>(sequence); }
   bool known(SequenceId sequence) const noexcept { return to_index(sequence) < traits_.sequences; }
   bool has_tail() const noexcept { return kind_ != MemoryKind::full; }
@@ -80,6 +90,9 @@ class LlamaSequences final : public SequenceEngine {
   uint64_t base_cells(int32_t sequence) const;
   Held held_by(int32_t sequence) const;
   Result<void> check_part(SequenceId sequence, Part part, Range range);
+  uint64_t segment_bytes(Range range) const noexcept {
+    return traits_.fixed_bytes + uint64_t{range.end - range.begin} * cell_bytes_;
+  }
   Result<uint64_t> read_partial(int32_t sequence, std::span<uint8_t> out);
   Result<uint64_t> save_segment(int32_t sequence, Range range, std::span<uint8_t> out);
   // At `n` of a sequence with a window: through the scratch if it has gone on since.
@@ -94,6 +107,7 @@ class LlamaSequences final : public SequenceEngine {
   uint64_t empty_state_bytes_ = 0;
   uint64_t empty_base_bytes_ = 0;
   uint64_t cell_bytes_ = 0;
+  std::optional<SegmentLayout> layout_;  // If segments can be cut.
   std::vector<uint8_t> empty_tail_;  // What PARTIAL_ONLY writes of nothing, without the header.
   std::vector<uint8_t> buffer_;
   // By sequence: its window was put together from two others and may have holes.

@@ -1,0 +1,114 @@
+#include "engine/llama/segment_layout.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace stemma::engine {
+namespace {
+
+constexpr uint64_t kCountAt = 12;    // Behind a magic number, a sequence number and the number of streams.
+constexpr uint32_t kMostLayers = 4096;
+constexpr uint64_t kMostRow = uint64_t{1} << 32U;
+
+class Reader {
+ public:
+  Reader(std::span<const uint8_t> bytes, uint64_t at) : bytes_(bytes), at_(at) {}
+  template <class T>
+  T number() noexcept {
+    T value{};
+    if (at_ + sizeof value > bytes_.size()) {
+      bad_ = true;
+      return value;
+    }
+    std::memcpy(&value, bytes_.data() + at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  void skip(uint64_t bytes) noexcept {
+    if (bytes > bytes_.size() - std::min<uint64_t>(at_, bytes_.size())) bad_ = true;
+    if (!bad_) at_ += bytes;
+  }
+  bool bad() const noexcept { return bad_; }
+  uint64_t at() const noexcept { return at_; }
+
+ private:
+  std::span<const uint8_t> bytes_;
+  uint64_t at_;
+  bool bad_ = false;
+};
+
+}  // namespace
+
+std::optional<SegmentLayout> SegmentLayout::read(std::span<const uint8_t> segment,
+                                                 uint32_t positions, uint64_t tail_bytes) {
+  if (positions == 0 || segment.size() < tail_bytes) return std::nullopt;
+  const std::span<const uint8_t> body = segment.first(segment.size() - tail_bytes);
+  Reader head(body, 8);
+  const auto streams = head.number<uint32_t>();
+  const auto count = head.number<uint32_t>();
+  if (head.bad() || streams != 1 || count != positions) return std::nullopt;
+  // A position's own row has a position, a count of one and a sequence, and between them whatever else the model's
+  // positions have; how much that is shows in what follows.
+  for (uint64_t own = 12; own <= 64; own += 4) {
+    SegmentLayout layout;
+    layout.areas_.push_back({kCountAt + 4, own});
+    Reader in(body, kCountAt + 4);
+    in.skip(own * positions);
+    uint64_t fixed_from = in.at();
+    const auto add = [&](uint64_t row, uint64_t times) {
+      if (in.bad() || row == 0 || row > kMostRow || times == 0 || times > kMostRow / row) return false;
+      for (uint64_t i = 0; i < times && !in.bad(); ++i) {
+        layout.areas_.push_back({in.at() - fixed_from, row});
+        in.skip(row * positions);
+        fixed_from = in.at();
+      }
+      return !in.bad();
+    };
+    const auto transposed = in.number<uint32_t>();
+    const auto layers = in.number<uint32_t>();
+    if (in.bad() || transposed > 1 || layers == 0 || layers > kMostLayers) continue;
+    bool good = true;
+    for (uint32_t i = 0; i < layers && good; ++i) {
+      in.number<int32_t>();  // Its type.
+      good = add(in.number<uint64_t>(), 1);
+    }
+    for (uint32_t i = 0; i < layers && good && in.at() != body.size(); ++i) {
+      in.number<int32_t>();
+      if (transposed == 0) {
+        good = add(in.number<uint64_t>(), 1);
+      } else {
+        const auto element = in.number<uint32_t>();
+        good = add(element, in.number<uint32_t>());
+      }
+    }
+    if (!good || in.bad() || in.at() != body.size()) continue;
+    layout.tail_ = tail_bytes + (body.size() - fixed_from);
+    for (const Area& area : layout.areas_) {
+      layout.fixed_bytes_ += area.fixed;
+      layout.row_bytes_ += area.row;
+    }
+    layout.fixed_bytes_ += layout.tail_;
+    return layout;
+  }
+  return std::nullopt;
+}
+
+void SegmentLayout::move(std::span<const uint8_t> segment, uint32_t positions, uint32_t from,
+                         uint32_t count, std::span<uint8_t> out, uint32_t out_positions,
+                         uint32_t to, bool frame) const noexcept {
+  const uint8_t* source = segment.data();
+  uint8_t* target = out.data();
+  for (const Area& area : areas_) {
+    if (frame) std::memcpy(target, source, area.fixed);
+    source += area.fixed;
+    target += area.fixed;
+    std::memcpy(target + to * area.row, source + from * area.row, count * area.row);
+    source += positions * area.row;
+    target += out_positions * area.row;
+  }
+  if (!frame) return;
+  std::memcpy(target, source, tail_);
+  std::memcpy(out.data() + kCountAt, &out_positions, sizeof out_positions);
+}
+
+}  // namespace stemma::engine

@@ -1,0 +1,192 @@
+#include "sequence/range_mover.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <system_error>
+
+#include "stemma/log.h"
+
+namespace stemma::sequence {
+
+std::unique_ptr<RangeMover> RangeMover::create(const Options& options) try {
+  std::unique_ptr<RangeMover> made(new RangeMover);
+  if (!made->set_up(options)) made.reset();
+  return made;
+} catch (const std::bad_alloc&) {
+  return nullptr;
+} catch (const std::system_error&) {
+  return nullptr;
+}
+
+bool RangeMover::set_up(const Options& options) {
+  constexpr uint64_t kPage = 4096;
+  buffer_bytes_ = (std::max<uint64_t>(options.buffer_bytes, 1) + kPage - 1) / kPage * kPage;
+  const uint32_t buffers = std::max(options.buffers, 2U);
+  if (!memory_.reserve(buffer_bytes_ * buffers)) return false;
+  uses_.assign(buffers, Use::fresh);
+  pinned_.assign(buffers, 0);
+  cleaning_ = std::vector<Batch>(buffers);
+  batches_.reserve(2 * buffers);
+  hook_ = options.hook;
+  const uint32_t half = std::max(1U, std::thread::hardware_concurrency() / 2);
+  const uint32_t threads = options.threads != 0 ? options.threads : std::min(8U, half);
+  for (uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  pinning_ = hook_ != nullptr;
+  if (pinning_) pinner_ = std::thread([this] { pin_all(); });
+  return true;
+}
+
+RangeMover::~RangeMover() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  if (pinner_.joinable()) pinner_.join();
+  for (uint32_t i = 0; i < pinned_.size(); ++i) {
+    if (pinned_[i] != 0) hook_->unpin(bytes(i).data(), buffer_bytes_);
+  }
+}
+
+// ---- Buffers -----------------------------------------------------------------------------------
+
+uint32_t RangeMover::take() noexcept {
+  const std::lock_guard lock(mutex_);
+  // Pinned ones are faster, and have their memory; then others that have it.
+  uint32_t best = kNone;
+  const auto worth = [&](uint32_t i) { return pinned_[i] * 2 + (uses_[i] == Use::free ? 1 : 0); };
+  for (uint32_t i = 0; i < uses_.size(); ++i) {
+    const bool idle = uses_[i] == Use::free || uses_[i] == Use::fresh;
+    if (idle && (best == kNone || worth(i) > worth(best))) best = i;
+  }
+  if (best == kNone) return kNone;
+  if (uses_[best] == Use::fresh && !memory_.commit(best * buffer_bytes_, (best + 1) * buffer_bytes_)) {
+    return kNone;
+  }
+  uses_[best] = Use::taken;
+  return best;
+}
+
+void RangeMover::give_back(uint32_t buffer, uint64_t used) {
+  constexpr uint64_t kPart = 8U << 20U;
+  used = std::min(used, buffer_bytes_);
+  {
+    const std::lock_guard lock(mutex_);
+    uses_[buffer] = used == 0 ? Use::free : Use::cleaning;
+  }
+  if (used == 0) {
+    done_.notify_all();
+    return;
+  }
+  Batch& batch = cleaning_[buffer];
+  batch.count = static_cast<uint32_t>((used + kPart - 1) / kPart);
+  batch.task = [this, buffer, used, kPart](uint32_t part) {
+    const std::span<uint8_t> memory = bytes(buffer).first(used).subspan(part * kPart);
+    std::memset(memory.data(), 0, std::min<uint64_t>(memory.size(), kPart));
+  };
+  start(batch);
+}
+
+bool RangeMover::wait_for_buffer() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    bool coming = false;
+    for (uint32_t i = 0; i < uses_.size(); ++i) {
+      if (uses_[i] == Use::free || uses_[i] == Use::fresh) return true;
+      coming = coming || uses_[i] == Use::cleaning || uses_[i] == Use::pinning;
+    }
+    if (!coming) return false;
+    if (!do_one(lock, nullptr)) done_.wait(lock);
+  }
+}
+
+void RangeMover::pin_all() {
+  for (uint32_t i = 0; i < uses_.size(); ++i) {
+    {
+      // One that is in use comes when it is free; the others serve callers meanwhile.
+      std::unique_lock lock(mutex_);
+      const auto idle = [&] { return uses_[i] == Use::free || uses_[i] == Use::fresh; };
+      done_.wait(lock, [&] { return ending_ || idle(); });
+      if (ending_) break;
+      if (uses_[i] == Use::fresh && !memory_.commit(i * buffer_bytes_, (i + 1) * buffer_bytes_)) break;
+      uses_[i] = Use::pinning;
+    }
+    // Pages are taken here: the driver would take them one by one.
+    const std::span<uint8_t> memory = bytes(i);
+    std::fill(memory.begin(), memory.end(), uint8_t{0});
+    const bool pinned = hook_->pin(memory.data(), memory.size());
+    {
+      const std::lock_guard lock(mutex_);
+      pinned_[i] = pinned ? 1 : 0;
+      uses_[i] = Use::free;
+    }
+    done_.notify_all();
+    if (!pinned) {
+      log(LogLevel::warning,
+          "stemma: the driver pins no memory: what is saved and restored moves several times slower");
+      break;
+    }
+    pinned_bytes_.fetch_add(buffer_bytes_, std::memory_order_relaxed);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    pinning_ = false;
+  }
+  done_.notify_all();
+}
+
+void RangeMover::wait_until_pinned() {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return !pinning_; });
+}
+
+// ---- Work --------------------------------------------------------------------------------------
+
+void RangeMover::start(Batch& batch) {
+  batch.next = 0;
+  batch.left.store(batch.count, std::memory_order_release);
+  if (batch.count == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    batches_.push_back(&batch);
+  }
+  work_.notify_all();
+}
+
+bool RangeMover::do_one(std::unique_lock<std::mutex>& lock, Batch* only) {
+  const auto found = only == nullptr ? batches_.begin() : std::ranges::find(batches_, only);
+  if (found == batches_.end()) return false;
+  Batch& batch = **found;
+  const uint32_t task = batch.next++;
+  if (batch.next == batch.count) batches_.erase(found);
+  lock.unlock();
+  batch.task(task);
+  lock.lock();
+  // Under the lock: whoever sees the last one done may destroy the batch at once.
+  if (batch.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return true;
+  if (&batch >= cleaning_.data() && &batch < cleaning_.data() + cleaning_.size()) {
+    uses_[static_cast<size_t>(&batch - cleaning_.data())] = Use::free;
+  }
+  done_.notify_all();
+  return true;
+}
+
+void RangeMover::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (do_one(lock, nullptr)) continue;
+    if (ending_) return;
+    work_.wait(lock, [&] { return ending_ || !batches_.empty(); });
+  }
+}
+
+void RangeMover::wait(Batch& batch) {
+  std::unique_lock lock(mutex_);
+  while (do_one(lock, &batch)) {
+  }
+  done_.wait(lock, [&] { return done(batch); });
+}
+
+}  // namespace stemma::sequence

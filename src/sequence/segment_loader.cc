@@ -1,0 +1,88 @@
+#include "sequence/segment_loader.h"
+
+#include <algorithm>
+
+namespace stemma::sequence {
+namespace {
+
+// The first range: long enough to be fast, short enough to be there soon.
+constexpr uint32_t kFirstTokens = 1024;
+
+}  // namespace
+
+SegmentLoader::SegmentLoader(SegmentStore& store, std::span<const SavedSegment> pieces)
+    : store_(store), rest_(pieces), tokens_(std::min(kFirstTokens, store.range_tokens_)) {
+  start_more();
+}
+
+SegmentLoader::~SegmentLoader() {
+  for (const std::unique_ptr<Part>& part : parts_) {
+    store_.mover_->wait(part->batch);
+    drop(*part);
+  }
+}
+
+void SegmentLoader::drop(Part& part) noexcept {
+  store_.mover_->give_back(part.buffer, store_.bytes_of(part.range));
+}
+
+void SegmentLoader::start_more() {
+  RangeMover& mover = *store_.mover_;
+  while (!rest_.empty()) {
+    auto part = std::make_unique<Part>();
+    size_t count = 1;
+    while (count < rest_.size() &&
+           rest_[count].wanted.end - rest_.front().wanted.begin <= tokens_) {
+      ++count;
+    }
+    part->pieces = rest_.first(count);
+    part->range = {rest_.front().wanted.begin, rest_[count - 1].wanted.end};
+    part->errors.resize(count);
+    part->buffer = mover.take();
+    if (part->buffer == RangeMover::kNone) return;
+    parts_.push_back(std::move(part));
+    rest_ = rest_.subspan(count);
+    tokens_ = std::min(store_.range_tokens_, 2 * tokens_);
+    Part& it = *parts_.back();
+    it.batch.count = static_cast<uint32_t>(count);
+    it.batch.task = [this, &it](uint32_t i) {
+      const SavedSegment& piece = it.pieces[i];
+      const Result<std::span<const uint8_t>> bytes = store_.bytes_->read(piece.slot);
+      const auto out = store_.mover_->bytes(it.buffer).first(store_.bytes_of(it.range));
+      const Result<void> joined =
+          bytes ? store_.engine_->join(piece.saved, *bytes, piece.wanted, it.range, out)
+                : Result<void>(bytes.error());
+      if (!joined) it.errors[i] = joined.error().code();
+    };
+    mover.start(it.batch);
+  }
+}
+
+Result<std::optional<SegmentLoader::Ready>> SegmentLoader::next() {
+  if (handed_out_) {
+    drop(*parts_.front());
+    parts_.pop_front();
+    handed_out_ = false;
+  }
+  start_more();
+  while (parts_.empty() && !rest_.empty()) {
+    // Captures have all buffers, or they are being cleaned.
+    if (!store_.mover_->wait_for_buffer()) {
+      return Error(Errc::busy, "all buffers are in use");
+    }
+    start_more();
+  }
+  if (parts_.empty()) return std::optional<Ready>();
+  Part& part = *parts_.front();
+  store_.mover_->wait(part.batch);
+  for (size_t i = 0; i < part.errors.size(); ++i) {
+    if (part.errors[i] == Errc{}) continue;
+    bad_ = part.pieces[i].saved.begin;
+    return Error(part.errors[i], "a saved segment is not what it was", bad_);
+  }
+  handed_out_ = true;
+  return std::optional<Ready>(
+      Ready{part.range, store_.mover_->bytes(part.buffer).first(store_.bytes_of(part.range))});
+}
+
+}  // namespace stemma::sequence
