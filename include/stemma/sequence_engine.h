@@ -168,8 +168,8 @@ class SequenceEngine {
   }
   // The other way round: puts positions `part` of the segment `saved` where they belong in `out`, which becomes what
   // save() would have written for `whole`, once all its positions were put there. `part` lies in both.
-  virtual Result<void> join(Range /*saved*/, std::span<const uint8_t> /*bytes*/, Range /*part*/, Range /*whole*/,
-                            std::span<uint8_t> /*out*/) const {
+  virtual Result<void> join(Range /*saved*/, std::span<const uint8_t> /*bytes*/, Range /*part*/,
+                            Range /*whole*/, std::span<uint8_t> /*out*/) const {
     return Error(Errc::unsupported, "this engine moves no ranges");
   }
 

@@ -139,8 +139,8 @@ uint64_t Core::make_mover(uint64_t budget) {
   settings.hook = options_.pinned;
   const uint64_t fixed = traits_.fixed_bytes + traits_.checkpoint_bytes;
   const uint64_t least = fixed + options_.segment_tokens * traits_.bytes_per_token;
-  const uint64_t range =
-      fixed + uint64_t{std::max(traits_.range_tokens, options_.segment_tokens)} * traits_.bytes_per_token;
+  const uint64_t range = fixed + uint64_t{std::max(traits_.range_tokens, options_.segment_tokens)} *
+                                     traits_.bytes_per_token;
   // No more than an eighth of all that may be saved is on its way.
   constexpr uint64_t kPage = 4096;
   const uint64_t most = std::min(budget / 8, kMost) / settings.buffers / kPage * kPage;
@@ -150,8 +150,7 @@ uint64_t Core::make_mover(uint64_t budget) {
   return mover_ == nullptr ? 0 : mover_->buffer_bytes() * settings.buffers;
 }
 
-CaptureRun::CaptureRun(Core& core, const Scope& of)
-    : scope(of), writer(core.segments_.get()) {}
+CaptureRun::CaptureRun(Core& core, const Scope& of) : scope(of), writer(core.segments_.get()) {}
 
 Result<std::unique_ptr<StateStore>> Core::make_store(uint64_t budget, uint64_t entry_bytes) {
   StateStore::Options settings;

@@ -55,8 +55,7 @@ class EngineSaver final : public Saver {
   PartLabel saved(Range segment, std::span<const uint8_t> bytes) override {
     if (!chain_) return {};
     const Core::Unlocked unlocked(core_);
-    PartLabel label =
-        core_.label_of(*chain_, run_.text, segment, run_.retain.retain.priority);
+    PartLabel label = core_.label_of(*chain_, run_.text, segment, run_.retain.retain.priority);
     core_.options_.listener->saved(run_.scope, run_.text.prompt(),
                                    {EntryKind::segment, segment, bytes}, label.chain,
                                    run_.retain.get());
@@ -121,7 +120,8 @@ bool Core::worth_saving(uint32_t sequence) const noexcept {
 }
 
 bool Core::worth_waiting(uint32_t sequence, uint32_t lost) const noexcept {
-  const uint64_t bytes = uint64_t{unsaved(sequence)} * traits_.bytes_per_token + traits_.checkpoint_bytes;
+  const uint64_t bytes =
+      uint64_t{unsaved(sequence)} * traits_.bytes_per_token + traits_.checkpoint_bytes;
   return costs_.compute(lost) / 2 > costs_.move(1, bytes);
 }
 
@@ -151,8 +151,7 @@ Drained Core::drain(const DrainLimits& limits) {
   }
   tell_of_evicted();
   const uint64_t started = clock_->now_ns();
-  const uint64_t until =
-      limits.ns > kNever - started ? kNever : started + limits.ns;
+  const uint64_t until = limits.ns > kNever - started ? kNever : started + limits.ns;
   uint32_t passed_over = 0;
   while ((run_ != nullptr || drained.bytes < limits.bytes) && clock_->now_ns() < until) {
     if (run_ == nullptr && !start_next(limits, drained, passed_over)) {
@@ -219,11 +218,9 @@ std::unique_ptr<CaptureRun> Core::start_run(uint32_t sequence) {
     run->retain.assign(record.retain.get());
     // Of what is longer than the whole store, the beginning.
     const Text& text = text_of(sequence);
-    run->segments_to =
-        segments_ == nullptr
-            ? 0
-            : text.floor(static_cast<uint32_t>(
-                  std::min<uint64_t>(depth, segments_->capacity_tokens())));
+    run->segments_to = segments_ == nullptr ? 0
+                                            : text.floor(static_cast<uint32_t>(std::min<uint64_t>(
+                                                  depth, segments_->capacity_tokens())));
     if (!lexicon_.copy(text, text.floor(depth), run->text)) run.reset();
   }
   if (run == nullptr) {
@@ -260,7 +257,9 @@ bool Core::go_on(CaptureRun& run, uint64_t until) {
 void Core::wait_for(CaptureRun& run) {
   CaptureRun* const other = run_.get();
   // It may be that the other capture has the buffers.
-  CaptureRun* const busy = run.writer.waits() ? &run : other != nullptr && other->writer.waits() ? other : nullptr;
+  CaptureRun* const busy = run.writer.waits()                          ? &run
+                           : other != nullptr && other->writer.waits() ? other
+                                                                       : nullptr;
   {
     const Unlocked unlocked(*this);
     if (busy != nullptr) {

@@ -62,7 +62,8 @@ uint32_t RangeMover::take() noexcept {
     if (idle && (best == kNone || worth(i) > worth(best))) best = i;
   }
   if (best == kNone) return kNone;
-  if (uses_[best] == Use::fresh && !memory_.commit(best * buffer_bytes_, (best + 1) * buffer_bytes_)) {
+  if (uses_[best] == Use::fresh &&
+      !memory_.commit(best * buffer_bytes_, (best + 1) * buffer_bytes_)) {
     return kNone;
   }
   uses_[best] = Use::taken;
@@ -110,7 +111,8 @@ void RangeMover::pin_all() {
       const auto idle = [&] { return uses_[i] == Use::free || uses_[i] == Use::fresh; };
       done_.wait(lock, [&] { return ending_ || idle(); });
       if (ending_) break;
-      if (uses_[i] == Use::fresh && !memory_.commit(i * buffer_bytes_, (i + 1) * buffer_bytes_)) break;
+      if (uses_[i] == Use::fresh && !memory_.commit(i * buffer_bytes_, (i + 1) * buffer_bytes_))
+        break;
       uses_[i] = Use::pinning;
     }
     // Pages are taken here: the driver would take them one by one.
@@ -125,7 +127,8 @@ void RangeMover::pin_all() {
     done_.notify_all();
     if (!pinned) {
       log(LogLevel::warning,
-          "stemma: the driver pins no memory: what is saved and restored moves several times slower");
+          "stemma: the driver pins no memory: what is saved and restored moves several times "
+          "slower");
       break;
     }
     pinned_bytes_.fetch_add(buffer_bytes_, std::memory_order_relaxed);

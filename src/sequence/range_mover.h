@@ -63,8 +63,8 @@ class RangeMover {
 
    private:
     friend class RangeMover;
-    uint32_t next = 0;                  // Not begun yet. Under the mover's lock.
-    std::atomic<uint32_t> left{0};      // Not done yet.
+    uint32_t next = 0;              // Not begun yet. Under the mover's lock.
+    std::atomic<uint32_t> left{0};  // Not done yet.
   };
   void start(Batch& batch);
   static bool done(const Batch& batch) noexcept {

@@ -33,7 +33,9 @@ class Driver final : public HostMemoryHook {
   std::mutex mutex_;
 };
 
-RangeMover::Options small() { return {.buffer_bytes = 10'000, .buffers = 3, .threads = 2, .hook = nullptr}; }
+RangeMover::Options small() {
+  return {.buffer_bytes = 10'000, .buffers = 3, .threads = 2, .hook = nullptr};
+}
 
 TEST(RangeMover, EveryTaskIsDoneOnce) {
   const auto mover = RangeMover::create(small());

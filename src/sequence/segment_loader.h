@@ -33,7 +33,8 @@ class SegmentLoader {
 
   struct Ready {
     Range range;
-    std::span<const uint8_t> bytes;  // As save() would have written them for the range; until the next call.
+    std::span<const uint8_t>
+        bytes;  // As save() would have written them for the range; until the next call.
   };
   // The next range; none: that was all. Error: what is wrong with the segment that begins at bad(), or out_of_memory.
   Result<std::optional<Ready>> next();

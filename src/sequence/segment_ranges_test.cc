@@ -52,12 +52,14 @@ class RangeSaver final : public Saver {
 class MovedRanges : public ::testing::Test {
  protected:
   MovedRanges() {
-    engine_.emplace(FakeSequences::Options{.sequences = 2, .context_tokens = 4096, .range_tokens = 4 * kSegment});
+    engine_.emplace(FakeSequences::Options{
+        .sequences = 2, .context_tokens = 4096, .range_tokens = 4 * kSegment});
     const EngineTraits traits = engine_->traits();
-    mover_ = RangeMover::create({.buffer_bytes = traits.fixed_bytes + 4 * kSegment * traits.bytes_per_token,
-                                 .buffers = 3,
-                                 .threads = 2,
-                                 .hook = nullptr});
+    mover_ = RangeMover::create(
+        {.buffer_bytes = traits.fixed_bytes + 4 * kSegment * traits.bytes_per_token,
+         .buffers = 3,
+         .threads = 2,
+         .hook = nullptr});
     settings_.segment_tokens = kSegment;
     settings_.segment_bytes = traits.fixed_bytes + kSegment * traits.bytes_per_token;
     settings_.budget_bytes = 64 * (settings_.segment_bytes + SegmentRig::index_bytes());

@@ -72,8 +72,10 @@ SegmentStore::SegmentStore(PagedCache cache, std::unique_ptr<ByteStore> bytes,
   if (mover_ != nullptr) {
     traits_ = engine_->traits();
     const uint64_t fixed = traits_.fixed_bytes + traits_.checkpoint_bytes;
-    const uint64_t room = (mover_->buffer_bytes() - fixed) / std::max<uint64_t>(traits_.bytes_per_token, 1);
-    range_tokens_ = static_cast<uint32_t>(std::min<uint64_t>(traits_.range_tokens, room)) / tokens_ * tokens_;
+    const uint64_t room =
+        (mover_->buffer_bytes() - fixed) / std::max<uint64_t>(traits_.bytes_per_token, 1);
+    range_tokens_ =
+        static_cast<uint32_t>(std::min<uint64_t>(traits_.range_tokens, room)) / tokens_ * tokens_;
   }
   if (settings.label_bytes == 0) return;
   labels_.resize(slots);

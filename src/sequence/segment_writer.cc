@@ -49,8 +49,7 @@ void SegmentWriter::begin(const Scope& scope, const Prompt& prompt, TenantId ten
   Result<Lease> lease = store_->cache_.lease(scope, prompt, options);
   if (!lease) {
     const Errc code = lease.error().code();
-    captured_.fate =
-        code == Errc::invalid_argument ? CaptureFate::failed : CaptureFate::no_room;
+    captured_.fate = code == Errc::invalid_argument ? CaptureFate::failed : CaptureFate::no_room;
     return;
   }
   lease_ = *std::move(lease);
@@ -81,7 +80,8 @@ void SegmentWriter::fail(CaptureFate fate) noexcept {
 
 bool SegmentWriter::read(Saver& saver) {
   if (!reads()) return false;
-  return saver.most_tokens() == 0 || store_->range_tokens_ == 0 ? read_segment(saver) : read_range(saver);
+  return saver.most_tokens() == 0 || store_->range_tokens_ == 0 ? read_segment(saver)
+                                                                : read_range(saver);
 }
 
 // ---- One segment, straight into its slot ---------------------------------------------------------

@@ -326,7 +326,8 @@ Drained Scheduler::save_a_bit() {
   const uint64_t end = now_ns();
   const std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Request>& request : arrived_) {
-    if (request->begun_ns == 0) request->saving_ns += end - std::min(end, std::max(begin, request->submitted_ns));
+    if (request->begun_ns == 0)
+      request->saving_ns += end - std::min(end, std::max(begin, request->submitted_ns));
   }
   return drained;
 }

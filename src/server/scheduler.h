@@ -74,7 +74,8 @@ struct SchedulerStats {
   Histogram first_token_seconds = Histogram::latency();
   Histogram request_seconds = Histogram::latency();
   Histogram queue_seconds = Histogram::latency();
-  Histogram saving_seconds = Histogram::latency();  // That a request waited for captures before its prompt began.
+  Histogram saving_seconds =
+      Histogram::latency();  // That a request waited for captures before its prompt began.
   Histogram token_seconds = Histogram::latency();  // Between two tokens of a choice.
 };
 

@@ -21,7 +21,8 @@ struct Scheduler::Request {
   Scope scope;
   uint64_t submitted_ns = 0;
   uint64_t begun_ns = 0;
-  uint64_t saving_ns = 0;  // It waited while something was saved. Under the scheduler's mutex until it has begun.
+  uint64_t saving_ns =
+      0;  // It waited while something was saved. Under the scheduler's mutex until it has begun.
   uint64_t first_token_ns = 0;
   uint32_t open_choices = 0;
   uint32_t next_choice = 0;  // To begin. Under the scheduler's mutex while it is in arrived_.

@@ -63,6 +63,43 @@ TEST_P(SequenceEngineContract, SegmentsComposeBehindEachOther) {
   expect_right(kA, text);
 }
 
+TEST_P(SequenceEngineContract, RangesAreMadeOfSegmentsAndSegmentsOfRanges) {
+  if (traits.range_tokens == 0) {
+    Bytes bytes(100);
+    EXPECT_EQ(code(engine.cut({0, 2}, bytes, {0, 1}, bytes)), Errc::unsupported);
+    EXPECT_EQ(code(engine.join({0, 1}, bytes, {0, 1}, {0, 2}, bytes)), Errc::unsupported);
+    return;
+  }
+  ASSERT_TRUE(traits.segments);
+  compute(kA, text, {20, 45, 60});
+  const auto size_of = [&](Range range) {
+    return traits.fixed_bytes + (range.end - range.begin) * traits.bytes_per_token;
+  };
+  const Range whole{3, 60};
+  const Bytes bytes = save(kA, Part::segment, whole);
+  ASSERT_EQ(bytes.size(), size_of(whole));
+  for (const Range part : {Range{3, 60}, Range{3, 4}, Range{16, 32}, Range{59, 60}}) {
+    Bytes cut(size_of(part));
+    ok(engine.cut(whole, bytes, part, cut));
+    EXPECT_EQ(cut, save(kA, Part::segment, part));
+  }
+  // Of pieces that overlap, in any order.
+  const Range first{0, 30};
+  const Range last{20, 60};
+  const Bytes head = save(kA, Part::segment, first);
+  const Bytes tail = save(kA, Part::segment, last);
+  Bytes joined(bytes.size());
+  ok(engine.join(last, tail, {25, 60}, whole, joined));
+  ok(engine.join(first, head, {3, 25}, whole, joined));
+  EXPECT_EQ(joined, bytes);
+  // What does not fit together is refused.
+  EXPECT_FALSE(engine.join(first, head, {3, 31}, whole, joined));
+  EXPECT_FALSE(engine.join(first, head, {2, 25}, whole, joined));
+  EXPECT_FALSE(engine.join(first, tail, {3, 25}, whole, joined));
+  EXPECT_FALSE(engine.join(first, head, {3, 25}, {3, 59}, joined));
+  EXPECT_FALSE(engine.cut(whole, bytes, {16, 32}, std::span(joined).first(10)));
+}
+
 TEST_P(SequenceEngineContract, PartOfASegmentIsEnough) {
   if (!segments_are_enough()) GTEST_SKIP() << "no segments";
   compute(kA, text, {10, 33, 60});

@@ -52,7 +52,9 @@ using Options = FakeSequences::Options;
 INSTANTIATE_TEST_SUITE_P(
     Fakes, SequenceEngineContract,
     ::testing::Values(
-        fake("full", Options{.shift = true}),
+        fake("full", Options{.shift = true}), fake("full_ranges", Options{.range_tokens = 48}),
+        fake("window_ranges",
+             Options{.rewind = Rewind::window, .checkpoints = true, .range_tokens = 48}),
         fake("full_split", Options{.unified = false, .fork = Fork::copy, .segments = false}),
         fake("full_split_segments", Options{.unified = false, .fork = Fork::copy}),
         fake("full_restore", Options{.fork = Fork::restore, .segments = false, .shift = true}),

@@ -21,6 +21,7 @@ struct Kind {
   Architecture architecture;
   bool flash_attention = true;
   bool unified = true;
+  uint32_t range_tokens = 0;
 };
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
@@ -28,6 +29,7 @@ LlamaOptions options_of(const Kind& kind) {
   LlamaOptions options = options_for(kind.architecture);
   options.flash_attention = kind.flash_attention;
   options.unified = kind.unified;
+  options.range_tokens = kind.range_tokens;
   return options;
 }
 
@@ -272,6 +274,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Kind{"full", Architecture::llama}, Kind{"window", Architecture::window},
                       Kind{"recurrent", Architecture::recurrent},
                       Kind{"hybrid", Architecture::hybrid},
+                      Kind{"full_ranges", Architecture::llama, true, true, 256},
+                      Kind{"full_ranges_no_flash", Architecture::llama, false, true, 256},
+                      Kind{"window_ranges", Architecture::window, true, true, 256},
+                      Kind{"hybrid_ranges", Architecture::hybrid, true, true, 256},
                       Kind{"full_no_flash", Architecture::llama, false},
                       Kind{"window_no_flash", Architecture::window, false},
                       Kind{"full_split", Architecture::llama, true, false},

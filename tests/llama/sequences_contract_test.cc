@@ -69,9 +69,19 @@ EngineCase llama(const std::string& name, Architecture architecture,
           }};
 }
 
+void in_ranges(LlamaOptions& options) { options.range_tokens = 48; }
+
 INSTANTIATE_TEST_SUITE_P(
     Llama, SequenceEngineContract,
     ::testing::Values(llama("full", Architecture::llama),
+                      llama("full_ranges", Architecture::llama, in_ranges),
+                      llama("full_ranges_no_flash", Architecture::llama,
+                            [](LlamaOptions& options) {
+                              in_ranges(options);
+                              options.flash_attention = false;
+                            }),
+                      llama("window_ranges", Architecture::window, in_ranges),
+                      llama("hybrid_ranges", Architecture::hybrid, in_ranges),
                       llama("full_no_flash", Architecture::llama,
                             [](LlamaOptions& options) { options.flash_attention = false; }),
                       llama("full_q8", Architecture::llama,

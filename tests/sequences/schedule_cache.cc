@@ -199,7 +199,8 @@ void Schedule::drain() {
              left + drained.items + 1 == pending,
          "drain took others than it says");
   expect(limits.ns == ~uint64_t{0} || !drained.waits || drained.more, "drain waits for nothing");
-  if (limits.ns == ~uint64_t{0} && limits.evict && limits.items > pending && limits.bytes > uint64_t{1} << 40U) {
+  if (limits.ns == ~uint64_t{0} && limits.evict && limits.items > pending &&
+      limits.bytes > uint64_t{1} << 40U) {
     expect(cache_->pending() == 0, "drain left something");
   }
 }

@@ -77,7 +77,7 @@ class FakeSequences final : public SequenceEngine {
     uint32_t state_bytes = 64;  // Of a recurrent state, at least 8.
     // Segments are cut from ranges of so many positions, and put together to them; 0 = they are not.
     uint32_t range_tokens = 0;
-    uint64_t model = 1;         // Models compute different values from the same words.
+    uint64_t model = 1;  // Models compute different values from the same words.
     SequenceCosts costs = {};
   };
   struct Counts {

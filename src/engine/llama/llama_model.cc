@@ -260,7 +260,8 @@ uint32_t LlamaModel::best_range(const LlamaOptions& options) {
   constexpr uint32_t kManyTokens = 4096;
   if (options.gpu_layers == 0) return 0;
   for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-    if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == GGML_BACKEND_DEVICE_TYPE_GPU) return kManyTokens;
+    if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == GGML_BACKEND_DEVICE_TYPE_GPU)
+      return kManyTokens;
   }
   return 0;
 }

@@ -41,7 +41,7 @@ struct LlamaOptions {
   std::string v_type = "f16";
   bool flash_attention = true;
   bool unified = true;
-  bool shares = true;       // false: every sequence reuses only what it holds itself, as slots do.
+  bool shares = true;  // false: every sequence reuses only what it holds itself, as slots do.
   // How many positions are saved and loaded in one call; 0 = many where a GPU has them, else a segment.
   uint32_t range_tokens = 0;
   int32_t gpu_layers = -1;  // -1 = all, where there is a GPU.

@@ -174,14 +174,16 @@ bool LlamaSequences::learn_layout(uint32_t tokens) {
   std::vector<uint8_t> bytes(segment_bytes(whole));
   if (!save(first, Part::segment, whole, bytes)) return false;
   layout_ = SegmentLayout::read(bytes, tokens, empty_tail_.size());
-  bool good = layout_ && layout_->size(tokens) == bytes.size() && layout_->size(half) == segment_bytes(parts[0]);
+  bool good = layout_ && layout_->size(tokens) == bytes.size() &&
+              layout_->size(half) == segment_bytes(parts[0]);
   std::vector<uint8_t> joined(bytes.size());
   for (const Range part : parts) {
     if (!good) break;
     std::vector<uint8_t> saved(segment_bytes(part));
     std::vector<uint8_t> cut_out(saved.size());
-    good = save(first, Part::segment, part, saved).has_value() && cut(whole, bytes, part, cut_out).has_value() &&
-           cut_out == saved && join(part, saved, part, whole, joined).has_value();
+    good = save(first, Part::segment, part, saved).has_value() &&
+           cut(whole, bytes, part, cut_out).has_value() && cut_out == saved &&
+           join(part, saved, part, whole, joined).has_value();
   }
   good = good && joined == bytes;
   if (!good) layout_.reset();
@@ -338,7 +340,8 @@ Result<void> LlamaSequences::check_part(SequenceId sequence, Part part, Range ra
   }
   // Whether its positions are there, once each, save_segment() sees by counting cells.
   if (part == Part::segment) {
-    if (static_cast<int64_t>(range.end) > int64_t{llama_memory_seq_pos_max(memory_, id(sequence))} + 1) {
+    if (static_cast<int64_t>(range.end) >
+        int64_t{llama_memory_seq_pos_max(memory_, id(sequence))} + 1) {
       return Error(Errc::out_of_range, "not held", range.end);
     }
     return {};
@@ -359,8 +362,7 @@ Result<uint64_t> LlamaSequences::size(SequenceId sequence, Part part, Range rang
   STEMMA_TRY_VOID(check_part(sequence, part, range));
   switch (part) {
     case Part::state: return state_bytes(id(sequence));
-    case Part::segment:
-      return segment_bytes(range);
+    case Part::segment: return segment_bytes(range);
     case Part::checkpoint: break;
   }
   if (kind_ != MemoryKind::window) return partial_bytes(id(sequence));
@@ -494,7 +496,8 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
     }
     case Part::segment: break;
   }
-  if (bytes.size() != segment_bytes(saved)) return Error(Errc::corrupt, "not as long as such a segment is");
+  if (bytes.size() != segment_bytes(saved))
+    return Error(Errc::corrupt, "not as long as such a segment is");
   if (const uint64_t cells = base_cells(seq); cells != wanted.begin) {
     return Error(Errc::out_of_range, "must be loaded behind what is held", wanted.begin);
   }
@@ -529,8 +532,8 @@ Result<void> LlamaSequences::join(Range saved, std::span<const uint8_t> bytes, R
     return Error(Errc::corrupt, "not as long as such a segment is");
   }
   // Others put their positions there at the same time: only one writes what belongs to all.
-  layout_->move(bytes, saved.end - saved.begin, part.begin - saved.begin, part.end - part.begin, out,
-                whole.end - whole.begin, part.begin - whole.begin, part.begin == whole.begin);
+  layout_->move(bytes, saved.end - saved.begin, part.begin - saved.begin, part.end - part.begin,
+                out, whole.end - whole.begin, part.begin - whole.begin, part.begin == whole.begin);
   return {};
 }
 

@@ -108,7 +108,7 @@ class LlamaSequences final : public SequenceEngine {
   uint64_t empty_base_bytes_ = 0;
   uint64_t cell_bytes_ = 0;
   std::optional<SegmentLayout> layout_;  // If segments can be cut.
-  std::vector<uint8_t> empty_tail_;  // What PARTIAL_ONLY writes of nothing, without the header.
+  std::vector<uint8_t> empty_tail_;      // What PARTIAL_ONLY writes of nothing, without the header.
   std::vector<uint8_t> buffer_;
   // By sequence: its window was put together from two others and may have holes.
   std::vector<uint8_t> torn_;

@@ -6,7 +6,8 @@
 namespace stemma::engine {
 namespace {
 
-constexpr uint64_t kCountAt = 12;    // Behind a magic number, a sequence number and the number of streams.
+constexpr uint64_t kCountAt =
+    12;  // Behind a magic number, a sequence number and the number of streams.
 constexpr uint32_t kMostLayers = 4096;
 constexpr uint64_t kMostRow = uint64_t{1} << 32U;
 
@@ -56,7 +57,8 @@ std::optional<SegmentLayout> SegmentLayout::read(std::span<const uint8_t> segmen
     in.skip(own * positions);
     uint64_t fixed_from = in.at();
     const auto add = [&](uint64_t row, uint64_t times) {
-      if (in.bad() || row == 0 || row > kMostRow || times == 0 || times > kMostRow / row) return false;
+      if (in.bad() || row == 0 || row > kMostRow || times == 0 || times > kMostRow / row)
+        return false;
       for (uint64_t i = 0; i < times && !in.bad(); ++i) {
         layout.areas_.push_back({in.at() - fixed_from, row});
         in.skip(row * positions);
