@@ -1,7 +1,7 @@
 # Restoring from the disk tier after a restart, and the speed of that disk.
 import mmap
 import os
-import pathlib
+import tempfile
 import threading
 import time
 
@@ -9,28 +9,32 @@ from rows import Samples
 
 PIECE = 8 << 20
 READERS = 8
-AT_MOST = 4 << 30
+PASSES = 2
 
 
-def read_speed(folder):
-    """(bytes a second, how): reads the largest file below the folder past the page cache, several pieces at a time."""
-    files = [path for path in pathlib.Path(folder).rglob("*") if path.is_file()]
-    if not files:
-        return None, "nothing was written"
-    path = max(files, key=lambda file: file.stat().st_size)
-    pieces = min(path.stat().st_size, AT_MOST) // PIECE
-    if pieces == 0:
-        return None, "too little was written to measure"
-    how = "O_DIRECT"
-    try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
-    except OSError:
-        # A file system in memory refuses direct reads.
-        descriptor, how = os.open(path, os.O_RDONLY), "through the page cache"
-    try:
-        seconds = _read_all(descriptor, pieces)
-    finally:
-        os.close(descriptor)
+def read_speed(folder, size):
+    """(bytes a second, how): writes a file of about that size into the folder and reads it past the page cache.
+
+    The tier's own files would not do: they are made larger than what is in them, and what was never written is read
+    from nowhere, very fast."""
+    pieces = max(READERS, size // PIECE)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="speed-") as file:
+        # Some disks compress, and would read zeros faster than anything else. No two pieces are the same either.
+        noise = os.urandom(PIECE - 8)
+        for piece in range(pieces):
+            file.write(piece.to_bytes(8, "little") + noise)
+        file.flush()
+        os.fsync(file.fileno())
+        how = "O_DIRECT"
+        try:
+            descriptor = os.open(file.name, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
+        except OSError:
+            # A file system in memory refuses direct reads.
+            descriptor, how = os.open(file.name, os.O_RDONLY), "through the page cache"
+        try:
+            seconds = min(_read_all(descriptor, pieces) for _ in range(PASSES))
+        finally:
+            os.close(descriptor)
     return pieces * PIECE / seconds, f"{how}, {READERS} readers of {PIECE >> 20} MiB, {pieces * PIECE / 1e9:.2f} GB"
 
 
@@ -67,15 +71,13 @@ class DiskRow:
 
     def bar_ms(self, bytes_a_second):
         """What the issue allows: the bytes at 0.8 of the disk's speed, and 30 ms."""
-        if not self.bytes or not bytes_a_second:
-            return None
         return max(self.bytes) / (0.8 * bytes_a_second) * 1e3 + 30
 
 
-def measure(start, folder, prompts, lengths, repeats):
-    """Asks, ends the server, measures the disk, starts another, asks again: ({length: DiskRow}, speed, how).
+def measure(start, folder, prompts, lengths, repeats, speed_bytes):
+    """Asks, ends the server, starts another, asks again, and measures the disk: ({length: DiskRow}, speed, how).
 
-    start() starts a server with a disk tier in the folder."""
+    start() starts a server with a disk tier below the folder. The disk is measured with a file of `speed_bytes`."""
     asked = {length: [prompts.fresh(length) for _ in range(repeats)] for length in lengths}
     with start() as server:
         for length in lengths:
@@ -83,7 +85,6 @@ def measure(start, folder, prompts, lengths, repeats):
                 server.ask(prompt)
             # Before the next length may push this one out of memory.
             server.settle()
-    bytes_a_second, how = read_speed(folder)
     rows = {length: DiskRow() for length in lengths}
     with start() as server:
         for length in lengths:
@@ -93,4 +94,5 @@ def measure(start, folder, prompts, lengths, repeats):
                 answer = server.ask(prompt)
                 rows[length].samples.add(answer)
                 rows[length].bytes.append(answer.report.get("tier", {}).get("bytes", 0))
-    return rows, bytes_a_second, how
+    # Last, because a disk that has just written a large file is slower for a while.
+    return rows, *read_speed(folder, speed_bytes)

@@ -81,7 +81,7 @@ class Report:
         for length, ours in self.measured["stemma"].items():
             for row in (row for row in ROWS if row in ours):
                 table.append(self._line(row, length, ours))
-        head = (f"{'row':36}{'tokens':>7}{'ms':>10}{'slowest':>10}  {'from':18}{'live ms':>10}{'x live':>8}"
+        head = (f"{'row':36}{'tokens':>7}{'ms':>10}{'slowest':>10}  {'from':24}{'live ms':>10}{'x live':>8}"
                 f"{'llama ms':>10}{'x llama':>8}{'x cold':>8}  bars")
         notes = ["", "ms is the median time to the first token. x live, x llama and x cold: ours over the time of",
                  "`--reuse live`, of llama-server and of the cold row; below 1 is faster."]
@@ -106,7 +106,7 @@ class Report:
 
         cold = f"{samples.median / ours['cold'].median:8.3f}" if "cold" in ours else f"{'-':>8}"
         remark = f" ({samples.remark})" if samples.remark else ""
-        return (f"{ROWS[row]:36}{length:7}{samples.median:10.1f}{max(samples.times):10.1f}  {samples.source:18}"
+        return (f"{ROWS[row]:36}{length:7}{samples.median:10.1f}{max(samples.times):10.1f}  {samples.source:24}"
                 f"{beside(live)}{beside(llama)}{cold}  {self._verdict(bars)}{remark}")
 
 

@@ -64,6 +64,7 @@ def EveryRowIsMeasured():
             has_live, has_llama = line.group(2).split()[0] != "-", line.group(2).split()[2] != "-"
             assert has_live == (row in ("cold", "again", "repeat", "streaming")), (row, line)
             assert has_llama == (row != "disk"), (row, line)
+    assert re.search(r"^disk: [\d.]+ GB/s \(", results, re.M)
     assert re.search(r"^mixed streams: \d+ requests, 0 clients failed", results, re.M)
     assert re.search(r"^memory over 40 requests, [1-9]\d* evictions, 0 clients failed", results, re.M)
 
