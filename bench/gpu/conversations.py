@@ -1,4 +1,5 @@
 # Conversations of bench/gpu/exact: what is asked, how two answers are compared, and what is counted.
+import math
 import random
 import threading
 
@@ -25,13 +26,14 @@ class Difference:
         self.gap = gap
         self.spread = spread
 
-    def is_tie(self, share):
-        """A gap that no answer tells (None) is never a tie."""
-        return self.gap is not None and self.gap <= share * self.spread
+    @property
+    def share(self):
+        """The gap over the distance between the likeliest token and the twentieth. Infinite if no answer tells it."""
+        return math.inf if self.gap is None or self.spread <= 0 else self.gap / self.spread
 
     def __str__(self):
         gap = "unknown" if self.gap is None else f"{self.gap:.4g}"
-        return f"token {self.position}: {self.token!r} or {self.other!r}, gap {gap} of {self.spread:.4g}"
+        return f"token {self.position}: {self.token!r} or {self.other!r}, gap {gap} of {self.spread:.4g} ({self.share:.2g})"
 
 
 def compare(answer, other):
@@ -58,6 +60,7 @@ class Tally:
         self._say = say
         self.conversations = self.turns = self.tokens = self.ties = self.differences = 0
         self.reused = self.prompt_tokens = 0
+        self.largest_tie = 0.0
         self.sources = {}
         self.failures = []
 
@@ -76,7 +79,8 @@ class Tally:
             self.sources[cached.source] = self.sources.get(cached.source, 0) + 1
             if difference is None:
                 return
-            tie = difference.is_tie(self._tie)
+            tie = difference.share <= self._tie
+            self.largest_tie = max(self.largest_tie, difference.share if tie else 0)
             self.ties += tie
             self.differences += not tie
             self._say(f"conversation {number}: {difference}: {'a tie' if tie else 'DIFFERENT'} "
@@ -98,6 +102,7 @@ class Tally:
         came = ", ".join(f"{count} {source}" for source, count in sorted(self.sources.items()))
         lines = [f"{self.conversations} conversations, {self.turns} turns, {self.tokens} equal tokens, "
                  f"{self.ties} ties, {self.differences} differences",
+                 f"the largest gap of a tie was {self.largest_tie:.2g} of the spread; up to {self._tie:g} counts as a tie",
                  f"{share:.0%} of the prompts' tokens were reused; turns by where most of the prompt came from: {came}"]
         return lines + [f"failed: {failure}" for failure in self.failures]
 

@@ -37,6 +37,8 @@ class _Talker(threading.Thread):
 
     def run(self):
         try:
+            # Each client asks at least once, however slow the machine is.
+            self._converse()
             while time.monotonic() < self._deadline:
                 self._converse()
         except RequestFailed as error:
@@ -52,8 +54,8 @@ class _Talker(threading.Thread):
         prompt = list(self._random.choice(self._systems)) if self._random.random() < 0.5 else []
         # As many short ones as long ones on a scale of doubling lengths.
         prompt += self._tokens(int(64 * (self._longest / 2 / 64) ** self._random.random()))
-        for _ in range(self._random.randint(1, 5)):
-            if len(prompt) + 128 > self._longest or time.monotonic() > self._deadline:
+        for turn in range(self._random.randint(1, 5)):
+            if turn > 0 and (len(prompt) + 128 > self._longest or time.monotonic() > self._deadline):
                 return
             answer = self._client.ask(prompt, self._random.randint(8, 64))
             self.answers.append(answer)

@@ -55,12 +55,14 @@ def EveryRowIsMeasured():
     assert results in done.stdout
     for word in ("command ", "commit ", "machine ", "GPU ", "model "):
         assert re.search("^" + word, results, re.M), word
-    came_from = {"cold": "computed", "again": "live", "repeat": "live", "streaming": "live", "tail": "live",
-                 "host": "restored", "disk": "disk", "idle": "computed", "six": "computed"}
-    for row, source in came_from.items():
+    # A prompt that comes again at once may be found in its sequence or among what is saved.
+    again = ["live", "restored"]
+    came_from = {"cold": ["computed"], "again": again, "repeat": again, "streaming": again, "tail": again,
+                 "host": ["restored"], "disk": ["disk"], "idle": ["computed"], "six": ["computed"]}
+    for row, sources in came_from.items():
         for length in (128, 256):
             line = re.search(rf"^{re.escape(ROWS[row])} +{length} +[\d.]+ +[\d.]+  (\w+) +(.*)$", results, re.M)
-            assert line and line.group(1) == source, (row, length, line)
+            assert line and line.group(1) in sources, (row, length, line)
             has_live, has_llama = line.group(2).split()[0] != "-", line.group(2).split()[2] != "-"
             assert has_live == (row in ("cold", "again", "repeat", "streaming")), (row, line)
             assert has_llama == (row != "disk"), (row, line)
@@ -163,14 +165,14 @@ def ADifferenceThatIsNoTieCounts():
         (answer(("a", near), ("a", near)), answer(("a", near)), 0, 1),
     ]
     for ours, theirs, ties, differences in cases:
-        tally = conversations.Tally(0.02, say=print)
+        tally = conversations.Tally(0.005, say=print)
         tally.turn(1, ours, theirs)
         assert (tally.ties, tally.differences) == (ties, differences), (tally.ties, tally.differences)
         assert tally.good == (differences == 0)
-    failed = conversations.Tally(0.02, say=print)
+    failed = conversations.Tally(0.005, say=print)
     failed.turn(1, *cases[0][:2])
     failed.fail("no answer")
-    assert not failed.good and not conversations.Tally(0.02, say=print).good
+    assert not failed.good and not conversations.Tally(0.005, say=print).good
 
 
 def MetricsAreReadAndCompared():
