@@ -123,9 +123,13 @@ class Client:
     def call(self, method, path, body=None):
         """A request that is not streamed; its body as text."""
         self._connect()
-        self._connection.request(method, path, body, {"Content-Type": "application/json"})
-        response = self._connection.getresponse()
-        text = response.read().decode(errors="replace")
+        try:
+            self._connection.request(method, path, body, {"Content-Type": "application/json"})
+            response = self._connection.getresponse()
+            text = response.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise RequestFailed(f"{self.host}{path} did not answer: {error!r}") from error
         if response.status != 200:
             raise RequestFailed(f"{method} {path} answered {response.status}: {text[:500]}")
         return text

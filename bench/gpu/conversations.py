@@ -28,12 +28,13 @@ class Difference:
 
     @property
     def share(self):
-        """The gap over the distance between the likeliest token and the twentieth. Infinite if no answer tells it."""
+        """The gap over the distance from the likeliest token to the twentieth. Infinite if it is unknown."""
         return math.inf if self.gap is None or self.spread <= 0 else self.gap / self.spread
 
     def __str__(self):
         gap = "unknown" if self.gap is None else f"{self.gap:.4g}"
-        return f"token {self.position}: {self.token!r} or {self.other!r}, gap {gap} of {self.spread:.4g} ({self.share:.2g})"
+        return (f"token {self.position}: {self.token!r} or {self.other!r}, "
+                f"gap {gap} of {self.spread:.4g} ({self.share:.2g})")
 
 
 def compare(answer, other):
@@ -102,7 +103,7 @@ class Tally:
         came = ", ".join(f"{count} {source}" for source, count in sorted(self.sources.items()))
         lines = [f"{self.conversations} conversations, {self.turns} turns, {self.tokens} equal tokens, "
                  f"{self.ties} ties, {self.differences} differences",
-                 f"the largest gap of a tie was {self.largest_tie:.2g} of the spread; up to {self._tie:g} counts as a tie",
+                 f"the largest gap of a tie was {self.largest_tie:.2g} of the spread; up to {self._tie:g} is a tie",
                  f"{share:.0%} of the prompts' tokens were reused; turns by where most of the prompt came from: {came}"]
         return lines + [f"failed: {failure}" for failure in self.failures]
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from client import Client, LlamaCompletion, OpenAi
+from client import Client, LlamaCompletion, OpenAi, RequestFailed
 from metrics import Reading
 
 READY_SECONDS = 300
@@ -61,8 +61,13 @@ class Server:
         self._client = self.client()
         return self
 
-    def __exit__(self, *_):
-        self.end()
+    def __exit__(self, _, error, __):
+        died = isinstance(error, RequestFailed) and self._has_died()
+        status = self.end()
+        if died:
+            # Its own last words say more than the connection that broke.
+            raise ServerFailed(f"{self.name} ended by itself with status {status}; its last lines:\n"
+                               f"{''.join(self.last_lines)}") from error
 
     def client(self):
         """Another client of this server, with a connection of its own."""
@@ -97,6 +102,14 @@ class Server:
     def metrics(self):
         return Reading("")
 
+    def _has_died(self):
+        """A process closes its connections a moment before it is gone, so it gets that moment."""
+        try:
+            self.process.wait(2)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def _read(self):
         for line in self.process.stderr:
             self.last_lines.append(line)
@@ -121,7 +134,9 @@ class Stemma(Server):
     dialect = OpenAi
 
     def __init__(self, program, model, settings):
-        super().__init__([program, "serve", "--model", model, "--host", "127.0.0.1", "--port", "0", *settings])
+        # Without a line for each request, its last lines are those that say what went wrong.
+        super().__init__([program, "serve", "--model", model, "--host", "127.0.0.1", "--port", "0", "--quiet", "on",
+                          *settings])
 
     def reset(self):
         self._client.call("POST", "/cache/reset", "{}")

@@ -97,7 +97,7 @@ def WrongUseIsNamed():
         assert "--clients must be at least 1" in run("exact", "--model", model.name, "--clients", 0).stderr
         # A server that cannot start is a failure, and its own words say why.
         done = run("run", "--cpu", "--model", model.name, "--tokens", "128")
-        assert done.returncode == 1 and "stemma ended with status 1" in done.stderr and "stemma serve:" in done.stderr
+        assert done.returncode == 1 and "stemma ended with status 1" in done.stderr and "stemma serve:" in done.stdout
 
 
 def children_of(pid):
@@ -111,7 +111,8 @@ def is_running(pid):
         return False
 
 
-def AnInterruptEndsTheServers():
+def broken_off(break_off):
+    """The output of a run that break_off(its process, its server's pid) ended in the middle of long prompts."""
     with tempfile.TemporaryDirectory() as place:
         command = [sys.executable, folder / "run", "--stemma", program, "--model", model_in(place), "--cpu",
                    "--tokens", "128,4096", "--out", f"{place}/results.txt"]
@@ -120,15 +121,23 @@ def AnInterruptEndsTheServers():
                 print(line, end="")
                 if "stemma: 4096 tokens" in line:
                     break
-            servers = children_of(process.pid)
-            assert len(servers) == 1
-            process.send_signal(signal.SIGINT)
+            [server] = children_of(process.pid)
+            break_off(process, server)
             rest = process.communicate(timeout=240)[0]
         print(rest)
-        assert process.returncode == 1 and "it was interrupted" in rest
-        assert not any(map(is_running, servers))
+        assert process.returncode == 1 and not is_running(server)
         # What was measured before is not lost.
         assert ROWS["host"] in pathlib.Path(f"{place}/results.txt").read_text()
+    return rest
+
+
+def AnInterruptEndsTheServers():
+    assert "it was interrupted" in broken_off(lambda process, _: process.send_signal(signal.SIGINT))
+
+
+def AServerThatDiesIsNamed():
+    output = broken_off(lambda _, server: os.kill(server, signal.SIGABRT))
+    assert "stemma ended by itself with status -6; its last lines:" in output and " ready " in output
 
 
 def AnswersAreComparedWithAndWithoutReuse():
