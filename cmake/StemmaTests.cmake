@@ -284,7 +284,8 @@ if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGE
   endforeach()
   foreach(name IN ITEMS EveryRowIsMeasured OnlyWhatWasAskedForIsMeasured WrongUseIsNamed AnInterruptEndsTheServers
           AServerThatDiesIsNamed AnswersAreComparedWithAndWithoutReuse ADifferenceThatIsNoTieCounts
-          MetricsAreReadAndCompared BarsAreJudged GrowingMemoryIsNotFlat PromptsShareNothing)
+          MetricsAreReadAndCompared BarsAreJudged GrowingMemoryIsNotFlat PromptsShareNothing
+          MeasuringWaitsForPinnedMemory AGpuIsAskedAndItsRowsAreJudged)
     add_test(NAME gpu_bench.${name} COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/program/gpu_bench_test.py"
       $<TARGET_FILE:stemma> ${name})
     set_tests_properties(gpu_bench.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})

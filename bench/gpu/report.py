@@ -72,11 +72,12 @@ class Report:
 
     def fact(self, text, bars=()):
         """A line besides the table, with its bars."""
-        end = f"  {self._verdict(list(bars))}" if bars else ""
-        self._facts.append(text + end)
+        self._facts.append((text, list(bars)))
 
     def lines(self):
-        """Everything, ready to be printed. Counts what was missed."""
+        """Everything so far, ready to be printed. Counts anew what was missed."""
+        self.missed = 0
+        facts = [f"{text}  {self._verdict(bars)}" if bars else text for text, bars in self._facts]
         table = []
         for length, ours in self.measured["stemma"].items():
             for row in (row for row in ROWS if row in ours):
@@ -85,7 +86,7 @@ class Report:
                 f"{'llama ms':>10}{'x llama':>8}{'x cold':>8}  bars")
         notes = ["", "ms is the median time to the first token. x live, x llama and x cold: ours over the time of",
                  "`--reuse live`, of llama-server and of the cold row; below 1 is faster."]
-        return ([head, *table, *notes] if table else []) + (["", *self._facts] if self._facts else [])
+        return ([head, *table, *notes] if table else []) + (["", *facts] if facts else [])
 
     def _verdict(self, bars):
         if not self._judge:

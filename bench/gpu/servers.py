@@ -29,6 +29,20 @@ def _die_with_parent():
         ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # 1 is PR_SET_PDEATHSIG.
 
 
+def wait_until_steady(read, clock=time.monotonic, sleep=time.sleep):
+    """Waits until read() has given the same value for two seconds, two minutes at most. Returns the seconds it took.
+
+    A value of None means that there is nothing to wait for."""
+    begin = since = clock()
+    value = read()
+    while value is not None and clock() - since < 2 and clock() - begin < 120:
+        sleep(0.1)
+        newer = read()
+        if newer != value:
+            value, since = newer, clock()
+    return since - begin
+
+
 class Server:
     """A process with an HTTP address. Use it in a `with`: leaving that ends it."""
 
@@ -99,6 +113,10 @@ class Server:
     def wait_until_idle(self):
         """Waits until no request is under way, where the server can tell. Clients that were cut off leave some."""
 
+    def wait_until_pinned(self):
+        """Waits until no more memory is being pinned, where the server can tell. Returns the seconds it took."""
+        return 0
+
     def metrics(self):
         return Reading("")
 
@@ -153,6 +171,15 @@ class Stemma(Server):
         while self.metrics().value("stemma_requests_running"):
             if time.monotonic() > deadline:
                 raise ServerFailed("requests whose clients had left were still under way a minute later")
+
+    def wait_until_pinned(self):
+        # Pinning goes on in the background for some time after the start, and slows copies until it is done.
+        def pinned_bytes():
+            levels = [value for name, value in self.metrics().containing("pinned").items()
+                      if "bytes" in name and not name.endswith("_total")]
+            return sum(levels) if levels else None
+
+        return wait_until_steady(pinned_bytes)
 
     def metrics(self):
         return Reading(self._client.call("GET", "/metrics"))

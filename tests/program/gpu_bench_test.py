@@ -19,6 +19,7 @@ import disk  # noqa: E402
 import flatness  # noqa: E402
 import metrics  # noqa: E402
 import report  # noqa: E402
+import servers  # noqa: E402
 from client import Answer  # noqa: E402
 from prompts import Prompts  # noqa: E402
 from rows import ROWS, Samples  # noqa: E402
@@ -246,6 +247,44 @@ def GrowingMemoryIsNotFlat():
     assert flat(snapshot(resident=1000, GPU=100), snapshot(resident=1030, GPU=100))
     assert not flat(snapshot(resident=1000, GPU=100), snapshot(resident=1000, GPU=140))
     assert not flat(snapshot(resident=1000), snapshot(resident=1000), failed=["a client"])
+
+
+def MeasuringWaitsForPinnedMemory():
+    now = [0.0]
+
+    def sleep(seconds):
+        now[0] += seconds
+
+    def waited(read):
+        now[0] = 0.0
+        return servers.wait_until_steady(read, clock=lambda: now[0], sleep=sleep)
+
+    assert waited(lambda: None) == 0 and now[0] == 0
+    # It grows for ten seconds, and then two more show that it does not.
+    assert 9.5 < waited(lambda: min(now[0], 10)) < 10.5 and 11.5 < now[0] < 12.5
+    # A value that never comes to rest is not waited for without end.
+    assert waited(lambda: now[0]) <= 121
+
+
+def AGpuIsAskedAndItsRowsAreJudged():
+    with tempfile.TemporaryDirectory() as place:
+        smi = pathlib.Path(place) / "nvidia-smi"
+        smi.write_text("""#!/bin/sh
+case "$1" in
+  *compute-apps*) ;;
+  *memory.used*) echo 1234 ;;
+  *) echo "NVIDIA Test, 4096 MiB, 580.1" ;;
+esac
+""")
+        smi.chmod(0o755)
+        os.environ["PATH"] = f"{place}:{os.environ['PATH']}"
+        done = run("run", "--model", model_in(place), "--tokens", "128", "--quick", "--only", "host,flat", "--strict",
+                   "--flat-requests", 40, "--flat-bytes", "1GiB")
+    assert "NVIDIA Test, 4096 MiB with driver 580.1" in done.stdout
+    assert re.search(r"GPU, all processes +1234 +1234  flat", done.stdout)
+    assert re.search(rf"^{ROWS['host']} .* met$", done.stdout, re.M)
+    # So much memory pushes nothing out, so that the test of flatness would show nothing.
+    assert "MISSED: something was evicted" in done.stdout and done.returncode == 1
 
 
 def PromptsShareNothing():
