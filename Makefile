@@ -5,6 +5,7 @@
 #   make test          checked build and all tests
 #   make bench         build it and run its benchmarks            make bench ARGS="--help"
 #   make bench-serve   the server end to end, on a generated model ARGS="--help"
+#   make bench-gpu     time to the first token on a GPU           MODEL=file.gguf ARGS="--help"
 #   make asan | tsan   all tests under sanitizers                 (scripts/sanitize: the part that CI runs)
 #   make check-long    everything that .ci/run leaves out: hours
 #   make soak          random runs for a long time, each of SOAK  SECONDS=3600 SOAK=oracle_test
@@ -33,7 +34,7 @@ SOAK_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),3600)
 FUZZ_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),60)
 
 .DEFAULT_GOAL := build
-.PHONY: build run test bench bench-serve asan tsan check-long soak fuzz mutants coverage format format-check lint headers \
+.PHONY: build run test bench bench-serve bench-gpu asan tsan check-long soak fuzz mutants coverage format format-check lint headers \
         valgrind install package abi-update clean
 
 build:
@@ -49,6 +50,9 @@ bench: build
 
 bench-serve: build
 	build/stemma bench serve $(ARGS)
+
+bench-gpu: build
+	@bench/gpu/run --stemma build/stemma --model '$(or $(MODEL),build/models/8b.gguf)' $(ARGS)
 
 test:
 	@scripts/bootstrap build llama serve-tests tier-tests

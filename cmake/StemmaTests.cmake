@@ -282,6 +282,14 @@ if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGE
       $<TARGET_FILE:stemma> ${name})
     set_tests_properties(run.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
   endforeach()
+  foreach(name IN ITEMS EveryRowIsMeasured OnlyWhatWasAskedForIsMeasured WrongUseIsNamed AnInterruptEndsTheServers
+          AServerThatDiesIsNamed AnswersAreComparedWithAndWithoutReuse ADifferenceThatIsNoTieCounts
+          MetricsAreReadAndCompared BarsAreJudged GrowingMemoryIsNotFlat PromptsShareNothing
+          MeasuringWaitsForPinnedMemory AGpuIsAskedAndItsRowsAreJudged)
+    add_test(NAME gpu_bench.${name} COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/program/gpu_bench_test.py"
+      $<TARGET_FILE:stemma> ${name})
+    set_tests_properties(gpu_bench.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
+  endforeach()
   add_test(NAME serve.RequestsThatAreCutOffHearOfIt COMMAND python3
     "${PROJECT_SOURCE_DIR}/tests/program/serve_test.py" $<TARGET_FILE:stemma>)
   add_test(NAME serve.ListensBeforeTheModelIsThere COMMAND python3
