@@ -22,7 +22,7 @@ constexpr auto kBeforeSaving = std::chrono::microseconds(5'000);
 constexpr auto kForThreads = std::chrono::microseconds(500);
 // Between passes, a tenth of their time is for saving. What was not used adds up to this.
 constexpr uint64_t kPartForSaving = 10;
-constexpr uint64_t kMostToSave = 10'000'000;
+constexpr uint64_t kMostToSave = 100'000'000;
 
 uint64_t lost_by(const tier::StackStats& stats) {
   uint64_t lost = 0;
@@ -309,15 +309,24 @@ bool Scheduler::pass() {
     lose(done.error());
   }
   sweep();
-  // Passes follow each other: a part of the time is for saving, a bit whenever there is enough of it.
-  time_to_save_ns_ = std::min(time_to_save_ns_ + spent / kPartForSaving, kMostToSave);
-  if (cache_->pending() != 0 && time_to_save_ns_ >= saving_takes_ns_) {
-    const uint64_t before = now_ns();
-    save_a_bit();
-    saving_takes_ns_ = now_ns() - before;
-    time_to_save_ns_ -= std::min(time_to_save_ns_, saving_takes_ns_);
-  }
+  save_between_passes(spent);
   return true;
+}
+
+// Passes follow each other: a part of the time is for saving. Who waits to begin waits for one bit of it at most.
+void Scheduler::save_between_passes(uint64_t pass_ns) {
+  time_to_save_ns_ = std::min(time_to_save_ns_ + pass_ns / kPartForSaving, kMostToSave);
+  // Nothing follows: it is quiet.
+  if (active_.empty()) return;
+  while (cache_->pending() != 0 && time_to_save_ns_ >= saving_takes_ns_) {
+    const uint64_t before = now_ns();
+    const Drained drained = save_a_bit();
+    saving_takes_ns_ = std::max<uint64_t>(now_ns() - before, 1);
+    time_to_save_ns_ -= std::min(time_to_save_ns_, saving_takes_ns_);
+    if (!drained.more || drained.waits) return;
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::any_of(arrived_, is_ready)) return;
+  }
 }
 
 Drained Scheduler::save_a_bit() {

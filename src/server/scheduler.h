@@ -158,6 +158,7 @@ class Scheduler {
   bool pass();
   // A step of what waits to be saved; who waits meanwhile has it counted.
   Drained save_a_bit();
+  void save_between_passes(uint64_t pass_ns);
   void take_cancelled();
   void admit();
   // busy: later. Any other error: the request has failed.
