@@ -133,6 +133,8 @@ struct SequenceOptions {
   uint64_t compute_token_ns = 1'000'000;
   uint64_t move_byte_ps = 200;
   uint64_t move_call_ns = 50'000;
+  // What a token takes more for each cell of the context that it looks at; 0: unknown until it is measured.
+  uint64_t attention_cell_ps = 0;
   const Clock* clock = nullptr;       // Outlives the cache and its turns; null = monotonic.
   SavedListener* listener = nullptr;  // Likewise; null = nobody listens.
 };

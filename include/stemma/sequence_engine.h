@@ -68,6 +68,8 @@ struct EngineTraits {
   uint64_t bytes_per_token = 0;
   uint64_t fixed_bytes = 0;
   uint64_t checkpoint_bytes = 0;
+  // Tokens that one call of save() or load() moves best; 0: segments one by one.
+  uint32_t range_tokens = 0;
 };
 
 // What a sequence really holds.

@@ -99,7 +99,8 @@ Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& exclud
   }
   turn.report.restored_bytes += bytes;
   stats_.restored_bytes += bytes;
-  learn_moved(pieces_.size(), bytes, elapsed_ns(started, clock_->now_ns()));
+  meter_.loaded(calls_for(traits_, options_.segment_tokens, range), bytes,
+                elapsed_ns(started, clock_->now_ns()));
   return {};
 }
 
@@ -144,7 +145,7 @@ Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excl
   store.used(turn.state, touch_of(turn.retain, depth));
   turn.report.restored_bytes += bytes;
   stats_.restored_bytes += bytes;
-  learn_moved(1, bytes, elapsed_ns(started, clock_->now_ns()));
+  meter_.loaded(1, bytes, elapsed_ns(started, clock_->now_ns()));
   hand_on(part == Part::state ? EntryKind::state : EntryKind::checkpoint, turn.state,
           store.label(turn.state), SeenAgain::used);
   return {};
@@ -279,8 +280,11 @@ void Core::save_source(TurnRecord& turn) {
   const uint32_t gain = std::min(best.positions, turn.limit);
   if (gain <= turn.plan.available + options_.least_tokens) return;
   const uint32_t s = to_index(best.sequence);
-  const uint64_t bytes = uint64_t{known(s)} * traits_.bytes_per_token;
-  if (costs_.compute(gain - turn.plan.available) <= 2 * costs_.move(2, bytes)) return;
+  const Costs& costs = meter_.costs();
+  const auto moving = [&](const MoveCost& cost) {
+    return cost_of_moving(cost, traits_, options_.segment_tokens, {0, known(s)}, false);
+  };
+  if (costs.compute({turn.plan.available, gain}) <= moving(costs.save) + moving(costs.load)) return;
   SequenceRecord& record = at(s);
   if (record.capture < known(s) && record.saved < known(s)) {
     if (in_turn(record)) {
@@ -330,6 +334,7 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
     count(turn);
     return done.error();
   }
+  drop_idle(turn);
   settle(turn);
   return turn.available;
 }
