@@ -230,16 +230,28 @@ CostMeter::CostMeter(const Costs& start) noexcept
 void CostMeter::computed(Range range, uint64_t beside_cells, uint64_t spent_ns) noexcept {
   // A minute for a token says more about the caller's clock than about the engine.
   constexpr uint64_t kMinute = 60'000'000'000;
-  // A few tokens in a batch say more about the overhead of a batch than about tokens.
-  constexpr uint64_t kFew = 8;
   const uint64_t tokens = range.end - std::min(range.begin, range.end);
   if (spent_ns == 0 || tokens == 0 || spent_ns / tokens > kMinute) return;
-  if (tokens != 1 && tokens < kFew) return;
   const auto count = static_cast<double>(tokens);
-  CostLine& line = tokens == 1 ? answers_ : prompts_;
-  line.add(static_cast<double>(cells_of(range, beside_cells)) / count,
-           static_cast<double>(spent_ns) / count);
+  const auto spent = static_cast<double>(spent_ns);
+  const double cells = static_cast<double>(cells_of(range, beside_cells)) / count;
+  if (tokens == 1) {
+    answers_.add(cells, spent);
+  } else if (says_something_of_tokens(tokens, spent, cells)) {
+    prompts_.add(cells, spent / count);
+  }
   settle();
+}
+
+// A small batch says more about what a pass takes, however few tokens it has, than about tokens. Short prompts
+// behind a long conversation would make it look as if depth were what takes so long.
+bool CostMeter::says_something_of_tokens(uint64_t tokens, double spent_ns,
+                                         double cells) const noexcept {
+  constexpr uint64_t kFew = 8;
+  constexpr uint64_t kMany = 512;
+  constexpr double kPasses = 4;
+  if (tokens < kFew || tokens >= kMany) return tokens >= kMany;
+  return !answers_.measured() || spent_ns >= kPasses * answers_.line().at(cells);
 }
 
 void CostMeter::saved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept {

@@ -141,6 +141,7 @@ class CostMeter {
     CostLine line;
     uint32_t turns = 0;  // Since it was measured.
   };
+  bool says_something_of_tokens(uint64_t tokens, double spent_ns, double cells) const noexcept;
   void settle() noexcept;
 
   Costs start_;

@@ -69,6 +69,17 @@ TEST(SequenceIdle, OneThatIsNotSavedStays) {
   EXPECT_EQ(rig.chat(kOther, {.session = "b", .keep = false}).dropped_idle, 1U);
 }
 
+TEST(SequenceIdle, OneWhoseEndIsNotSavedYetStays) {
+  IdleRig rig;
+  rig.chat(kLong, {.session = "a"});
+  rig.drain();
+  rig.chat(kLong + tokens(30, 5), {.session = "a"});
+  ASSERT_EQ(rig.cache.pending(), 1U);
+  EXPECT_EQ(rig.chat(kOther, {.session = "b", .keep = false}).dropped_idle, 0U);
+  rig.drain();
+  EXPECT_EQ(rig.chat(kOther, {.session = "b", .keep = false}).dropped_idle, 1U);
+}
+
 TEST(SequenceIdle, OneThatIsNoLongerSavedStays) {
   IdleRig rig;
   rig.chat(kLong, {.session = "a"});
