@@ -93,7 +93,8 @@ uint64_t cost_of_moving(const MoveCost& cost, const EngineTraits& traits, uint32
 bool restores_faster(const Costs& costs, const EngineTraits& traits, uint32_t segment_tokens,
                      Range range) noexcept {
   const bool anchored = traits.rewind != Rewind::any;
-  return cost_of_moving(costs.load, traits, segment_tokens, range, anchored) < costs.compute(range);
+  const uint64_t load = cost_of_moving(costs.load, traits, segment_tokens, range, anchored);
+  return load < std::max(costs.compute(range), kMomentNs);
 }
 
 bool worth_saving(const Costs& costs, const EngineTraits& traits, uint32_t segment_tokens,

@@ -62,7 +62,10 @@ uint64_t calls_for(const EngineTraits& traits, uint32_t segment_tokens, Range ra
 uint64_t cost_of_moving(const MoveCost& cost, const EngineTraits& traits, uint32_t segment_tokens,
                         Range range, bool anchored) noexcept;
 
-// Whether [begin, end) could ever be restored faster than computed. If not, saving it is a waste.
+// Less than anybody notices: nothing is changed to gain less, and measurements of it are not relied on.
+inline constexpr uint64_t kMomentNs = 1'000'000;
+
+// Whether [begin, end) could ever be restored faster than computed, or in a moment. If not, saving it is a waste.
 bool restores_faster(const Costs& costs, const EngineTraits& traits, uint32_t segment_tokens,
                      Range range) noexcept;
 // Whether saving it is worth making somebody wait for it. As good a guess as any: every second thing that is

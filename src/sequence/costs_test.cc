@@ -132,6 +132,11 @@ TEST(Costs, WhatIsSlowerToRestoreThanToComputeIsNotSaved) {
   traits.range_tokens = 4096;
   EXPECT_TRUE(restores_faster(costs, traits, 64, {0, 8192}));
   EXPECT_FALSE(restores_faster(costs, traits, 64, {0, 64})) << "a call for a few tokens";
+  costs.token_ns = costs.cell_ps = 0;
+  costs.load.call_ns = 100;
+  EXPECT_TRUE(restores_faster(costs, traits, 64, {0, 64})) << "in a moment";
+  EXPECT_FALSE(restores_faster(costs, traits, 64, {0, 8192}));
+  costs = kGpu;
   // Who waits for the save pays for it: every second one is in vain.
   EXPECT_TRUE(worth_saving(costs, traits, 64, {0, 8192}));
   costs.save.call_ns = 200'000'000;

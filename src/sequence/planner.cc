@@ -192,10 +192,8 @@ uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own
 }
 
 bool worth_dropping(const PlanInput& input, const IdleSequence& idle) {
-  // Emptying a sequence takes calls of the engine, and surprises whoever comes back to it: not for less.
-  constexpr uint64_t kLeastNs = 1'000'000;
   const uint64_t slows = input.costs.idle(idle.own_cells, idle.prompt_tokens, idle.answer_tokens);
-  if (slows < kLeastNs) return false;
+  if (slows < kMomentNs) return false;
   const uint32_t begin = idle.length - std::min(idle.length, idle.own_cells);
   const uint32_t middle = std::clamp(idle.restorable, begin, idle.length);
   const bool anchored = input.traits.rewind != Rewind::any;
