@@ -134,6 +134,8 @@ struct SequenceOptions {
   uint64_t compute_token_ns = 1'000'000;
   uint64_t move_byte_ps = 200;
   uint64_t move_call_ns = 50'000;
+  // What a token takes more for each cell of the context that it looks at; 0: unknown until it is measured.
+  uint64_t attention_cell_ps = 0;
   // Pins the buffers that ranges go through, for an engine on a device (EngineTraits::range_tokens): its driver's, as
   // cuda_memory_hook() of stemma/host_tier.h. Outlives the cache and its turns; null = plain memory.
   HostMemoryHook* pinned = nullptr;

@@ -51,6 +51,8 @@ struct SequenceReport {
   bool logits = false;    // Kept for exactly this prompt.
   uint32_t failures = 0;  // Steps that failed and were made good.
   uint32_t victims = 0;   // Idle sequences emptied for this turn.
+  // Idle sequences emptied because computing beside them would have taken longer than restoring them.
+  uint32_t dropped_idle = 0;
   uint64_t restored_bytes = 0;
   uint64_t saved_bytes = 0;  // Of victims, before they were emptied.
   uint64_t plan_ns = 0;
@@ -89,6 +91,7 @@ struct SequenceStats {
   uint64_t quarantined = 0;    // Saved things given up because they were bad.
   uint64_t victims = 0;        // Idle sequences emptied for others.
   uint64_t victims_saved = 0;  // Of these, saved first.
+  uint64_t dropped_idle = 0;   // Idle sequences emptied because computing beside them was slow.
   uint64_t stale_calls = 0;    // Of turns whose sequence was taken away.
   uint64_t broken = 0;         // Times that the engine failed to clear a sequence.
   uint64_t restored_bytes = 0;
@@ -119,8 +122,12 @@ struct SequenceStats {
   uint64_t state_evictions = 0;  // And of checkpoints.
   // What the planner goes by.
   uint64_t compute_token_ns = 0;
-  uint64_t move_byte_ps = 0;
+  uint64_t attention_cell_ps = 0;  // For each cell that a token of a prompt looks at.
+  uint64_t answer_cell_ps = 0;     // For each cell that a token of an answer looks at.
+  uint64_t move_byte_ps = 0;       // Loading.
   uint64_t move_call_ns = 0;
+  uint64_t save_byte_ps = 0;  // Saving.
+  uint64_t save_call_ns = 0;
 
   double hit_ratio() const noexcept {
     return prompt_tokens == 0

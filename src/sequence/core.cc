@@ -51,6 +51,16 @@ Result<void> check_traits(const EngineTraits& traits) {
   return {};
 }
 
+// What things cost as far as the options say.
+Costs believed(const SequenceOptions& options) {
+  const MoveCost move{options.move_call_ns, options.move_byte_ps};
+  return {.token_ns = options.compute_token_ns,
+          .cell_ps = options.attention_cell_ps,
+          .answer_cell_ps = options.attention_cell_ps,
+          .save = move,
+          .load = move};
+}
+
 }  // namespace
 
 // ---- Creation ----------------------------------------------------------------------------------
@@ -59,7 +69,8 @@ Core::Core(SequenceEngine& engine, const SequenceOptions& options)
     : engine_(&engine),
       options_(options),
       clock_(options.clock != nullptr ? options.clock : &Clock::monotonic()),
-      traits_(engine.traits()) {}
+      traits_(engine.traits()),
+      meter_(believed(options)) {}
 
 Result<Core*> Core::create(SequenceEngine& engine, const SequenceOptions& options) try {
   STEMMA_TRY_VOID(check_options(options));
@@ -86,7 +97,6 @@ Result<void> Core::set_up() {
   flags_.resize(traits_.sequences);
   nobody_.resize(traits_.sequences);
   room_.create(traits_);
-  costs_ = {options_.compute_token_ns, options_.move_byte_ps, options_.move_call_ns};
 
   const bool saves =
       has(options_.reuse, Reuse::saved) && options_.saved_bytes != 0 && traits_.fork != Fork::none;
@@ -321,9 +331,14 @@ SequenceStats Core::stats() {
   add(states_.get(), out.state_bytes);
   add(checkpoints_.get(), out.checkpoint_bytes);
   if (logits_ != nullptr) out.logits_bytes = logits_->stats().bytes;
-  out.compute_token_ns = costs_.compute_token_ns;
-  out.move_byte_ps = costs_.move_byte_ps;
-  out.move_call_ns = costs_.move_call_ns;
+  const Costs& costs = meter_.costs();
+  out.compute_token_ns = costs.token_ns;
+  out.move_byte_ps = costs.load.byte_ps;
+  out.move_call_ns = costs.load.call_ns;
+  out.save_byte_ps = costs.save.byte_ps;
+  out.save_call_ns = costs.save.call_ns;
+  out.attention_cell_ps = costs.cell_ps;
+  out.answer_cell_ps = costs.answer_cell_ps;
   return out;
 }
 

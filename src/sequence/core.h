@@ -7,6 +7,7 @@
 //   core.cc          creation, sequences and sessions, looking
 //   core_begin.cc    admission and planning
 //   core_execute.cc  carrying plans out, and what to do when it fails
+//   core_idle.cc     dropping idle sequences that cost more than they are worth
 //   core_capture.cc  what is saved, when
 //   core_tell.cc     what whoever listens is told
 //   core_admit.cc    what was saved elsewhere
@@ -25,6 +26,7 @@
 #include "base/index_lists.h"
 #include "base/mutex.h"
 #include "key/key_chain.h"
+#include "sequence/costs.h"
 #include "sequence/lexicon.h"
 #include "sequence/live_index.h"
 #include "sequence/planner.h"
@@ -353,6 +355,16 @@ class Core {
   bool make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report);
   // The same, whatever others were promised.
   bool free_up(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report);
+  // Empties idle sequences that would slow the turn's computing by more than having them again costs.
+  void drop_idle(TurnRecord& turn) noexcept;
+  // How much of what an idle sequence holds could be restored if it were emptied now.
+  uint32_t restorable_part(uint32_t sequence);
+  // Whether another turn, which was not carried out yet, is to copy from it.
+  bool is_planned_source(uint32_t s, const TurnRecord& turn) const noexcept;
+  // Cells of other sequences in turns, which the passes of this one look at too.
+  uint64_t cells_in_turns(uint32_t sequence) const noexcept;
+  // The same of all other sequences.
+  uint64_t cells_of_others(uint32_t sequence) const noexcept;
 
   // ---- Capturing ----
   // [0, depth) of the sequence is to be saved when there is time.
@@ -383,6 +395,8 @@ class Core {
   bool worth_saving(uint32_t sequence) const noexcept;
   // Whether a request should wait for a step of a capture because so many tokens would be lost without.
   bool worth_waiting(uint32_t sequence, uint32_t lost) const noexcept;
+  // Whether [0, depth) could ever be restored faster than computed. Says yes until something was measured.
+  bool worth_keeping(uint32_t depth) const noexcept;
   // Whether what waits in a sequence can be saved without letting go of anything saved.
   bool has_room_for(uint32_t sequence) const;
   uint32_t unsaved(uint32_t sequence) const noexcept;
@@ -390,8 +404,6 @@ class Core {
                       const TurnOptions& options, key::KeyChain* chain, Admitted& admitted);
   void admit_state(const Scope& scope, const Text& text, const SavedPart& part,
                    const TurnOptions& options, key::KeyChain* chain, Admitted& admitted);
-  void learn_moved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept;
-  void learn_computed(uint32_t tokens, uint64_t spent_ns) noexcept;
 
   // ---- Telling whoever listens ----
   bool heard() const noexcept { return options_.listener != nullptr; }
@@ -466,7 +478,7 @@ class Core {
   std::unique_ptr<StateStore> checkpoints_;
   std::unique_ptr<StateStore> logits_;
   std::unique_ptr<CaptureRun> run_;  // The capture that goes on bit by bit.
-  Costs costs_;
+  CostMeter meter_;
   SequenceStats stats_;  // The sums.
   // Scratch.
   std::vector<SavedSegment> pieces_;

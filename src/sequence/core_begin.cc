@@ -77,7 +77,8 @@ PlanInput Core::plan_input(const TurnRecord& turn) const {
   input.limit = turn.limit;
   input.prompt = turn.prompt_tokens;
   input.segment_tokens = options_.segment_tokens;
-  input.costs = costs_;
+  input.costs = meter_.costs();
+  input.beside_cells = cells_in_turns(turn.sequence);
   input.restorable = segments_ != nullptr || states_ != nullptr;
   return input;
 }
@@ -143,7 +144,7 @@ void Core::find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed) {
     add(s, price_of(input, 0, room_.length(SequenceId{s}), is_own(turn, s)));
   }
   for (uint32_t s = 0; s < records_.size(); ++s) {
-    if (records_[s].state == SequenceState::broken) add(s, costs_.move_call_ns);
+    if (records_[s].state == SequenceState::broken) add(s, input.costs.load.call_ns);
   }
 }
 
@@ -371,7 +372,9 @@ void Core::choose_stops(TurnRecord& turn, const Found& found) {
   if (stops.back() + kNear <= turn.terminal || stops.back() < least) {
     stops.push_back(turn.terminal);
   }
-  std::erase_if(stops, [&](uint32_t depth) { return depth <= turn.plan.available; });
+  // Nor where a checkpoint would never pay.
+  std::erase_if(
+      stops, [&](uint32_t depth) { return depth <= turn.plan.available || !worth_keeping(depth); });
   // The first is what most others share, the last ones are where this conversation goes on.
   if (stops.size() > options_.marks) {
     const auto kept = static_cast<ptrdiff_t>(options_.marks);

@@ -43,7 +43,7 @@ class EngineSaver final : public Saver {
     if (written) {
       const uint64_t spent = elapsed_ns(started, core_.clock_->now_ns());
       core_.stats_.capture_ns += spent;
-      core_.learn_moved(1, *written, spent);
+      core_.meter_.saved(1, *written, spent);
     }
     return written;
   }
@@ -111,18 +111,24 @@ uint32_t Core::unsaved(uint32_t sequence) const noexcept {
 }
 
 bool Core::worth_saving(uint32_t sequence) const noexcept {
-  const uint64_t tokens = unsaved(sequence);
-  if (tokens == 0) return false;
-  // As good a guess as any: every second thing that is saved is used again.
-  const uint64_t calls = tokens / options_.segment_tokens + 1;
-  const uint64_t bytes = tokens * traits_.bytes_per_token + traits_.checkpoint_bytes;
-  return costs_.compute(tokens) / 2 > costs_.move(calls, bytes);
+  const SequenceRecord& record = records_[sequence];
+  const Range range{record.capture - unsaved(sequence), record.capture};
+  return sequence::worth_saving(meter_.costs(), traits_, options_.segment_tokens, range);
+}
+
+bool Core::worth_keeping(uint32_t depth) const noexcept {
+  // A guess that it never pays could never be found wrong.
+  if (!meter_.moves_measured()) return true;
+  return restores_faster(meter_.costs(), traits_, options_.segment_tokens, {0, depth});
 }
 
 bool Core::worth_waiting(uint32_t sequence, uint32_t lost) const noexcept {
-  const uint64_t bytes =
-      uint64_t{unsaved(sequence)} * traits_.bytes_per_token + traits_.checkpoint_bytes;
-  return costs_.compute(lost) / 2 > costs_.move(1, bytes);
+  const SequenceRecord& record = records_[sequence];
+  const Range unsaved_part{record.capture - unsaved(sequence), record.capture};
+  const uint64_t saving =
+      cost_of_moving(meter_.costs().save, traits_, options_.segment_tokens, unsaved_part, !any());
+  const uint64_t computing = meter_.costs().compute({record.capture - lost, record.capture});
+  return computing / 2 > saving;
 }
 
 bool Core::has_room_for(uint32_t sequence) const {
@@ -274,16 +280,17 @@ void Core::wait_for(CaptureRun& run) {
 }
 
 uint32_t Core::step_tokens() const noexcept {
+  const MoveCost& save = meter_.costs().save;
   const uint64_t segment = options_.segment_tokens;
-  const uint64_t most = std::max<uint64_t>(traits_.range_tokens, segment);
   uint64_t tokens = 0;
   if (traits_.range_tokens != 0) {
-    const uint64_t call = costs_.move(1, traits_.fixed_bytes);
-    const uint64_t token = std::max<uint64_t>(costs_.move(0, traits_.bytes_per_token), 1);
-    tokens = std::min(most, (kStepNs - std::min(kStepNs, call)) / token);
+    const uint64_t call = save.of(1, traits_.fixed_bytes);
+    const uint64_t many = std::max<uint64_t>(save.of(0, 1024 * traits_.bytes_per_token), 1);
+    tokens = std::min<uint64_t>(std::max<uint64_t>(traits_.range_tokens, segment),
+                                (kStepNs - std::min(kStepNs, call)) * 1024 / many);
   } else {
     const uint64_t bytes = traits_.fixed_bytes + segment * traits_.bytes_per_token;
-    tokens = kStepNs / std::max<uint64_t>(costs_.move(1, bytes), 1) * segment;
+    tokens = kStepNs / std::max<uint64_t>(save.of(1, bytes), 1) * segment;
   }
   return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, segment, uint64_t{1} << 30U));
 }
@@ -428,7 +435,7 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
     }
     const uint64_t spent = elapsed_ns(started, clock_->now_ns());
     stats_.capture_ns += spent;
-    learn_moved(1, *written, spent);
+    meter_.saved(1, *written, spent);
     if (heard()) {
       tell_of_state(sequence, *store, part, depth);
       if (part == Part::checkpoint && segments_ != nullptr) tell_of_tail(sequence, depth);
@@ -437,31 +444,6 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
     total.bytes += *written;
   }
   return total;
-}
-
-void Core::learn_moved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept {
-  // An hour for a call says more about the caller's clock than about memory.
-  constexpr uint64_t kHour = 3'600'000'000'000;
-  if (spent_ns == 0 || calls == 0 || spent_ns / calls > kHour) return;
-  // Both figures move together: one measurement cannot tell them apart.
-  const uint64_t expected = std::max<uint64_t>(costs_.move(calls, bytes), 1);
-  const double ratio =
-      std::clamp(static_cast<double>(spent_ns) / static_cast<double>(expected), 0.25, 4.0);
-  const double factor = 1.0 + (ratio - 1.0) / 8;
-  const auto scale = [&](uint64_t value) {
-    return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(value) * factor + 0.5));
-  };
-  costs_.move_byte_ps = scale(costs_.move_byte_ps);
-  costs_.move_call_ns = scale(costs_.move_call_ns);
-}
-
-void Core::learn_computed(uint32_t tokens, uint64_t spent_ns) noexcept {
-  // A batch of one or two says more about the overhead of a batch than about tokens, and a minute for a
-  // token about the caller's clock.
-  constexpr uint64_t kMinute = 60'000'000'000;
-  if (spent_ns == 0 || tokens < 8 || spent_ns / tokens > kMinute) return;
-  const uint64_t measured = spent_ns / tokens;
-  costs_.compute_token_ns = (costs_.compute_token_ns * 7 + measured + 7) / 8;
 }
 
 // ---- Warming up --------------------------------------------------------------------------------

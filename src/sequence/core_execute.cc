@@ -95,7 +95,7 @@ Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& exclud
   stats_.restored_bytes += bytes;
   const uint64_t spent = elapsed_ns(started, clock_->now_ns());
   stats_.restore_ns += spent;
-  learn_moved(calls, bytes, spent);
+  meter_.loaded(calls, bytes, spent);
   return {};
 }
 
@@ -179,7 +179,7 @@ Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excl
   stats_.restored_bytes += bytes;
   const uint64_t spent = elapsed_ns(started, clock_->now_ns());
   stats_.restore_ns += spent;
-  learn_moved(1, bytes, spent);
+  meter_.loaded(1, bytes, spent);
   hand_on(part == Part::state ? EntryKind::state : EntryKind::checkpoint, turn.state,
           store.label(turn.state), SeenAgain::used);
   return {};
@@ -323,8 +323,11 @@ void Core::save_source(TurnRecord& turn) {
   const uint32_t gain = std::min(best.positions, turn.limit);
   if (gain <= turn.plan.available + options_.least_tokens) return;
   const uint32_t s = to_index(best.sequence);
-  const uint64_t bytes = uint64_t{known(s)} * traits_.bytes_per_token;
-  if (costs_.compute(gain - turn.plan.available) <= 2 * costs_.move(2, bytes)) return;
+  const Costs& costs = meter_.costs();
+  const auto moving = [&](const MoveCost& cost) {
+    return cost_of_moving(cost, traits_, options_.segment_tokens, {0, known(s)}, false);
+  };
+  if (costs.compute({turn.plan.available, gain}) <= moving(costs.save) + moving(costs.load)) return;
   SequenceRecord& record = at(s);
   if (record.capture < known(s) && record.saved < known(s)) {
     if (in_turn(record)) {
@@ -376,6 +379,7 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
     count(turn);
     return done.error();
   }
+  drop_idle(turn);
   settle(turn);
   return turn.available;
 }

@@ -33,7 +33,7 @@ Result<void> Core::computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns) try
   if (n < turn.computed) return Error(Errc::out_of_range, "less than was computed before", n);
   const SequenceId id{turn.sequence};
   room_.prepare(id, id);
-  learn_computed(n - turn.computed, spent_ns);
+  meter_.computed({turn.computed, n}, cells_of_others(turn.sequence), spent_ns);
   room_.set_length(id, n);
   turn.computed = n;
   index_up_to(turn, n);
@@ -74,7 +74,8 @@ Result<void> Core::extend(TurnRecord& turn, std::span<const Token> tokens) try {
   // Nothing fails from here on.
   for (uint64_t depth = (before / interval + 1) * interval; depth <= turn.text.length();
        depth += interval) {
-    turn.stops.push_back(static_cast<uint32_t>(depth));
+    if (worth_keeping(static_cast<uint32_t>(depth)))
+      turn.stops.push_back(static_cast<uint32_t>(depth));
   }
   return {};
 } catch (const std::bad_alloc&) {
@@ -248,6 +249,7 @@ Result<void> Core::shift(TurnRecord& turn, uint32_t keep, uint32_t discard) try 
 // ---- The end -----------------------------------------------------------------------------------
 
 void Core::end_turn(TurnRecord& turn) noexcept {
+  meter_.turn_ended();
   lexicon_.release(turn.text);
   turn.segments = {};
   turn.state = {};
@@ -289,7 +291,7 @@ void Core::leave(TurnRecord& turn) {
     record.tenant = turn.tenant;
     std::swap(record.retain, turn.retain);
     record.turn = nullptr;
-    if (saves) queue(s, depth);
+    if (saves && worth_keeping(depth)) queue(s, depth);
   }
   record.turn = nullptr;
   if (stays && live) {

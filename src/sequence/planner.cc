@@ -7,10 +7,7 @@ namespace stemma::sequence {
 namespace {
 
 uint64_t cost_of_segments(const PlanInput& in, uint32_t begin, uint32_t end) {
-  if (begin >= end) return 0;
-  const uint64_t count = (end - 1) / in.segment_tokens - begin / in.segment_tokens + 1;
-  return in.costs.move(
-      count, count * in.traits.fixed_bytes + uint64_t{end - begin} * in.traits.bytes_per_token);
+  return cost_of_moving(in.costs.load, in.traits, in.segment_tokens, {begin, end}, false);
 }
 
 class Planner {
@@ -64,7 +61,7 @@ class Planner {
   }
 
   void offer(Plan plan, uint64_t cost_ns) {
-    plan.cost_ns = cost_ns + in_.costs.compute(in_.prompt - plan.available);
+    plan.cost_ns = cost_ns + in_.costs.compute({plan.available, in_.prompt}, in_.beside_cells);
     if (best_.sequence != kNoSequence) {
       if (plan.cost_ns > best_.cost_ns) return;
       // Of two that cost the same, the one that has more; then the first.
@@ -74,8 +71,8 @@ class Planner {
   }
 
   uint64_t cost_of_copy(uint32_t tokens) const {
-    if (in_.traits.fork == Fork::shared) return in_.costs.move_call_ns / 4;
-    return in_.costs.move(1, in_.traits.checkpoint_bytes + tokens * in_.traits.bytes_per_token);
+    if (in_.traits.fork == Fork::shared) return in_.costs.load.call_ns / 4;
+    return in_.costs.load.of(1, in_.traits.checkpoint_bytes + tokens * in_.traits.bytes_per_token);
   }
 
   // What the base has, or less of it, then segments, then a checkpoint. `spent` is the cost so far, but
@@ -95,7 +92,7 @@ class Planner {
         const bool gone = !any() && !live->own;
         cost += price_of(in_, gone ? 0 : next.base_tokens, live->held.end, live->own);
       }
-      if (checkpoint != 0) cost += in_.costs.move(1, in_.traits.checkpoint_bytes);
+      if (checkpoint != 0) cost += in_.costs.load.of(1, in_.traits.checkpoint_bytes);
       offer(next, cost);
     };
     if (live == nullptr) add(0, 0, 0, 0);
@@ -136,8 +133,9 @@ class Planner {
       Plan next = plan;
       next.state_depth = depth;
       next.available = n;
-      offer(next, spent + in_.costs.move(1, in_.traits.fixed_bytes + in_.traits.checkpoint_bytes +
-                                                depth * in_.traits.bytes_per_token));
+      offer(next,
+            spent + in_.costs.load.of(1, in_.traits.fixed_bytes + in_.traits.checkpoint_bytes +
+                                             depth * in_.traits.bytes_per_token));
     };
     const SavedCandidates& saved = in_.saved;
     if (saved.state_depth <= in_.limit) add(saved.state_depth, saved.state_depth);
@@ -183,14 +181,26 @@ uint32_t resumable(const EngineTraits& traits, Held held, uint32_t n, bool copie
 uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own) {
   if (begin >= end) return 0;
   // It may never be wanted again.
-  uint64_t cost = input.costs.compute(end - begin) / 2;
+  uint64_t cost = input.costs.compute({begin, end}) / 2;
   if (input.restorable) {
-    const uint64_t checkpoint =
-        input.traits.rewind == Rewind::any ? 0 : input.costs.move(1, input.traits.checkpoint_bytes);
+    const bool anchored = input.traits.rewind != Rewind::any;
     // It may be wanted more than once.
-    cost = std::min(cost, 2 * (cost_of_segments(input, begin, end) + checkpoint));
+    cost = std::min(cost, 2 * cost_of_moving(input.costs.load, input.traits, input.segment_tokens,
+                                             {begin, end}, anchored));
   }
   return own ? cost / 10 : cost;
+}
+
+bool worth_dropping(const PlanInput& input, const IdleSequence& idle) {
+  const uint64_t slows = input.costs.idle(idle.own_cells, idle.prompt_tokens, idle.answer_tokens);
+  if (slows < kMomentNs) return false;
+  const uint32_t begin = idle.length - std::min(idle.length, idle.own_cells);
+  const uint32_t middle = std::clamp(idle.restorable, begin, idle.length);
+  const bool anchored = input.traits.rewind != Rewind::any;
+  const uint64_t load = cost_of_moving(input.costs.load, input.traits, input.segment_tokens,
+                                       {begin, middle}, anchored);
+  // What can be loaded may never be wanted again. What cannot is charged in full: it is lost.
+  return slows > load / 2 + input.costs.compute({middle, idle.length});
 }
 
 Plan make_plan(const PlanInput& input, const std::function<bool(const Plan&)>& fits) {

@@ -1,8 +1,8 @@
 // The planner: the cheapest correct way to have a prefix of a prompt in some sequence.
 //
-// A pure function of what is known. Everything is costed in nanoseconds: moving bytes, computing what is
-// left, and what is lost when a sequence that holds something else is emptied. A way to have more is
-// taken only if it costs less.
+// A pure function of what is known. Everything is costed in nanoseconds: loading, computing what is left (a
+// token costs more the deeper it is), and what is lost when a sequence that holds something else is emptied. A
+// way to have more is taken only if it costs less, so no plan is slower than computing everything.
 // Threading: pure functions.
 // Cost:      O(live sequences + vacancies), a few checkpoints each.
 #pragma once
@@ -12,24 +12,13 @@
 #include <span>
 #include <vector>
 
+#include "sequence/costs.h"
 #include "stemma/sequence_engine.h"
 #include "stemma/sequence_stats.h"
 
 namespace stemma::sequence {
 
 inline constexpr uint32_t kNoSequence = 0xFFFF'FFFFU;
-
-// What things cost, measured as it goes.
-struct Costs {
-  uint64_t compute_token_ns = 0;
-  uint64_t move_byte_ps = 0;
-  uint64_t move_call_ns = 0;
-
-  uint64_t compute(uint64_t tokens) const noexcept { return tokens * compute_token_ns; }
-  uint64_t move(uint64_t calls, uint64_t bytes) const noexcept {
-    return calls * move_call_ns + bytes / 1000 * move_byte_ps + bytes % 1000 * move_byte_ps / 1000;
-  }
-};
 
 // A sequence that shares words with the prompt.
 struct LiveCandidate {
@@ -67,12 +56,25 @@ struct PlanInput {
   std::span<const Vacancy> vacant = {};
   SavedCandidates saved;
   Costs costs;
+  // Cells of other sequences that stay whatever the plan: computing looks at them too.
+  uint64_t beside_cells = 0;
   bool restorable = false;  // What a sequence loses can be loaded again.
 };
 
 // The price of letting [begin, end) of somebody's sequence go: what having it again would cost, as
 // likely as that is.
 uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own);
+
+// An idle sequence, and the turn whose computing it slows down.
+struct IdleSequence {
+  uint32_t length = 0;         // Positions that it holds.
+  uint32_t own_cells = 0;      // Of these, the last so many are shared with nobody who stays.
+  uint32_t restorable = 0;     // [0, restorable) can be loaded again.
+  uint32_t prompt_tokens = 0;  // That the turn is about to compute,
+  uint32_t answer_tokens = 0;  // and then, one at a time.
+};
+// Whether dropping an idle sequence is cheaper than computing beside it.
+bool worth_dropping(const PlanInput& input, const IdleSequence& idle);
 
 enum class Base : uint8_t { empty, stay, fork };
 

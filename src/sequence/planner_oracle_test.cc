@@ -38,11 +38,14 @@ class World {
     scene_.traits.bytes_per_token = engine.traits().bytes_per_token == 0 ? 0 : 1000;
     scene_.traits.fixed_bytes = 1000 * dice(3);
     scene_.traits.checkpoint_bytes = scene_.traits.rewind == Rewind::any ? 0 : 1000 * dice(40);
-    scene_.costs.compute_token_ns = 1 + dice(dice(2) == 0 ? 2000 : 50'000);
-    scene_.costs.move_byte_ps = dice(3) == 0 ? dice(4000) : dice(200);
-    scene_.costs.move_call_ns = dice(3) == 0 ? 0 : dice(5000);
+    scene_.costs.token_ns = 1 + dice(dice(2) == 0 ? 2000 : 50'000);
+    scene_.costs.load.byte_ps = dice(3) == 0 ? dice(4000) : dice(200);
+    scene_.costs.load.call_ns = dice(3) == 0 ? 0 : dice(5000);
     fill();
     save();
+    scene_.costs.cell_ps = dice(2) == 0 ? 0 : dice(100'000);
+    scene_.beside_cells = dice(2) == 0 ? 0 : dice(500);
+    scene_.traits.range_tokens = dice(2) == 0 ? 0 : dice(200);
   }
 
   PlanInput input() const {
@@ -244,19 +247,22 @@ uint64_t cost_of(const PlanInput& in, const LiveCandidate* live, uint64_t loss, 
   const EngineTraits& t = in.traits;
   uint64_t calls = 0;
   uint64_t bytes = 0;
-  uint64_t cost = loss + in.costs.compute(in.prompt - plan.available);
+  uint64_t cost = loss + in.costs.compute({plan.available, in.prompt}, in.beside_cells);
   if (plan.base == Base::stay) {
     const bool gone = t.rewind != Rewind::any && !live->own;
     cost += price_of(in, gone ? 0 : plan.base_tokens, live->held.end, live->own);
   }
-  if (plan.base == Base::fork && t.fork == Fork::shared) cost += in.costs.move_call_ns / 4;
+  if (plan.base == Base::fork && t.fork == Fork::shared) cost += in.costs.load.call_ns / 4;
   if (plan.base == Base::fork && t.fork == Fork::copy) {
     ++calls;
     bytes += t.checkpoint_bytes + plan.base_tokens * t.bytes_per_token;
   }
   for (uint32_t at = plan.base_tokens; at < plan.segments_to;) {
-    const uint32_t end =
-        std::min(plan.segments_to, (at / in.segment_tokens + 1) * in.segment_tokens);
+    // A call moves a segment, or a range that is larger.
+    const uint32_t one = t.range_tokens > in.segment_tokens
+                             ? at + t.range_tokens
+                             : (at / in.segment_tokens + 1) * in.segment_tokens;
+    const uint32_t end = std::min(plan.segments_to, one);
     ++calls;
     bytes += t.fixed_bytes + (end - at) * t.bytes_per_token;
     at = end;
@@ -266,7 +272,7 @@ uint64_t cost_of(const PlanInput& in, const LiveCandidate* live, uint64_t loss, 
     bytes += t.checkpoint_bytes;
   }
   if (plan.state_depth != 0) bytes += t.fixed_bytes + plan.state_depth * t.bytes_per_token;
-  return cost + calls * in.costs.move_call_ns + bytes / 1000 * in.costs.move_byte_ps;
+  return cost + calls * in.costs.load.call_ns + bytes / 1000 * in.costs.load.byte_ps;
 }
 
 // Calls back with every plan that could be thought of, whether it works or not, and its cost.

@@ -3,13 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "support/plan_scene.h"
 
 namespace stemma::test {
 namespace {
 
+using sequence::IdleSequence;
 using sequence::price_of;
 using sequence::resumable;
+using sequence::worth_dropping;
 
 // ---- Where a memory can be resumed -----------------------------------------------------------------
 
@@ -81,14 +85,14 @@ TEST(Planner, LoadingThatIsDearerThanComputingIsNotUsed) {
   Scene scene(Rewind::exact, Fork::restore);
   scene.free(kFree).segments(500).checkpoint(500).state(500);
   EXPECT_EQ(best(scene), "state 0 500");
-  scene.costs.move_byte_ps = 1'100'000;  // 1.1 ms for the bytes of a token.
+  scene.costs.load.byte_ps = 1'100'000;  // 1.1 ms for the bytes of a token.
   EXPECT_EQ(best(scene), "empty 0");
   // The checkpoint alone is 20 tokens' worth: dear, and cheaper than 250 tokens.
   EXPECT_EQ(best(scene.checkpoint(600).own(kOther, 700, 900)), "stay 1 600, checkpoint 600");
   Scene full(Rewind::any, Fork::copy);
   full.free(kFree).segments(500).state(500).leased(kOther, 300, 300);
   EXPECT_EQ(best(full), "state 0 500");
-  full.costs.move_byte_ps = 1'100'000;
+  full.costs.load.byte_ps = 1'100'000;
   EXPECT_EQ(best(full), "empty 0");
 }
 
@@ -162,7 +166,7 @@ TEST(Planner, TheSourceOfACopyIsNotItsPlace) {
   EXPECT_EQ(best(scene), "none");
   // The source is the cheapest to empty, and cannot be cut where segments would go on.
   Scene recurrent(Rewind::exact);
-  recurrent.costs.move_byte_ps = 200'000;
+  recurrent.costs.load.byte_ps = 200'000;
   recurrent.idle(kOther, 300, 301).segments(500).checkpoint(500);
   recurrent.free(2, price_of(recurrent.input(), 0, 302, false));
   EXPECT_EQ(best(recurrent), "fork 1>2 300, segments 500, checkpoint 500");
@@ -188,7 +192,7 @@ TEST(Planner, SegmentsGoBehindWhatCanBeCutThere) {
     Scene scene(rewind, Fork::restore);
     scene.own(kOther, 300, end).free(kFree).segments(500).checkpoint(500);
     // Moving is dear enough that 300 tokens less of it count.
-    scene.costs.move_byte_ps = 200'000;
+    scene.costs.load.byte_ps = 200'000;
     return best(scene);
   };
   EXPECT_EQ(with(Rewind::window, 400), "stay 1 300, segments 500, checkpoint 500");
@@ -204,7 +208,7 @@ TEST(Planner, ACallMoreMayCostMoreThanAFewTokens) {
   EXPECT_EQ(best(scene), "empty 0, segments 400, checkpoint 400");
   scene.checkpoints.pop_back();
   EXPECT_EQ(best(scene), "empty 0, segments 194, checkpoint 194");
-  scene.costs.move_call_ns = 3'000'000;
+  scene.costs.load.call_ns = 3'000'000;
   EXPECT_EQ(best(scene), "empty 0, segments 192, checkpoint 192");
 }
 
@@ -251,6 +255,59 @@ TEST(Planner, EqualCostsGoToWhatHasMoreAndThenToTheFirst) {
   EXPECT_EQ(best(scene), "stay 4 20");
 }
 
+TEST(Planner, LoadsCostWhatLoadingCostsAndNotWhatSavingDoes) {
+  Scene scene;
+  scene.free(kFree).segments(500);
+  scene.costs.save = {.call_ns = 1'000'000'000, .byte_ps = 1'000'000};
+  EXPECT_EQ(best(scene), "empty 0, segments 500");
+  std::swap(scene.costs.save, scene.costs.load);
+  EXPECT_EQ(best(scene), "empty 0");
+}
+
+// An engine like an H200 with a model of 8B parameters: loading 64 tokens a call is slower than computing them,
+// and a large range is ten times as fast.
+TEST(Planner, LargeRangesPayWhereSingleSegmentsDoNot) {
+  struct Case {
+    uint32_t range_tokens;
+    uint32_t saved;
+    const char* plan;
+  };
+  constexpr Case kCases[] = {{0, 500, "empty 0"},
+                             {64, 500, "empty 0"},
+                             {512, 500, "empty 0, segments 500"},
+                             {512, 20, "empty 0"}};
+  for (const Case& row : kCases) {
+    Scene scene;
+    scene.traits.bytes_per_token = 128 << 10;
+    scene.costs = {
+        .token_ns = 43'000, .cell_ps = 2'300, .load = {.call_ns = 3'000'000, .byte_ps = 22}};
+    scene.traits.range_tokens = row.range_tokens;
+    EXPECT_EQ(best(scene.free(kFree).segments(row.saved)), row.plan) << row.range_tokens;
+  }
+}
+
+// The deeper a token is, and the more lies beside it, the more its computing costs, and the sooner loading pays.
+TEST(Planner, ComputingCostsMoreTheDeeperAndTheMoreLiesBeside) {
+  struct Case {
+    uint32_t held;  // By an idle sequence; 200 words more are saved, and 10 behind them are new.
+    uint64_t beside_cells;
+    const char* plan;
+  };
+  constexpr Case kCases[] = {{1000, 0, "stay 1 1000"},
+                             {8000, 0, "stay 1 8000, segments 8200"},
+                             {1000, 7000, "stay 1 1000, segments 1200"}};
+  for (const Case& row : kCases) {
+    Scene scene;
+    // 200 tokens: 20 ms and 1 ms for each 100 cells; loading them takes 80 ms.
+    scene.costs = {.token_ns = 100'000, .cell_ps = 50'000, .load = {.call_ns = 20'000'000}};
+    scene.prompt = row.held + 210;
+    scene.limit = scene.prompt - 1;
+    scene.beside_cells = row.beside_cells;
+    scene.own(kOther, row.held, row.held).segments(row.held + 200);
+    EXPECT_EQ(best(scene), row.plan) << row.beside_cells;
+  }
+}
+
 // ---- Prices ----------------------------------------------------------------------------------------
 
 TEST(PriceOf, HalfOfWhatComputingTakesOrTwiceWhatLoadingTakes) {
@@ -265,7 +322,7 @@ TEST(PriceOf, HalfOfWhatComputingTakesOrTwiceWhatLoadingTakes) {
   EXPECT_EQ(price_of(scene.input(), 0, 640, false), 2 * (10 * 50'000 + 130'000));
   EXPECT_EQ(price_of(scene.input(), 600, 640, false), 2 * (50'000 + 8'200));
   EXPECT_EQ(price_of(scene.input(), 639, 641, false), 2 * (2 * 50'000 + 800));
-  scene.costs.move_call_ns = 1'000'000'000;
+  scene.costs.load.call_ns = 1'000'000'000;
   EXPECT_EQ(price_of(scene.input(), 0, 640, false), 320'000'000U);
   EXPECT_EQ(price_of(scene.input(), 0, 640, true), 32'000'000U);
 }
@@ -274,6 +331,41 @@ TEST(PriceOf, AMemoryThatDoesNotGoBackNeedsItsCheckpointToo) {
   for (Rewind rewind : {Rewind::window, Rewind::bounded, Rewind::exact}) {
     const PlanInput input = Scene(rewind).input();
     EXPECT_EQ(price_of(input, 0, 64, false), 2 * (50'000 + 13'000 + 50'000 + 4'000));
+  }
+}
+
+// ---- Idle sequences ------------------------------------------------------------------------------------
+
+TEST(WorthDropping, WhenComputingBesideItTakesLongerThanHavingItAgain) {
+  struct Case {
+    const char* what;
+    IdleSequence idle;
+    bool drops;
+  };
+  // A GPU: a cell costs 2.3 ns a token of a prompt and 33 ns a token of an answer, loading 32,768 tokens 95 ms.
+  const Case cases[] = {
+      {"a long prompt", {32'768, 32'768, 32'768, 8192, 0}, true},
+      {"a short prompt", {32'768, 32'768, 32'768, 100, 0}, false},
+      {"a short prompt and an answer", {32'768, 32'768, 32'768, 100, 256}, true},
+      {"a few cells of its own", {32'768, 300, 32'768, 8192, 0}, true},
+      {"nothing of its own", {32'768, 0, 32'768, 8192, 0}, false},
+      {"nothing is saved", {32'768, 32'768, 0, 8192, 0}, false},
+      {"nothing is saved, beside far more", {8192, 8192, 0, 60'000, 2000}, true},
+      {"its end is not saved", {32'768, 32'768, 31'000, 4096, 0}, true},
+      {"most is not saved", {32'768, 32'768, 10'000, 4096, 0}, false},
+      {"not for a moment", {64, 64, 64, 1000, 0}, false},
+  };
+  for (const Case& row : cases) {
+    Scene scene;
+    scene.traits.bytes_per_token = 128 << 10;
+    scene.traits.range_tokens = 1024;
+    scene.costs = {.token_ns = 43'000,
+                   .cell_ps = 2'300,
+                   .answer_cell_ps = 33'000,
+                   .load = {.call_ns = 30'000, .byte_ps = 22}};
+    EXPECT_EQ(worth_dropping(scene.input(), row.idle), row.drops) << row.what;
+    scene.costs.cell_ps = scene.costs.answer_cell_ps = 0;
+    EXPECT_FALSE(worth_dropping(scene.input(), row.idle)) << "cells cost nothing, " << row.what;
   }
 }
 

@@ -74,6 +74,7 @@ void App::cache_stats(const HttpRequest&, const Reply& reply) {
         [](size_t i) { return to_string(static_cast<CaptureFate>(i)); });
   number("quarantined", stats.quarantined);
   number("victims", stats.victims);
+  number("dropped_idle", stats.dropped_idle);
   number("restored_bytes", stats.restored_bytes);
   number("captured_bytes", stats.captured_bytes);
   number("sequences", stats.sequences);
@@ -92,6 +93,13 @@ void App::cache_stats(const HttpRequest&, const Reply& reply) {
   number("index_bytes", stats.index_bytes);
   number("segment_evictions", stats.segment_evictions);
   number("state_evictions", stats.state_evictions);
+  number("compute_token_ns", stats.compute_token_ns);
+  number("attention_cell_ps", stats.attention_cell_ps);
+  number("answer_cell_ps", stats.answer_cell_ps);
+  number("load_byte_ps", stats.move_byte_ps);
+  number("load_call_ns", stats.move_call_ns);
+  number("save_byte_ps", stats.save_byte_ps);
+  number("save_call_ns", stats.save_call_ns);
   out += R"(,"hit_ratio":)";
   append_json_number(out, stats.hit_ratio());
   out += R"(,"policy":)";

@@ -64,6 +64,7 @@ constexpr Metric kOwn[] = {
     {"stemma_captures_total", "counter"},
     {"stemma_quarantined_total", "counter"},
     {"stemma_victims_total", "counter"},
+    {"stemma_dropped_idle_total", "counter"},
     {"stemma_restored_bytes_total", "counter"},
     {"stemma_captured_bytes_total", "counter"},
     {"stemma_restore_seconds_total", "counter"},
@@ -276,6 +277,7 @@ TEST(Metrics, EverySeriesTellsItsOwnField) {
        [](uint32_t i) { return std::string(to_string(static_cast<CaptureFate>(i))); });
   field(cache.quarantined, "stemma_quarantined_total");
   field(cache.victims, "stemma_victims_total");
+  field(cache.dropped_idle, "stemma_dropped_idle_total");
   field(cache.restored_bytes, "stemma_restored_bytes_total");
   field(cache.captured_bytes, "stemma_captured_bytes_total");
   field(cache.pinned_bytes, "stemma_pinned_bytes");

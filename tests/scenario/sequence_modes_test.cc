@@ -219,6 +219,34 @@ TEST(SequenceModes, LoadingThatTakesLongerThanComputingIsNotWorthIt) {
   EXPECT_EQ(rig.calls(Call::load), 0U);
 }
 
+TEST(SequenceModes, WhatTurnsOutSlowerToRestoreThanToComputeIsNoLongerSaved) {
+  for (EngineOptions engine : {full_engine(), hybrid_engine()}) {
+    engine.costs.token_ns = 1000;
+    engine.costs.load_ns = 10'000'000;
+    SequenceOptions options = small_cache();
+    options.compute_token_ns = 1000;
+    options.move_call_ns = 1000;
+    SequenceRig rig(engine, options);
+    SequenceReport report;
+    // What is believed of loading is far from true, so it is tried; the second time tells.
+    for (uint32_t i = 0; i < 4; ++i) {
+      rig.chat(tokens(128, 1));
+      rig.take_all_sequences();
+      report = rig.chat(tokens(128, 1) + tokens(9, 10 + i), {.keep = false});
+    }
+    EXPECT_GT(rig.calls(Call::load), 0U);
+    EXPECT_EQ(report.reason, SequenceMiss::not_worth);
+    rig.drain();
+    const uint64_t saves = rig.calls(Call::save);
+    rig.stops.clear();
+    rig.chat(tokens(200, 2));
+    EXPECT_EQ(rig.cache.pending(), 0U);
+    EXPECT_EQ(rig.stops, std::vector<uint32_t>{200}) << "nor is there a stop for a checkpoint";
+    EXPECT_EQ(rig.calls(Call::save), saves);
+    EXPECT_EQ(rig.hit(tokens(200, 2) + tokens(1, 3)), 200U) << "it is live";
+  }
+}
+
 TEST(SequenceModes, VictimThatIsNotWorthItsSaveIsNotSaved) {
   EngineOptions engine = full_engine();
   engine.sequences = 1;

@@ -44,6 +44,11 @@ void choose_costs(FakeSequences::Options& engine, SequenceOptions& cache, Dice& 
     cache.move_byte_ps = dice.chance(50) ? 1 : 1'000'000;
     cache.move_call_ns = dice.chance(50) ? 1 : 1'000'000'000;
   }
+  // Attention so slow that even short prompts gain by dropping what is idle.
+  if (dice.chance(30)) {
+    engine.costs.cell_ps = 5'000'000;
+    if (dice.chance(70)) cache.attention_cell_ps = engine.costs.cell_ps;
+  }
 }
 
 SequenceOptions choose_cache(const FakeSequences::Options& engine, Dice& dice) {
@@ -199,6 +204,7 @@ std::string Situation::text() const {
         {"compute_token_ns", cache.compute_token_ns},
         {"move_byte_ps", cache.move_byte_ps},
         {"move_call_ns", cache.move_call_ns},
+        {"attention_cell_ps", cache.attention_cell_ps},
         {"state_bytes", engine.state_bytes},
         {"row_bytes", engine.row_bytes},
         {"range_tokens", engine.range_tokens},

@@ -42,6 +42,7 @@ void Tally::add(const SequenceStats& stats, const std::vector<test::PlannedFault
   quarantined += stats.quarantined;
   victims += stats.victims;
   victims_saved += stats.victims_saved;
+  dropped_idle += stats.dropped_idle;
   stale_calls += stats.stale_calls;
   broken += stats.broken;
   evictions += stats.segment_evictions + stats.state_evictions;
@@ -70,6 +71,7 @@ Tally& Tally::operator+=(const Tally& other) {
   quarantined += other.quarantined;
   victims += other.victims;
   victims_saved += other.victims_saved;
+  dropped_idle += other.dropped_idle;
   stale_calls += other.stale_calls;
   broken += other.broken;
   evictions += other.evictions;
@@ -107,8 +109,8 @@ std::string Tally::text() const {
   show<Step>(out, "failed steps", failures);
   show<CaptureFate>(out, "captures", captures);
   out << "\n  others: quarantined " << quarantined << ", victims " << victims << ", saved first "
-      << victims_saved << ", stale calls " << stale_calls << ", broken " << broken << ", evictions "
-      << evictions;
+      << victims_saved << ", dropped idle " << dropped_idle << ", stale calls " << stale_calls
+      << ", broken " << broken << ", evictions " << evictions;
   for (const auto& [name, count] : events) out << ", " << name << " " << count;
   for (uint32_t call = 0; call < test::kCalls; ++call) {
     const uint64_t all = std::accumulate(faults[call].begin(), faults[call].end(), uint64_t{0});
@@ -150,6 +152,7 @@ std::string Tally::missing(bool with_faults) const {
   }
   want(evictions, "evictions");
   want(victims_saved, "victims saved first");
+  want(dropped_idle, "idle sequences dropped");
   want(stale_calls, "stale calls");
   if (!with_faults) return names;
   want(broken, "broken sequences");

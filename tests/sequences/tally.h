@@ -39,6 +39,7 @@ struct Tally {
   uint64_t quarantined = 0;
   uint64_t victims = 0;
   uint64_t victims_saved = 0;
+  uint64_t dropped_idle = 0;
   uint64_t stale_calls = 0;
   uint64_t broken = 0;
   uint64_t evictions = 0;

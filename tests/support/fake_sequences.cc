@@ -218,6 +218,8 @@ Result<void> FakeSequences::append(Sequence& s, std::span<const Token> words) {
     hash = combine(hash, words[p - begin]);
     if (options_.full_attention) {
       add(full_, s.full, p, words[p - begin], hash ^ salt(Layer::full, p));
+      const uint64_t cells = options_.unified ? full_.used() : p + 1;
+      elapsed_ps_ += cells * options_.costs.cell_ps;
     }
     if (windowed() && p + window_kept() >= end) {
       add(window_, s.window, p, words[p - begin], hash ^ salt(Layer::window, p));

@@ -54,6 +54,8 @@ struct SequenceCosts {
   uint64_t save_byte_ps = 95;     // Picoseconds.
   uint64_t load_byte_ps = 100;    // Also what Fork::copy costs.
   uint64_t token_ns = 2'600'000;  // Per token computed.
+  // On top, for each cell of the context that is in use then, idle sequences' too: on that CPU about 50,000.
+  uint64_t cell_ps = 0;
 };
 
 class FakeSequences final : public SequenceEngine {

@@ -85,6 +85,7 @@ struct Scene {
     in.saved = saved;
     in.saved.checkpoints = checkpoints;
     in.costs = costs;
+    in.beside_cells = beside_cells;
     in.restorable = restorable;
     return in;
   }
@@ -98,7 +99,10 @@ struct Scene {
   std::vector<uint32_t> checkpoints;
   SavedCandidates saved;
   // A millisecond a token; moving one is about a microsecond.
-  Costs costs{.compute_token_ns = 1'000'000, .move_byte_ps = 200, .move_call_ns = 50'000};
+  Costs costs{.token_ns = 1'000'000,
+              .save = {.call_ns = 50'000, .byte_ps = 200},
+              .load = {.call_ns = 50'000, .byte_ps = 200}};
+  uint64_t beside_cells = 0;
   bool restorable = true;
 };
 

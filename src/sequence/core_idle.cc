@@ -1,0 +1,88 @@
+// Idle sequences that slow down whoever computes.
+//
+// A unified context has one attention for all: every token that is computed looks at the cells of every
+// sequence, idle ones too. What is saved can be loaded again, often in less time than a long prompt loses beside
+// it. Such sequences are emptied before computing begins (docs/decisions/0022).
+#include <algorithm>
+#include <new>
+
+#include "sequence/core.h"
+
+namespace stemma::sequence {
+
+uint64_t Core::cells_of_others(uint32_t sequence) const noexcept {
+  if (!traits_.unified) return 0;
+  return room_.used() - std::min<uint64_t>(room_.used(), room_.length(SequenceId{sequence}));
+}
+
+uint64_t Core::cells_in_turns(uint32_t sequence) const noexcept {
+  if (!traits_.unified) return 0;
+  // What they share is counted once for each of them, but never more than there is.
+  uint64_t cells = 0;
+  for (uint32_t s = 0; s < records_.size(); ++s) {
+    if (s != sequence && in_turn(records_[s])) cells += room_.length(SequenceId{s});
+  }
+  return std::min(cells, room_.used());
+}
+
+bool Core::is_planned_source(uint32_t s, const TurnRecord& turn) const noexcept {
+  return std::ranges::any_of(records_, [&](const SequenceRecord& record) {
+    return record.turn != nullptr && record.turn != &turn &&
+           record.turn->phase == TurnPhase::planned && record.turn->plan.source == s;
+  });
+}
+
+uint32_t Core::restorable_part(uint32_t sequence) {
+  const Text& text = text_of(sequence);
+  const Scope& scope = scope_of(sequence);
+  const uint32_t length = known(sequence);
+  uint32_t depth = 0;
+  if (segments_ != nullptr) depth = segments_->reach(scope, text.prompt(), length).usable;
+  // A memory that does not go back needs what stands at an exact depth as well.
+  if (segments_ != nullptr && use_checkpoints_ && depth != 0) {
+    depth = checkpoints_->find(scope, text, depth).exact.depth;
+  }
+  if (states_ != nullptr) {
+    depth = std::max(depth, states_->find(scope, text, length).exact.depth);
+  }
+  return depth;
+}
+
+void Core::drop_idle(TurnRecord& turn) noexcept try {
+  if (!traits_.unified) return;
+  const SequenceId id{turn.sequence};
+  const uint32_t available = turn.plan.available;
+  PlanInput input = plan_input(turn);
+  std::ranges::fill(flags_, 0);
+  const uint32_t kept = room_.length(id);
+  uint64_t free_cells = room_.free_if(id, kept, flags_);
+  for (uint32_t s = lists_.front(0), next = 0; s != base::IndexLists::kNone; s = next) {
+    next = lists_.after(s);
+    // A turn that was promised a copy of it still needs it.
+    if (is_planned_source(s, turn)) continue;
+    const SequenceRecord& record = at(s);
+    // What waits to be saved stays: saving it now would make this turn wait.
+    if (record.capture != 0 && worth_saving(s)) continue;
+    flags_[s] = 1;
+    const uint64_t without = room_.free_if(id, kept, flags_);
+    flags_[s] = 0;
+    IdleSequence idle;
+    idle.length = room_.length(SequenceId{s});
+    idle.own_cells = static_cast<uint32_t>(without - free_cells);
+    idle.prompt_tokens = turn.prompt_tokens - available;
+    idle.answer_tokens = turn.promised_end - turn.prompt_tokens;
+    // The store is asked only about those that would go if all of them could be restored.
+    idle.restorable = idle.length;
+    if (!worth_dropping(input, idle)) continue;
+    idle.restorable = restorable_part(s);
+    if (!worth_dropping(input, idle)) continue;
+    set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
+    free_cells = room_.free_if(id, kept, flags_);
+    ++stats_.dropped_idle;
+    ++turn.report.dropped_idle;
+  }
+} catch (const std::bad_alloc&) {
+  // Those that are left stay.
+}
+
+}  // namespace stemma::sequence
