@@ -184,13 +184,19 @@ void CostLine::fit() noexcept {
       median_of([&](const Point& it) { return Weighted{it.y - slope * it.x, 1 / it.y}; });
   // A slope that explains less than a fiftieth is noise.
   constexpr double kNoise = 0.02;
+  // And no token takes less than a quarter of what those take that look at the fewest cells.
+  constexpr double kLeastStart = 0.25;
   if (slope <= 0 || (flat_ == Flat::is_zero && slope * (most - least) < kNoise * start)) {
     if (flat_ == Flat::unknown) return scale(points, count);
     slope = 0;
     start = median_of([](const Point& it) { return Weighted{it.y, 1}; });
-  } else if (start < 0) {
-    start = 0;
-    slope = median_of([](const Point& it) { return Weighted{it.y / std::max(it.x, 1.0), 1}; });
+  } else if (const double floor = flat_ == Flat::is_zero ? kLeastStart * known.front().y : 0;
+             start < floor) {
+    // Where the machine grew slower while prompts grew deeper, depth would explain everything.
+    start = floor;
+    slope = median_of([&](const Point& it) {
+      return Weighted{std::max(0.0, it.y - floor) / std::max(it.x, 1.0), 1};
+    });
   }
   line_ = {start, slope};
 }

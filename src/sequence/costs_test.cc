@@ -275,6 +275,16 @@ TEST(CostMeter, ShortPromptsBehindLongConversationsDoNotMakeDepthLookSlow) {
   EXPECT_EQ(meter.costs().cell_ps, 0U);
 }
 
+// Somebody else takes more and more of the machine while a conversation grows.
+TEST(CostMeter, DepthNeverExplainsEverything) {
+  CostMeter meter(kStart);
+  for (uint32_t i = 1; i <= 30; ++i) {
+    meter.computed({i * 100, i * 100 + 64}, 0, uint64_t{64} * i * i * 10'000);
+  }
+  EXPECT_GE(meter.costs().token_ns, 2'500U) << "a quarter of the fastest";
+  EXPECT_GT(meter.costs().cell_ps, 0U);
+}
+
 // Batches of an engine whose attention costs nothing: smaller ones take a little more a token.
 TEST(CostMeter, AFiftiethIsTakenForNoise) {
   CostMeter meter(kStart);
