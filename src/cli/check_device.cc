@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <set>
 
 #include "engine/llama/device_check.h"
 #include "engine/llama/llama_library.h"
@@ -34,7 +35,10 @@ int run_check_device(std::span<const std::string_view> arguments) {
 std::string check_gpus() {
   // Starting a driver takes seconds on machines with many GPUs.
   constexpr std::chrono::seconds kPatience{60};
+  // Of several equal cards one is enough.
+  std::set<std::string> kinds;
   for (const engine::FoundGpu& gpu : engine::find_gpus().gpus) {
+    if (!kinds.insert(gpu.plugin + " " + gpu.device.description).second) continue;
     const engine::ChildEnd end =
         engine::run_child({"/proc/self/exe", "check-device", gpu.device.name}, kPatience);
     if (std::string why = engine::why_gpu_fails(gpu, end); !why.empty()) return why;

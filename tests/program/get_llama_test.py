@@ -140,7 +140,8 @@ def TooLittleDiskIsNamed(machine):
 def TheServerIsCompiledBeside(machine):
     server = machine.folder / "server-llama-v0.5.0"
     assert machine.get("--server").returncode == 0
-    assert sorted(path.name for path in server.iterdir()) == ["libggml-base.so", "libggml-cuda.so", "llama-server"]
+    assert sorted(path.name for path in server.iterdir()) == ["cuda-arch", "libggml-base.so", "libggml-cuda.so",
+                                                               "llama-server"]
     assert "-DGGML_CUDA=OFF" in machine.log.read_text() and not machine.library.exists()
     # It is there.
     assert machine.get("--server").returncode == 0
@@ -148,6 +149,8 @@ def TheServerIsCompiledBeside(machine):
     has_nvcc(machine)
     assert machine.get("--server", "--cuda-arch", "90").returncode == 0
     assert machine.library.exists() and machine.log.read_text().count("ninja") == 2
+    assert machine.get("--server", "--cuda-arch", "90").returncode == 0
+    assert machine.log.read_text().count("ninja") == 2
 
 
 def TheMachineDecidesWhatItCanUse(machine):

@@ -87,6 +87,12 @@ std::string plugin_of(ggml_backend_dev_t device, const std::vector<GpuPlugin>& p
 
 std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
 
+// What llama.cpp and its plugins write where an allocation failed.
+bool lacks_memory(std::string_view error) {
+  return error.find("alloc") != std::string_view::npos ||
+         error.find("memory") != std::string_view::npos;
+}
+
 std::string joined(const std::vector<std::string>& parts, std::string_view between) {
   std::string all;
   for (const std::string& part : parts) {
@@ -184,17 +190,18 @@ std::string describe(const Placement& placement) {
 
 std::string weights_hint(std::string_view error, uint64_t model_bytes,
                          const std::vector<FoundGpu>& gpus) {
-  if (gpus.empty()) return "";
-  if (error.find("alloc") == std::string_view::npos &&
-      error.find("memory") == std::string_view::npos) {
-    return "";
-  }
+  if (gpus.empty() || !lacks_memory(error)) return "";
   std::vector<std::string> rooms;
   for (const FoundGpu& gpu : gpus) {
     rooms.push_back(name_of(gpu.device) + " had " + mebibytes(gpu.device.free_bytes));
   }
   return "the model has " + mebibytes(model_bytes) + ", and " + joined(rooms, ", ") +
          " free; put fewer layers there with --gpu-layers";
+}
+
+std::string context_hint(std::string_view error, const Placement& placement) {
+  if (placement.gpus.empty() || !lacks_memory(error)) return "";
+  return describe(placement) + "; choose a smaller --context or --batch, or fewer --gpu-layers";
 }
 
 std::string why_no_context(const ContextNeeds& needs, const Room& host, const Room& gpus) {

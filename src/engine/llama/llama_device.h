@@ -48,10 +48,12 @@ std::string name_of(const ComputeDevice& device);
 // For the log: "NVIDIA H200 (CUDA0), 33 of 33 layers, 101 of 139 GiB free", or "CPU" and why.
 std::string describe(const Placement& placement);
 
-// A model that did not fit. Names how large it is, what the GPUs had free, and what to choose. Empty: what llama.cpp
-// says does not sound like a lack of memory, or no GPU was used.
+// Of a model that could not be loaded: how large it is, what the GPUs had free, and what to choose. Empty: llama.cpp's
+// error does not sound like a lack of memory, or no GPU was used.
 std::string weights_hint(std::string_view error, uint64_t model_bytes,
                          const std::vector<FoundGpu>& gpus);
+// The same of a context that could not be made.
+std::string context_hint(std::string_view error, const Placement& placement);
 
 // Memory that a context takes and the memory that is there for it.
 struct ContextNeeds {

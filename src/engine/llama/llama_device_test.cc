@@ -68,6 +68,15 @@ TEST(LlamaDevice, WeightsThatDoNotFitAreNamedWithNumbers) {
   EXPECT_EQ(weights_hint("cudaMalloc failed: out of memory", 150 * kGiB, {}), "");
 }
 
+TEST(LlamaDevice, ContextsForWhichThereWasNoMemoryAreNamedWithNumbers) {
+  const Placement placement{.gpus = {h200_device()}, .gpu_layers = 9, .layers = 33, .why_cpu = ""};
+  const std::string hint = context_hint("failed to allocate buffer for kv cache", placement);
+  expect_names(hint, "NVIDIA H200 (CUDA0), 9 of 33 layers, 102400 of 142336 MiB free");
+  expect_names(hint, "a smaller --context or --batch, or fewer --gpu-layers");
+  EXPECT_EQ(context_hint("V cache quantization requires flash_attn", placement), "");
+  EXPECT_EQ(context_hint("failed to allocate buffer for kv cache", {}), "");
+}
+
 TEST(LlamaDevice, ContextsThatFitNeedNoWords) {
   const ContextNeeds needs{.tokens = 1024, .parts = 1, .bytes_per_token = 1024, .gpu_share = 0.5};
   EXPECT_EQ(why_no_context(needs, {512 * 1024, "the machine"}, {512 * 1024, "the GPU"}), "");

@@ -133,7 +133,8 @@ std::string LlamaModel::start(const LlamaOptions& options) {
            " sequences, not " + std::to_string(options.sequences);
   }
 
-  const GpuSearch search = find_gpus();
+  // To ask GPUs takes memory of theirs, so those that are not wanted are left alone.
+  const GpuSearch search = options.gpu_layers == 0 ? GpuSearch{} : find_gpus();
   if (std::string why = choose_gpus(options, search); !why.empty()) return why;
 
   // What it is.
@@ -293,12 +294,11 @@ std::string LlamaModel::make_context(const LlamaOptions& options) {
   if (std::string why = check_memory(options, context_options); !why.empty()) return why;
   context_ = llama_init_from_model(model_, context_options);
   if (context_ == nullptr) {
+    refresh_memory(info_.placement.gpus);
+    const std::string hint = context_hint(first_error(), info_.placement);
     return with_reason("no context of " + std::to_string(context_tokens) + " tokens for " +
                        options.path) +
-           (info_.placement.gpus.empty() ? ""
-                                         : "; " + describe(info_.placement) +
-                                               ": choose a smaller --context or --batch, or fewer "
-                                               "--gpu-layers");
+           (hint.empty() ? "" : ": " + hint);
   }
   return "";
 }
