@@ -277,7 +277,7 @@ endif()
 if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGET stemma_server
    AND NOT STEMMA_SANITIZE)
   foreach(name IN ITEMS NoCompilerIsNamed NoGpuIsNamed TheGpusOfTheMachineAreCompiledFor OnceIsEnough
-          AFailedBuildLeavesNothingBehind TooLittleDiskIsNamed TheServerIsCompiledBeside
+          AFailedBuildLeavesNothingBehind TwoAtOnceCompileOnce TooLittleDiskIsNamed TheServerIsCompiledBeside
           TheMachineDecidesWhatItCanUse)
     add_test(NAME get_llama.${name} COMMAND python3
       "${PROJECT_SOURCE_DIR}/tests/program/get_llama_test.py" ${name})

@@ -3,6 +3,7 @@
 # scripts/get-llama where libraries for GPUs are asked for, on machines that have what each test says. Nothing is
 # fetched or compiled: cmake, ninja, nvcc and the rest are scripts that do as they are told. NAME is one of the tests
 # below.
+import fcntl
 import pathlib
 import shutil
 import subprocess
@@ -48,14 +49,18 @@ class Machine:
         (self.bin / name).chmod(0o755)
 
     def get(self, *arguments, **variables):
-        environment = {"PATH": str(self.bin), "STEMMA_LLAMA_DIR": str(self.target), "LOG": str(self.log),
-                       "STEMMA_LLAMA_SOURCE": str(self.folder / "source"), "VK_DRIVER_FILES": "/no/such/file",
-                       "CUDA_HOME": "/no/such/folder",
-                       "TMPDIR": str(self.folder), **variables}
-        done = subprocess.run([shutil.which("bash"), root / "scripts" / "get-llama", *arguments], env=environment,
-                              capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(self.command(*arguments), env=self.environment(**variables), capture_output=True,
+                              text=True, check=False, stdin=subprocess.DEVNULL)
         print(done.stdout, done.stderr, sep="")
         return done
+
+    def command(self, *arguments):
+        return [shutil.which("bash"), root / "scripts" / "get-llama", *arguments]
+
+    def environment(self, **variables):
+        return {"PATH": str(self.bin), "STEMMA_LLAMA_DIR": str(self.target), "LOG": str(self.log),
+                "STEMMA_LLAMA_SOURCE": str(self.folder / "source"), "VK_DRIVER_FILES": "/no/such/file",
+                "CUDA_HOME": "/no/such/folder", "TMPDIR": str(self.folder), **variables}
 
     def refusal(self, *arguments, **variables):
         before = sorted(self.target.rglob("*"))
@@ -128,6 +133,24 @@ def AFailedBuildLeavesNothingBehind(machine):
     machine.tool("ninja", NINJA)
     assert machine.get("--cuda-arch", "90").returncode == 0
     assert machine.library.exists()
+
+
+def TwoAtOnceCompileOnce(machine):
+    has_nvcc(machine)
+    build = machine.folder / "build-llama-v0.5.0"
+    build.mkdir()
+    with open(build / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with subprocess.Popen(machine.command("--cuda-arch", "90"), env=machine.environment(), text=True,
+                              stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as second:
+            assert "waiting for another run" in second.stdout.readline()
+            # The first one ends, and its folder goes with it.
+            machine.library.write_text("compiled by the first\n")
+            (machine.target / "cuda-arch").write_text("90\n")
+            shutil.rmtree(build)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            assert second.wait() == 0
+    assert machine.log.read_text() == "" and "first" in machine.library.read_text()
 
 
 def TooLittleDiskIsNamed(machine):
