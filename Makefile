@@ -2,6 +2,7 @@
 #
 #   make               release build; the program is build/stemma
 #   make run           build it, serve a model, show what is reused  MODEL=file.gguf PORT=8080 ARGS=--once
+#                      GPU=1: on a GPU; llama.cpp's library for it is fetched or compiled first
 #   make test          checked build and all tests
 #   make bench         build it and run its benchmarks            make bench ARGS="--help"
 #   make bench-serve   the server end to end, on a generated model ARGS="--help"
@@ -25,6 +26,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 ARGS ?=
 MODEL ?=
 PORT ?= 8080
+GPU ?=
 PREFIX ?= /usr/local
 SOAK ?= model_test oracle_test sequence_schedules_test server_test tiers_test \
         $(if $(wildcard .deps/llama-*),llama_test)
@@ -43,7 +45,8 @@ build:
 	@cmake --workflow --preset release
 
 run: build
-	@scripts/run --port '$(PORT)' --model '$(MODEL)' $(ARGS)
+	@$(if $(GPU),scripts/get-llama --gpu)
+	@scripts/run --port '$(PORT)' --model '$(MODEL)' $(if $(GPU),--gpu) $(ARGS)
 
 bench: build
 	build/stemma bench $(ARGS)

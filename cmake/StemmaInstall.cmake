@@ -35,6 +35,11 @@ if(TARGET stemma)
   # A llama.cpp that scripts/get-llama fetched goes with the program; an own one stays where it is.
   if(STEMMA_LLAMA_FOLDER)
     file(GLOB llama_libraries "${STEMMA_LLAMA_BACKENDS}/*.so")
+    # Those for GPUs may come after this was configured. They are in no package: they are compiled for the GPUs of this
+    # machine, and need libraries that no package of the system has.
+    list(FILTER llama_libraries EXCLUDE REGEX "/libggml-(cuda|vulkan)\\.so$")
+    install(DIRECTORY "${STEMMA_LLAMA_BACKENDS}/" DESTINATION "${CMAKE_INSTALL_LIBDIR}/stemma" COMPONENT gpu
+            FILES_MATCHING PATTERN "libggml-cuda.so" PATTERN "libggml-vulkan.so")
     install(PROGRAMS ${llama_libraries} DESTINATION "${CMAKE_INSTALL_LIBDIR}/stemma" COMPONENT program)
     install(FILES "${STEMMA_LLAMA_FOLDER}/LICENSE" RENAME llama.cpp-copyright
             DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/stemma" COMPONENT program)

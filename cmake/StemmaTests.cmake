@@ -276,6 +276,13 @@ endif()
 # `make run` after its build, and the server's end.
 if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGET stemma_server
    AND NOT STEMMA_SANITIZE)
+  foreach(name IN ITEMS NoCompilerIsNamed NoGpuIsNamed TheGpusOfTheMachineAreCompiledFor OnceIsEnough
+          AFailedBuildLeavesNothingBehind TwoAtOnceCompileOnce TooLittleDiskIsNamed TheServerIsCompiledBeside
+          TheMachineDecidesWhatItCanUse)
+    add_test(NAME get_llama.${name} COMMAND python3
+      "${PROJECT_SOURCE_DIR}/tests/program/get_llama_test.py" ${name})
+    set_tests_properties(get_llama.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
+  endforeach()
   foreach(name IN ITEMS EveryPromptAfterTheFirstIsReused ABusyPortIsNamed ABadModelIsNamed
           SigtermEndsTheServerToo TheServerOutlivesNobody)
     add_test(NAME run.${name} COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/program/run_test.py"
@@ -296,6 +303,20 @@ if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGE
     "${PROJECT_SOURCE_DIR}/tests/program/loading_test.py" $<TARGET_FILE:stemma>)
   set_tests_properties(serve.RequestsThatAreCutOffHearOfIt serve.ListensBeforeTheModelIsThere
     PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
+endif()
+# Where a GPU cannot be used. Its plugin is none; the libraries of the release go with it.
+if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGET stemma_server
+   AND STEMMA_LLAMA_FOLDER AND NOT STEMMA_SANITIZE)
+  enable_language(C)
+  add_library(fake_gpu MODULE tests/support/fake_gpu.c)
+  target_link_libraries(fake_gpu PRIVATE ggml-base)
+  foreach(name IN ITEMS ALibraryWithoutCodeForTheGpuIsFoundOutAtTheStart
+          WithoutAPluginTheCpuComputesAndSaysWhy ADriverWithoutAGpuIsNamed
+          APluginThatCannotBeLoadedIsNamedWithTheLoadersError APluginOfAnotherReleaseIsNamed)
+    add_test(NAME gpu.${name} COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/program/gpu_test.py"
+      $<TARGET_FILE:stemma> "${STEMMA_LLAMA_BACKENDS}" $<TARGET_FILE:fake_gpu> ${name})
+    set_tests_properties(gpu.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
+  endforeach()
 endif()
 # The server, as its clients and operators meet it: the program on models that it made itself.
 if(TARGET stemma AND TARGET stemma_server AND TARGET stemma_engine_llama AND TARGET stemma_gguf)

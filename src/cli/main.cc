@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/harness.h"
+#include "cli/check_device.h"
 #include "cli/demo.h"
 #ifdef STEMMA_HAS_TIER_DISK
 #include "cli/inspect.h"
@@ -61,7 +62,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"serve", stemma::cli::run_serve},           {"demo", stemma::cli::run_demo},
     {"replay", stemma::cli::run_replay},         {"trace", stemma::cli::run_trace},
-    {"bench", stemma::bench::run_bench},
+    {"bench", stemma::bench::run_bench},         {"check-device", stemma::cli::run_check_device},
 #ifdef STEMMA_HAS_TIER_DISK
     {"inspect", stemma::cli::run_inspect},
 #endif

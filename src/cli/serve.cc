@@ -20,9 +20,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/check_device.h"
 #include "cli/notify.h"
 #include "cli/serve_tiers.h"
 #include "engine/llama/file_id.h"
+#include "engine/llama/llama_library.h"
 #include "engine/llama/llama_model.h"
 #include "server/app.h"
 #include "server/chat.h"
@@ -192,7 +194,7 @@ std::string fill(const Config& config, engine::LlamaOptions& options) {
   options.v_type = config.v_type;
   options.flash_attention = config.flash_attention;
   options.unified = !config.split_context;
-  options.gpu_layers = static_cast<int32_t>(config.gpu_layers);
+  if (config.gpu_layers) options.gpu_layers = static_cast<int32_t>(*config.gpu_layers);
   return "";
 }
 
@@ -300,6 +302,10 @@ int run_serve(std::span<const std::string_view> arguments) {
       std::to_string((*http)->port());
   notify_supervisor("STATUS=loading the model; url=" + url);
 
+  // A library without code for this GPU would end the process at the first forward pass.
+  if (options.gpu_layers != 0) {
+    if (why = check_gpus(); !why.empty()) return fail(why);
+  }
   Progress progress;
   options.progress = [&](const char* what, double part) { return progress.tell(what, part); };
   const std::unique_ptr<engine::LlamaModel> model = engine::LlamaModel::load(options, why);
@@ -361,9 +367,10 @@ int run_serve(std::span<const std::string_view> arguments) {
 
   const EngineTraits traits = model->sequences().traits();
   log.line("ready model=" + app.model_id() + " memory=" + engine::to_string(model->memory_kind()) +
-           " context=" + std::to_string(traits.context_tokens) + " sequences=" +
-           std::to_string(traits.sequences) + " saved_bytes=" + std::to_string(config.saved_bytes) +
-           " policy=" + config.policy + " url=" + url);
+           " context=" + std::to_string(traits.context_tokens) +
+           " sequences=" + std::to_string(traits.sequences) +
+           " saved_bytes=" + std::to_string(config.saved_bytes) + " policy=" + config.policy +
+           " device=\"" + engine::describe(model->info().placement) + "\" url=" + url);
   notify_supervisor("READY=1\nSTATUS=ready; url=" + url);
 
   const int signal = wait_for_end(signals, log);

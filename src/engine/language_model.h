@@ -36,6 +36,22 @@ struct ChatMessage {
   std::string content;
 };
 
+// A GPU that computes layers of a model.
+struct ComputeDevice {
+  std::string name;         // The engine's: "CUDA0".
+  std::string description;  // For people: "NVIDIA H200".
+  uint64_t free_bytes = 0;  // When the model was ready.
+  uint64_t total_bytes = 0;
+};
+
+// Which devices compute a model.
+struct Placement {
+  std::vector<ComputeDevice> gpus;  // Empty: the CPU computes all of it.
+  uint32_t gpu_layers = 0;          // How many layers the GPUs compute.
+  uint32_t layers = 0;              // How many there are; the output counts as one.
+  std::string why_cpu;              // Why no GPU computes anything; empty if one does.
+};
+
 struct ModelInfo {
   std::string name;           // Of the file, without folder and .gguf.
   std::string architecture;   // "llama", "gemma2".
@@ -49,6 +65,7 @@ struct ModelInfo {
   std::string bos_text;  // What templates call bos_token; empty if there is none.
   std::string eos_text;
   bool adds_bos = false;  // tokenize() with `add_special` puts one in front.
+  Placement placement;
   // Everything of a scope that the model and its context decide. Callers add salts.
   ScopeSpec scope;
 };

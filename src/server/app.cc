@@ -15,6 +15,32 @@ namespace stemma::server {
 
 namespace {
 
+// Which devices compute the model, and how many of its layers each kind has.
+void append_placement(std::string& out, const engine::Placement& placement) {
+  out += R"({"device":)";
+  append_json_string(out, placement.gpus.empty() ? "CPU" : "GPU");
+  out += R"(,"layers":)";
+  append_json_number(out, uint64_t{placement.layers});
+  out += R"(,"gpu_layers":)";
+  append_json_number(out, uint64_t{placement.gpu_layers});
+  out += R"(,"gpus":[)";
+  for (size_t i = 0; i < placement.gpus.size(); ++i) {
+    const engine::ComputeDevice& gpu = placement.gpus[i];
+    out += i == 0 ? R"({"name":)" : R"(,{"name":)";
+    append_json_string(out, gpu.name);
+    out += R"(,"description":)";
+    append_json_string(out, gpu.description);
+    out += R"(,"free_bytes":)";
+    append_json_number(out, gpu.free_bytes);
+    out += R"(,"total_bytes":)";
+    append_json_number(out, gpu.total_bytes);
+    out += '}';
+  }
+  out += R"(],"why_cpu":)";
+  append_json_string(out, placement.why_cpu);
+  out += '}';
+}
+
 uint64_t unix_seconds() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(
                                    std::chrono::system_clock::now().time_since_epoch())
@@ -502,6 +528,8 @@ void App::props(const HttpRequest&, const Reply& reply) {
   append_json_string(out, info.bos_text);
   out += R"(,"eos_token":)";
   append_json_string(out, info.eos_text);
+  out += R"(,"placement":)";
+  append_placement(out, info.placement);
   out += R"(,"build_info":)";
   append_json_string(out, std::string("stemma ") + version_string());
   out += "}";

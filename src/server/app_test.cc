@@ -144,6 +144,20 @@ TEST(App, SaysWhatItServes) {
   }
 }
 
+TEST(App, PropsSayWhichDevicesCompute) {
+  EXPECT_EQ(json(ServerRig().get("/props"))["placement"],
+            Json::parse(R"({"device":"CPU","layers":0,"gpu_layers":0,"gpus":[],"why_cpu":""})"));
+  ServerRigOptions options;
+  options.placement = {.gpus = {{"CUDA0", "NVIDIA \"H200\"", 5, 9}, {"CUDA1", "", 0, 0}},
+                       .gpu_layers = 32,
+                       .layers = 33,
+                       .why_cpu = ""};
+  EXPECT_EQ(json(ServerRig(options).get("/props"))["placement"], Json::parse(R"({
+    "device": "GPU", "layers": 33, "gpu_layers": 32, "why_cpu": "", "gpus": [
+      {"name": "CUDA0", "description": "NVIDIA \"H200\"", "free_bytes": 5, "total_bytes": 9},
+      {"name": "CUDA1", "description": "", "free_bytes": 0, "total_bytes": 0}]})"));
+}
+
 TEST(App, UnknownModelsAreNotFound) {
   ServerRig rig;
   const Json other = {{"model", "other"}};

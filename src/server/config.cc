@@ -36,6 +36,12 @@ struct Number {
   uint64_t most;
   bool power_of_two = false;
 };
+// What happens where it is not set cannot be said by a number.
+struct OptionalNumber {
+  std::optional<uint64_t> Config::* field;
+  uint64_t least;
+  uint64_t most;
+};
 struct Size {
   uint64_t Config::* field;
   uint64_t least = 0;
@@ -46,7 +52,7 @@ struct Share {
 struct Switch {
   bool Config::* field;
 };
-using Kind = std::variant<Text, Texts, Choice, Number, Size, Share, Switch>;
+using Kind = std::variant<Text, Texts, Choice, Number, OptionalNumber, Size, Share, Switch>;
 
 struct Setting {
   std::string_view name;  // --name, STEMMA_NAME, name = in a file: with - or _.
@@ -88,8 +94,8 @@ const std::vector<Group>& groups() {
            {"batch", "N", Number{&Config::batch, 1, 65536}, "tokens in one forward pass at most"},
            {"threads", "N", Number{&Config::threads, 0, 4096},
             "that compute; 0: half as many as there are cores"},
-           {"gpu-layers", "N", Number{&Config::gpu_layers, 0, 9999},
-            "layers on a GPU, where there is one"},
+           {"gpu-layers", "N", OptionalNumber{&Config::gpu_layers, 0, 9999},
+            "layers on a GPU; 0: none. If it is not set: all, where a GPU can be used"},
            {"k-type", "TYPE", Choice{&Config::k_type, kTypes},
             "of K: f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0"},
            {"v-type", "TYPE", Choice{&Config::v_type, kTypes}, "of V: the same"},
@@ -278,6 +284,15 @@ std::string set(Config& config, const Setting& setting, const std::string& text)
         return std::string(kind.power_of_two ? "takes a power of two from "
                                              : "takes a number from ") +
                std::to_string(kind.least) + " to " + std::to_string(kind.most);
+      }
+      config.*kind.field = *number;
+      return "";
+    }
+    std::string operator()(const OptionalNumber& kind) const {
+      const std::optional<uint64_t> number = parse_number(text);
+      if (!number || *number < kind.least || *number > kind.most) {
+        return "takes a number from " + std::to_string(kind.least) + " to " +
+               std::to_string(kind.most);
       }
       config.*kind.field = *number;
       return "";
@@ -506,6 +521,7 @@ std::string config_help() {
         std::string operator()(const Number& kind) const {
           return std::to_string(usual.*kind.field);
         }
+        std::string operator()(const OptionalNumber&) const { return ""; }
         std::string operator()(const Size& kind) const { return show_size(usual.*kind.field); }
         std::string operator()(const Share& kind) const {
           std::ostringstream text;

@@ -43,7 +43,7 @@ struct Config {
   std::string v_type = "f16";
   bool flash_attention = true;
   bool split_context = false;
-  uint64_t gpu_layers = 9999;
+  std::optional<uint64_t> gpu_layers;  // Nothing: all, where there is a GPU.
 
   std::string reuse = "everything";  // everything, live, saved, disabled
   uint64_t saved_bytes = uint64_t{1} << 30U;

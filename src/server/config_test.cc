@@ -68,6 +68,18 @@ TEST(Config, WhenATierIsWrittenIsAWordFromEverySource) {
             "--tier-queue-bytes takes a size of at least 64MiB, not '1MiB'");
 }
 
+// A GPU that was asked for must be there; one that was not is used where it is.
+TEST(Config, LayersOnAGpuAreAskedForOrNot) {
+  EXPECT_EQ(read({}).config.gpu_layers, std::nullopt);
+  EXPECT_EQ(read({"--gpu-layers", "0"}).config.gpu_layers, 0U);
+  EXPECT_EQ(read({}, {{"STEMMA_GPU_LAYERS", "9999"}}).config.gpu_layers, 9999U);
+  EXPECT_EQ(read_toml("gpu_layers = 12").config.gpu_layers, 12U);
+  for (const char* wrong : {"-1", "10000", "all"}) {
+    EXPECT_EQ(read({"--gpu-layers", wrong}).error,
+              "--gpu-layers takes a number from 0 to 9999, not '" + std::string(wrong) + "'");
+  }
+}
+
 TEST(ConfigPrecedence, FlagsOverVariablesOverTheFileOverWhatIsBuiltIn) {
   EXPECT_EQ(read({}).config.queue, Config{}.queue);
   EXPECT_EQ(read_toml("queue = 1").config.queue, 1U);

@@ -183,6 +183,29 @@ TEST(LlamaModel, ContextThatDoesNotFitIntoMemoryIsRefusedWithNumbers) {
   EXPECT_NE(load_model(recurrent), nullptr);
 }
 
+// The tests of tests/program/gpu_test.py say what is wrong with plugins; here there may be a GPU.
+TEST(LlamaModel, LayersOnAGpuThatIsNotThereAreRefused) {
+  const engine::GpuSearch found = engine::find_gpus();
+  if (!found.gpus.empty()) GTEST_SKIP() << "there is a GPU";
+  const std::string why = why_not([](LlamaOptions& options) { options.gpu_layers = 2; });
+  expect_says(why, "--gpu-layers 2, but no GPU can be used: " + why_no_gpu(found));
+  // If none was asked for, the CPU computes.
+  const engine::Placement placement =
+      load_model(options_for(Architecture::llama))->info().placement;
+  EXPECT_TRUE(placement.gpus.empty());
+  EXPECT_EQ(placement.gpu_layers, 0U);
+  EXPECT_EQ(placement.layers, 5U);  // Four, and the output.
+  EXPECT_EQ(placement.why_cpu, why_no_gpu(found));
+}
+
+TEST(LlamaModel, WithoutLayersOnAGpuTheCpuComputes) {
+  LlamaOptions options = options_for(Architecture::llama);
+  options.gpu_layers = 0;
+  const engine::Placement placement = load_model(options)->info().placement;
+  EXPECT_TRUE(placement.gpus.empty());
+  expect_says(placement.why_cpu, "--gpu-layers 0");
+}
+
 TEST(LlamaModel, ProgressIsToldAndMayStopIt) {
   std::vector<std::string> told;
   LlamaOptions options = options_for(Architecture::llama);

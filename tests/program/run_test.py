@@ -49,6 +49,7 @@ def EveryPromptAfterTheFirstIsReused():
         assert int(prompt) == int(reused) + int(evaluated)
         assert (int(reused) == 0 and source == "-") if i == 0 else 2 * int(reused) > int(prompt)
     assert "segments" in rows[-1][-1]
+    assert "run: computed by CPU" in done.stdout or "layers" in done.stdout
     assert run("--once", "--port", "0", "--", "--reuse", "disabled").returncode == 1
 
 

@@ -39,6 +39,7 @@ struct ServerRigOptions {
 
   FakeSequences::Options engine = full_engine();
   uint32_t batch_tokens = 64;
+  engine::Placement placement = {};
   server::SchedulerOptions scheduler = {};
   server::AppOptions app = {};
   server::HttpOptions http = {};
@@ -90,6 +91,7 @@ struct StreamAnswer {
 class ServerRig {
  public:
   explicit ServerRig(ServerRigOptions options = {}) : model(options.engine, options.batch_tokens) {
+    model.change_info().placement = options.placement;
     std::string why;
     chat = server::Chat::create(model, "", why);
     EXPECT_NE(chat, nullptr) << why;

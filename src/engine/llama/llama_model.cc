@@ -1,6 +1,5 @@
 #include "engine/llama/llama_model.h"
 
-#include <dlfcn.h>
 #include <ggml-backend.h>
 #include <llama.h>
 
@@ -8,68 +7,17 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <thread>
 
 #include "engine/llama/file_id.h"
 #include "engine/llama/free_memory.h"
+#include "engine/llama/llama_device.h"
+#include "engine/llama/llama_library.h"
 
 namespace stemma::engine {
 
 namespace {
-
-// What llama.cpp says of a failure, it says to its log.
-struct Log {
-  std::mutex mutex;
-  std::function<void(bool, const std::string&)> sink;
-  std::string line;
-  std::string first_error;  // What came of it is said after it.
-};
-Log& the_log() {
-  static Log log;
-  return log;
-}
-
-void hear(ggml_log_level level, const char* text, void* /*user*/) {
-  Log& log = the_log();
-  const std::lock_guard lock(log.mutex);
-  if (level != GGML_LOG_LEVEL_CONT) log.line.clear();
-  if (level != GGML_LOG_LEVEL_WARN && level != GGML_LOG_LEVEL_ERROR) return;
-  log.line += text;
-  if (log.line.empty() || log.line.back() != '\n') return;
-  log.line.pop_back();
-  if (level == GGML_LOG_LEVEL_ERROR && log.first_error.empty()) log.first_error = log.line;
-  if (log.sink) log.sink(level == GGML_LOG_LEVEL_ERROR, log.line);
-  log.line.clear();
-}
-
-void forget_errors() {
-  const std::lock_guard lock(the_log().mutex);
-  the_log().first_error.clear();
-}
-std::string with_reason(const std::string& what) {
-  const std::lock_guard lock(the_log().mutex);
-  return the_log().first_error.empty() ? what : what + " (" + the_log().first_error + ")";
-}
-
-void start_library() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    llama_log_set(hear, nullptr);
-    // The CPU's code is a plugin too. Plugins lie beside the library, or where the system has them.
-    Dl_info library{};
-    if (dladdr(reinterpret_cast<const void*>(&llama_backend_init), &library) != 0 &&
-        library.dli_fname != nullptr) {
-      const std::filesystem::path file(library.dli_fname);
-      ggml_backend_load_all_from_path(file.parent_path().c_str());
-    }
-    if (ggml_backend_dev_count() == 0) ggml_backend_load_all();
-    llama_backend_init();
-  });
-}
-
-constexpr uint32_t kContextStep = 256;
 
 // A character that no vocabulary joins with another.
 constexpr char kSign = '\x01';
@@ -109,20 +57,46 @@ bool looks_special(std::string_view text, std::string_view chat_template) {
          chat_template.find(text) != std::string_view::npos;
 }
 
-std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
-
-std::string name_of(const std::string& path) {
+std::string model_name(const std::string& path) {
   std::string name = std::filesystem::path(path).filename().string();
   if (name.ends_with(".gguf")) name.resize(name.size() - 5);
   return name;
 }
 
-}  // namespace
-
-void set_llama_log(std::function<void(bool, const std::string&)> log) {
-  const std::lock_guard lock(the_log().mutex);
-  the_log().sink = std::move(log);
+// As many as the file system tells of; 0 if it tells nothing.
+uint64_t bytes_of(const std::string& path) {
+  uint64_t bytes = 0;
+  for (const std::string& part : model_parts(path)) {
+    std::error_code error;
+    const uintmax_t size = std::filesystem::file_size(part, error);
+    if (!error) bytes += size;
+  }
+  return bytes;
 }
+
+std::vector<ggml_backend_dev_t> devices_named(const std::vector<ComputeDevice>& gpus) {
+  std::vector<ggml_backend_dev_t> devices;
+  for (const ComputeDevice& gpu : gpus) {
+    if (ggml_backend_dev_t device = ggml_backend_dev_by_name(gpu.name.c_str())) {
+      devices.push_back(device);
+    }
+  }
+  return devices;
+}
+
+// Asks how much memory they have free by now.
+void refresh_memory(std::vector<ComputeDevice>& gpus) {
+  for (ComputeDevice& gpu : gpus) {
+    ggml_backend_dev_t device = ggml_backend_dev_by_name(gpu.name.c_str());
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    if (device != nullptr) ggml_backend_dev_memory(device, &free_bytes, &total_bytes);
+    gpu.free_bytes = free_bytes;
+    gpu.total_bytes = total_bytes;
+  }
+}
+
+}  // namespace
 
 struct LlamaModel::Batch {
   explicit Batch(uint32_t tokens)
@@ -149,7 +123,6 @@ std::unique_ptr<LlamaModel> LlamaModel::load(const LlamaOptions& options, std::s
 
 std::string LlamaModel::start(const LlamaOptions& options) {
   start_library();
-  forget_errors();
   const TypeName* k_type = type_named(options.k_type);
   const TypeName* v_type = type_named(options.v_type);
   if (k_type == nullptr || v_type == nullptr) {
@@ -160,8 +133,12 @@ std::string LlamaModel::start(const LlamaOptions& options) {
            " sequences, not " + std::to_string(options.sequences);
   }
 
+  // To ask GPUs takes memory of theirs, so those that are not wanted are left alone.
+  const GpuSearch search = options.gpu_layers == 0 ? GpuSearch{} : find_gpus();
+  if (std::string why = choose_gpus(options, search); !why.empty()) return why;
+
   // What it is.
-  info_.name = name_of(options.path);
+  info_.name = model_name(options.path);
   const auto identify = [&](const std::string& path, std::string& id) {
     const FileId found = file_id(path, options.id_memory, [&](uint64_t done, uint64_t all) {
       return !options.progress ||
@@ -180,8 +157,13 @@ std::string LlamaModel::start(const LlamaOptions& options) {
     }
   }
 
+  forget_errors();
   llama_model_params model_options = llama_model_default_params();
   model_options.n_gpu_layers = options.gpu_layers;
+  // Always said: llama.cpp would otherwise use a GPU for long prompts even without layers on it.
+  std::vector<ggml_backend_dev_t> devices = devices_named(info_.placement.gpus);
+  devices.push_back(nullptr);
+  model_options.devices = devices.data();
   const std::function<bool(const char*, double)>& progress = options.progress;
   model_options.progress_callback = [](float done, void* user) {
     const auto& tell = *static_cast<const std::function<bool(const char*, double)>*>(user);
@@ -190,7 +172,19 @@ std::string LlamaModel::start(const LlamaOptions& options) {
   model_options.progress_callback_user_data =
       const_cast<void*>(static_cast<const void*>(&progress));
   model_ = llama_model_load_from_file(options.path.c_str(), model_options);
-  if (model_ == nullptr) return with_reason("cannot load " + options.path);
+  if (model_ == nullptr) {
+    const std::string hint =
+        weights_hint(first_error(), bytes_of(options.path),
+                     info_.placement.gpus.empty() ? std::vector<FoundGpu>{} : search.gpus);
+    return with_reason("cannot load " + options.path) + (hint.empty() ? "" : ": " + hint);
+  }
+  info_.placement.layers = static_cast<uint32_t>(llama_model_n_layer(model_)) + 1;
+  if (!info_.placement.gpus.empty()) {
+    info_.placement.gpu_layers =
+        options.gpu_layers < 0
+            ? info_.placement.layers
+            : std::min(info_.placement.layers, static_cast<uint32_t>(options.gpu_layers));
+  }
   if (llama_model_has_encoder(model_) || !llama_model_has_decoder(model_)) {
     return options.path + " is a model with an encoder; only decoders are served";
   }
@@ -222,7 +216,7 @@ std::string LlamaModel::start(const LlamaOptions& options) {
   sequences_ = LlamaSequences::create(
       context_,
       {options.sequences, options.unified, ggml_is_quantized(k_type->type), options.shares,
-       options.range_tokens != 0 ? options.range_tokens : best_range(options)},
+       options.range_tokens != 0 ? options.range_tokens : best_range()},
       why);
   if (sequences_ == nullptr) return options.path + ": " + why;
   batch_ = std::make_unique<Batch>(llama_n_batch(context_));
@@ -244,6 +238,7 @@ std::string LlamaModel::start(const LlamaOptions& options) {
   info_.parameters = llama_model_n_params(model_);
   info_.file_bytes = llama_model_size(model_);
   info_.adds_bos = llama_vocab_get_add_bos(vocabulary_);
+  refresh_memory(info_.placement.gpus);
   find_sign();
   find_mistyped();
   if (const llama_token bos = llama_vocab_bos(vocabulary_); bos != LLAMA_TOKEN_NULL) {
@@ -256,14 +251,24 @@ std::string LlamaModel::start(const LlamaOptions& options) {
 }
 
 // A call costs a device about as much as copying a few hundred positions.
-uint32_t LlamaModel::best_range(const LlamaOptions& options) {
+uint32_t LlamaModel::best_range() const noexcept {
   constexpr uint32_t kManyTokens = 4096;
-  if (options.gpu_layers == 0) return 0;
-  for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
-    if (ggml_backend_dev_type(ggml_backend_dev_get(i)) == GGML_BACKEND_DEVICE_TYPE_GPU)
-      return kManyTokens;
+  return info_.placement.gpus.empty() ? 0 : kManyTokens;
+}
+
+std::string LlamaModel::choose_gpus(const LlamaOptions& options, const GpuSearch& search) {
+  if (options.gpu_layers == 0) {
+    info_.placement.why_cpu = "no layer is to be on a GPU (--gpu-layers 0)";
+    return "";
   }
-  return 0;
+  info_.placement.why_cpu = why_no_gpu(search);
+  if (options.gpu_layers > 0 && search.gpus.empty()) {
+    return "--gpu-layers " + std::to_string(options.gpu_layers) +
+           ", but no GPU can be used: " + info_.placement.why_cpu +
+           ". With --gpu-layers 0 the CPU computes";
+  }
+  for (const FoundGpu& gpu : search.gpus) info_.placement.gpus.push_back(gpu.device);
+  return "";
 }
 
 std::string LlamaModel::make_context(const LlamaOptions& options) {
@@ -297,8 +302,11 @@ std::string LlamaModel::make_context(const LlamaOptions& options) {
   if (std::string why = check_memory(options, context_options); !why.empty()) return why;
   context_ = llama_init_from_model(model_, context_options);
   if (context_ == nullptr) {
+    refresh_memory(info_.placement.gpus);
+    const std::string hint = context_hint(first_error(), info_.placement);
     return with_reason("no context of " + std::to_string(context_tokens) + " tokens for " +
-                       options.path);
+                       options.path) +
+           (hint.empty() ? "" : ": " + hint);
   }
   return "";
 }
@@ -307,23 +315,14 @@ std::string LlamaModel::make_context(const LlamaOptions& options) {
 // than there is. So a context of the least size is measured first.
 std::string LlamaModel::check_memory(const LlamaOptions& options,
                                      const llama_context_params& wanted) const {
-  std::optional<FreeMemory> free =
+  const std::optional<FreeMemory> free =
       options.memory_bytes == 0 ? free_memory() : FreeMemory{options.memory_bytes, "the caller"};
-  if (!free) return "";
-  // Where a GPU has layers, it has their K and V, too.
-  for (size_t i = 0; options.gpu_layers != 0 && i < ggml_backend_dev_count(); ++i) {
-    ggml_backend_dev_t device = ggml_backend_dev_get(i);
-    if (ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_GPU) continue;
-    size_t device_free = 0;
-    size_t device_total = 0;
-    ggml_backend_dev_memory(device, &device_free, &device_total);
-    free->bytes += device_free;
-  }
-  llama_context_params small = wanted;
   const uint32_t parts = options.unified ? 1 : wanted.n_seq_max;
+  llama_context_params small = wanted;
   small.n_ctx = kContextStep * parts;
   if (small.n_ctx >= wanted.n_ctx) return "";
   EngineTraits traits;
+  std::vector<ComputeDevice> gpus = info_.placement.gpus;
   {
     llama_context* context = llama_init_from_model(model_, small);
     if (context == nullptr) return "";  // Whoever makes the real one says why.
@@ -331,19 +330,27 @@ std::string LlamaModel::check_memory(const LlamaOptions& options,
     const auto sequences = LlamaSequences::create(
         context, {options.sequences, options.unified, false, options.shares}, why);
     if (sequences != nullptr) traits = sequences->traits();
+    // Asked while the small one is there: the real one needs the same room to compute in.
+    refresh_memory(gpus);
     llama_free(context);
   }
-  const uint64_t fixed = traits.checkpoint_bytes * wanted.n_seq_max;
-  const uint64_t needed = traits.bytes_per_token * wanted.n_ctx + fixed;
-  if (traits.bytes_per_token == 0 || needed <= free->bytes) return "";
-  const uint64_t most =
-      (free->bytes - std::min(free->bytes, fixed)) / traits.bytes_per_token / parts;
-  return "a context of " + std::to_string(wanted.n_ctx / parts) + " tokens" +
-         (parts == 1 ? "" : " for each of " + std::to_string(parts) + " sequences") + " needs " +
-         mebibytes(needed) + " for K and V (" + std::to_string(traits.bytes_per_token) +
-         " bytes a token), but " + free->limit + " has " + mebibytes(free->bytes) +
-         " left; choose a context of at most " +
-         std::to_string(most / kContextStep * kContextStep) + " tokens";
+  ContextNeeds needs{.tokens = wanted.n_ctx / parts,
+                     .parts = parts,
+                     .bytes_per_token = traits.bytes_per_token,
+                     .fixed_bytes = traits.checkpoint_bytes * wanted.n_seq_max};
+  Room on_gpus;
+  if (!gpus.empty() && options.memory_bytes == 0) {
+    // The output counts as the last layer, and has no K and V.
+    needs.gpu_share = static_cast<double>(info_.placement.gpu_layers - 1) /
+                      static_cast<double>(std::max(1U, info_.placement.layers - 1));
+    for (const ComputeDevice& gpu : gpus) {
+      on_gpus.bytes += gpu.free_bytes;
+      on_gpus.name += (on_gpus.name.empty() ? "" : " + ") + name_of(gpu);
+    }
+  }
+  const Room host = free ? Room{free->bytes, free->limit}
+                         : Room{std::numeric_limits<uint64_t>::max(), "the machine"};
+  return why_no_context(needs, host, on_gpus);
 }
 
 // Only vocabularies of these kinds put a space in front, and those of others may lack the sign.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/language_model.h"
+#include "engine/llama/llama_device.h"
 #include "engine/llama/llama_sequences.h"
 
 struct llama_model;
@@ -44,7 +45,8 @@ struct LlamaOptions {
   bool shares = true;  // false: every sequence reuses only what it holds itself, as slots do.
   // How many positions are saved and loaded in one call; 0 = many where a GPU has them, else a segment.
   uint32_t range_tokens = 0;
-  int32_t gpu_layers = -1;  // -1 = all, where there is a GPU.
+  // -1 = all, where there is a GPU that can be used. More than 0 is refused where there is none.
+  int32_t gpu_layers = -1;
   // A context whose K and V need more is refused; 0 = what the system has left, GPUs' included.
   uint64_t memory_bytes = 0;
   // Told what is being done, and how far it is, 0 to 1. false stops.
@@ -78,11 +80,13 @@ class LlamaModel final : public LanguageModel {
  private:
   LlamaModel() = default;
   std::string start(const LlamaOptions& options);
+  // "" or why the layers that were asked for cannot be on a GPU.
+  std::string choose_gpus(const LlamaOptions& options, const GpuSearch& search);
   // "" or why there is none.
   std::string make_context(const LlamaOptions& options);
   // "" or why the context does not fit into memory.
   std::string check_memory(const LlamaOptions& options, const llama_context_params& wanted) const;
-  static uint32_t best_range(const LlamaOptions& options);
+  uint32_t best_range() const noexcept;
   void find_sign();
   void find_mistyped();
 
@@ -97,8 +101,5 @@ class LlamaModel final : public LanguageModel {
   std::vector<Token> mistyped_;        // Special tokens that the file calls words; ascending.
   std::vector<uint8_t> wants_logits_;  // By item of the last batch.
 };
-
-// llama.cpp's own log: warnings and worse, one line a call. Set before the first model is loaded.
-void set_llama_log(std::function<void(bool error, const std::string& line)> log);
 
 }  // namespace stemma::engine
