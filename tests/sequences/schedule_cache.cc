@@ -133,7 +133,10 @@ void Schedule::begin() {
       !bad.empty()) {
     wrong("the plan: " + bad);
   }
-  if (looked && *looked) {
+  // Of a window begin() asks the engine again, and may be told the truth where lookup() goes by a lie.
+  const bool asks_again =
+      situation_.faults == Faults::held && situation_.engine.rewind == Rewind::window;
+  if (looked && *looked && !asks_again) {
     if (const std::string bad = judge_same_plan(**looked, live.plan); !bad.empty()) wrong(bad);
   }
   if (live.plan.logits) count("logits served");
