@@ -133,10 +133,9 @@ void Schedule::begin() {
       !bad.empty()) {
     wrong("the plan: " + bad);
   }
-  // Of a window begin() asks the engine again, and may be told the truth where lookup() goes by a lie.
-  const bool asks_again =
-      situation_.faults == Faults::held && situation_.engine.rewind == Rewind::window;
-  if (looked && *looked && !asks_again) {
+  // begin() asks how far a window goes back; an engine that lies then says something else than before.
+  const bool lied = situation_.faults == Faults::held && situation_.engine.rewind == Rewind::window;
+  if (looked && *looked && !lied) {
     if (const std::string bad = judge_same_plan(**looked, live.plan); !bad.empty()) wrong(bad);
   }
   if (live.plan.logits) count("logits served");
