@@ -222,7 +222,7 @@ typedef struct stemma_sequence_options {
    64,                               \
    32,                               \
    0,                                \
-   3,                                \
+   8,                                \
    64,                               \
    65536,                            \
    0,                                \
