@@ -113,13 +113,17 @@ uint32_t natural_interval(uint32_t prompt_tokens, uint64_t bytes, const Costs& c
 
 void WindowSlack::learn(const EngineTraits& traits, Held before, Held after,
                         uint32_t from) noexcept {
-  // A few tokens push little out, and while nothing is pushed out, nothing can be learned.
-  if (!after.whole || after.end < from + kLeastChunk || after.begin <= before.begin) return;
+  // A few tokens push little out of the window.
+  if (!after.whole || after.end < from + kLeastChunk) return;
   const uint64_t needed = uint64_t{after.begin} + traits.rewind_tokens;
   const auto slack = static_cast<uint32_t>(after.end - std::min<uint64_t>(after.end, needed));
+  if (after.begin <= before.begin) {
+    // Nothing was pushed out: it is so much at least.
+    slack_ = std::max(slack_, slack);
+    return;
+  }
   // Believed at once where it is less than before, so that no second stop is missed.
-  slack_ = known_ && slack > slack_ ? slack_ + (slack - slack_) / 2 : slack;
-  known_ = true;
+  slack_ = slack > slack_ && slack_ != 0 ? slack_ + (slack - slack_) / 2 : slack;
 }
 
 }  // namespace stemma::sequence

@@ -61,7 +61,6 @@ class WindowSlack {
   uint32_t tokens() const noexcept { return slack_ >= kLeastChunk ? slack_ : 0; }
 
  private:
-  bool known_ = false;
   uint32_t slack_ = 0;
 };
 
