@@ -378,7 +378,10 @@ void Core::choose_stops(TurnRecord& turn, const Found& found) {
     const uint64_t room = store.stats().budget_bytes / std::max<uint64_t>(bytes, 1) / kShareOfStore;
     input.marks =
         static_cast<uint32_t>(std::min<uint64_t>(input.marks, std::max<uint64_t>(room, kFew)));
-    if (room > kFew) input.interval_tokens = natural_interval(turn.prompt_tokens, bytes, costs_);
+    if (room > kFew) {
+      input.interval_tokens =
+          natural_interval(turn.prompt_tokens, costs_.move(1, bytes), costs_.compute_token_ns);
+    }
   }
   turn.interval_tokens = input.interval_tokens;
   turn.stops = sequence::choose_stops(turn.text, input);

@@ -100,12 +100,11 @@ std::vector<uint32_t> choose_stops(const Text& text, const StopInput& input) {
   return Chooser(text, input).choose();
 }
 
-uint32_t natural_interval(uint32_t prompt_tokens, uint64_t bytes, const Costs& costs) noexcept {
+uint32_t natural_interval(uint32_t prompt_tokens, uint64_t saving_ns, uint64_t token_ns) noexcept {
   constexpr uint32_t kMost = 1U << 30U;
-  const uint64_t saving = costs.move(1, bytes);
   uint32_t interval = kLeastInterval;
   while (interval < kMost && (interval < prompt_tokens / kIntervals ||
-                              costs.compute(interval) / kShareOfComputing < saving)) {
+                              interval * token_ns / kShareOfComputing < saving_ns)) {
     interval *= 2;
   }
   return interval;

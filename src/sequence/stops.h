@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "sequence/lexicon.h"
-#include "sequence/planner.h"
+#include "stemma/sequence_engine.h"
 
 namespace stemma::sequence {
 
@@ -46,8 +46,8 @@ std::vector<uint32_t> choose_stops(const Text& text, const StopInput& input);
 
 // The interval for a prompt whose options name none: a power of two, at least 256, so that no more than about
 // an eighth of the prompt lies between two stops, and saving takes no more than a 64th of the time of computing.
-// `bytes` is the size of a checkpoint.
-uint32_t natural_interval(uint32_t prompt_tokens, uint64_t bytes, const Costs& costs) noexcept;
+// `saving_ns` is what saving a checkpoint takes, `token_ns` computing a token.
+uint32_t natural_interval(uint32_t prompt_tokens, uint64_t saving_ns, uint64_t token_ns) noexcept;
 
 // How many tokens an engine with a window can compute behind a position and still resume there. It is learned
 // from what sequences hold after a pass.

@@ -140,13 +140,12 @@ TEST(Stops, NoneLiesInsideAMediaItem) {
 }
 
 TEST(Stops, IntervalIsAnEighthOfThePromptAndCheapBesideComputing) {
-  const Costs cheap{.compute_token_ns = 1'000'000, .move_byte_ps = 100, .move_call_ns = 50'000};
-  EXPECT_EQ(natural_interval(100, 1000, cheap), 256U);
-  EXPECT_EQ(natural_interval(2048, 1000, cheap), 256U);
-  EXPECT_EQ(natural_interval(4096, 1000, cheap), 512U);
-  EXPECT_EQ(natural_interval(30'000, 1000, cheap), 4096U);
-  // 100 MB take 10 ms to save: at most a 64th of computing 1,024 tokens.
-  EXPECT_EQ(natural_interval(100, 100'000'000, cheap), 1024U);
+  constexpr uint64_t kMs = 1'000'000;
+  EXPECT_EQ(natural_interval(100, 50'000, kMs), 256U);
+  EXPECT_EQ(natural_interval(2048, 50'000, kMs), 256U);
+  EXPECT_EQ(natural_interval(4096, 50'000, kMs), 512U);
+  EXPECT_EQ(natural_interval(30'000, 50'000, kMs), 4096U);
+  EXPECT_EQ(natural_interval(100, 10 * kMs, kMs), 1024U) << "a 64th of computing them is 16 ms";
 }
 
 TEST(WindowSlack, IsWhatTheEngineLeftBehindTheWindow) {
