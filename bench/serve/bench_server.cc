@@ -4,12 +4,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include "engine/gguf/make_model.h"
 
 namespace stemma::bench::serve {
+
+uint32_t head_width(uint64_t dim) { return dim < 2048 ? 64 : 128; }
 
 bool write_model(const std::string& kind, uint64_t dim, uint64_t layers, const std::string& file) {
   gguf::ModelShape shape;
@@ -18,8 +21,8 @@ bool write_model(const std::string& kind, uint64_t dim, uint64_t layers, const s
                                           : gguf::Architecture::llama;
   shape.dim = static_cast<uint32_t>(dim);
   shape.layers = static_cast<uint32_t>(layers);
-  shape.heads = 8;
-  shape.kv_heads = 2;
+  shape.heads = std::max(shape.dim / head_width(dim), 1U);
+  shape.kv_heads = shape.heads % 4 == 0 ? shape.heads / 4 : 1;
   shape.window = 128;
   shape.type = gguf::TensorType::f16;
   const auto written = gguf::write_model(shape, file);

@@ -12,6 +12,9 @@
 
 namespace stemma::bench::serve {
 
+// The width of a model's attention heads, as real models have it: with other widths llama.cpp computes attention
+// in other ways, which are up to 25 times slower for short batches.
+uint32_t head_width(uint64_t dim);
 // A generated model, `full`, `window` or `hybrid`. False: it was said why.
 bool write_model(const std::string& kind, uint64_t dim, uint64_t layers, const std::string& file);
 

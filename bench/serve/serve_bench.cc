@@ -41,7 +41,7 @@ evaluated, bytes stored. Then segments against whole states, and what the server
   --model KIND     full, window or hybrid; otherwise all
   --only WORKLOAD  only workloads whose names contain it
   --requests N     the first N requests of each (40)
-  --dim, --layers  of the model (512, 8)
+  --dim, --layers  of the model (512, 8); dim is a multiple of 64
   --seed N         other conversations of the same kind
 )";
 
@@ -230,9 +230,10 @@ int run_serve_bench(std::span<const std::string_view> words) {
     std::fprintf(stderr, "stemma bench serve: no folder for a model\n");
     return 1;
   }
-  std::printf("%u layers of %u, F16; first %u requests of each workload; TTFT at the client\n",
-              static_cast<uint32_t>(arguments.layers), static_cast<uint32_t>(arguments.dim),
-              static_cast<uint32_t>(arguments.requests));
+  std::printf(
+      "%u layers of %u, heads of %u, F16; first %u requests of each workload; TTFT at the client\n",
+      static_cast<uint32_t>(arguments.layers), static_cast<uint32_t>(arguments.dim),
+      head_width(arguments.dim), static_cast<uint32_t>(arguments.requests));
   for (const std::string& kind : arguments.models) {
     const std::string file = folder + "/" + kind + ".gguf";
     if (!write_model(kind, arguments.dim, arguments.layers, file)) return 1;

@@ -115,15 +115,21 @@ struct SequenceOptions {
   uint64_t logits_bytes = 0;  // For attached logits; 0 = none are kept.
 
   uint32_t segment_tokens = 64;  // Positions a saved segment has; a power of two, 1 to 1024.
-  // Boundaries before it, or before interval_tokens if that is less, are not kept. The end of a prompt
+  // Engines that cannot rewind freely keep checkpoints (states, where the engine has no segments) at boundaries
+  // of a prompt: where messages end, where it parts from what is known, at its end, and in between at intervals.
+  // Boundaries closer than 64 tokens are merged, because short batches are slow.
+  //
+  // Boundaries before this depth, or before interval_tokens if that is less, are not kept. The end of a prompt
   // always is.
   uint32_t least_tokens = 32;
-  // Checkpoints (states, where the engine has no segments) at multiples of it; 0 = only where prompts
-  // end, messages end, and prompts were seen to part.
+  // A checkpoint at every multiple of this many tokens, also below 64. 0 = the cache chooses: at least 256
+  // tokens and about an eighth of the prompt, and more where saving takes long or the store is small. A number
+  // larger than the context means none.
   uint32_t interval_tokens = 0;
-  // Boundaries of one request that are kept at most: the first, and the last ones. (The end of a prompt
-  // is not kept if a message ends less than four tokens before it.)
-  uint32_t marks = 3;
+  // At most this many boundaries of one request are kept: its end, where it parts from what is known, the first
+  // and the last message, intervals, then other messages. (The end is not kept if a boundary less than four
+  // tokens before it is.)
+  uint32_t marks = 8;
   // Captures that wait for drain(); the oldest is given up for a newer one.
   uint32_t pending_captures = 64;
   uint32_t sessions = 65'536;  // Names remembered; the one unused longest is forgotten.
@@ -370,7 +376,8 @@ class Turn {
   // really holds. Error: whatever keeps it from being empty; the turn can then only end.
   Result<uint32_t> execute();
 
-  // How far to compute before the next computed(): a boundary that is to be kept, or length.
+  // How far to compute at most before the next computed(): to a boundary that is to be kept, or to length. A
+  // sliding window can be saved a little later, so there this may lie behind the boundary.
   uint32_t next_stop() const noexcept;
   // [0, n) is in the sequence. `spent_ns` is what computing it took, if known. Saves what cannot wait.
   // Error: out_of_range (n beyond length or below computed).

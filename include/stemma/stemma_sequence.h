@@ -191,14 +191,14 @@ typedef struct stemma_saved_listener {
 
 typedef struct stemma_sequence_options {
   uint32_t struct_size;
-  uint32_t reuse;           /* A stemma_reuse. */
-  uint64_t saved_bytes;     /* Segments, states and checkpoints, with their index. 0: none. */
-  double checkpoint_share;  /* The part of saved_bytes for checkpoints, 0 to 1. */
-  uint64_t logits_bytes;    /* For attached logits; 0: none are kept. */
-  uint32_t segment_tokens;  /* Positions a saved segment has; a power of two, 1 to 1024. */
-  uint32_t least_tokens;    /* Boundaries before it are not kept. The end of a prompt always is. */
-  uint32_t interval_tokens; /* Checkpoints, or states, at multiples of it; 0: where prompts part. */
-  uint32_t marks; /* Boundaries of one request kept at most: the first, and the last ones. */
+  uint32_t reuse;            /* A stemma_reuse. */
+  uint64_t saved_bytes;      /* Segments, states and checkpoints, with their index. 0: none. */
+  double checkpoint_share;   /* The part of saved_bytes for checkpoints, 0 to 1. */
+  uint64_t logits_bytes;     /* For attached logits; 0: none are kept. */
+  uint32_t segment_tokens;   /* Positions a saved segment has; a power of two, 1 to 1024. */
+  uint32_t least_tokens;     /* Boundaries before it are not kept. The end of a prompt always is. */
+  uint32_t interval_tokens;  /* Checkpoints, or states, at multiples of it; 0: the cache chooses. */
+  uint32_t marks;            /* At most this many boundaries of one request are kept. */
   uint32_t pending_captures; /* That wait for drain; the oldest is given up for a newer one. */
   uint32_t sessions;         /* Names remembered; the one unused longest is forgotten. */
   const stemma_tenant_quota* quotas; /* Of saved segments. */
@@ -222,7 +222,7 @@ typedef struct stemma_sequence_options {
    64,                               \
    32,                               \
    0,                                \
-   3,                                \
+   8,                                \
    64,                               \
    65536,                            \
    0,                                \

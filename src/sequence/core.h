@@ -36,6 +36,7 @@
 #include "sequence/segment_writer.h"
 #include "sequence/session_table.h"
 #include "sequence/state_store.h"
+#include "sequence/stops.h"
 #include "stemma/sequence.h"
 
 namespace stemma::sequence {
@@ -114,7 +115,9 @@ struct TurnRecord {
   StateLease logits;
   std::span<const float> logits_span;
   std::vector<uint32_t> message_ends;
-  std::vector<uint32_t> stops;  // Ascending; depths to be kept when they are reached.
+  std::vector<uint32_t> stops;   // Ascending; depths to be kept when they are reached.
+  uint32_t interval_tokens = 0;  // While it answers, every so many tokens is a stop; 0 = none.
+  uint32_t late_tokens = 0;      // A stop can be kept when so many more tokens were computed.
   std::vector<uint32_t> media_to_process;
   std::vector<uint32_t> item_ends;  // Of the prompt's media items.
   SequenceReport report;
@@ -325,6 +328,8 @@ class Core {
   void describe(TurnRecord& turn);
   void note_media(TurnRecord& turn);
   void choose_stops(TurnRecord& turn, const Found& found);
+  // The size of what is kept at a stop.
+  uint64_t anchor_bytes(uint32_t depth) const noexcept;
   // Whether its boundaries must be saved as they are reached.
   bool anchors(const TurnRecord& turn) const noexcept;
   PlanInput plan_input(const TurnRecord& turn) const;
@@ -479,6 +484,7 @@ class Core {
   std::unique_ptr<StateStore> logits_;
   std::unique_ptr<CaptureRun> run_;  // The capture that goes on bit by bit.
   CostMeter meter_;
+  WindowSlack window_slack_;
   SequenceStats stats_;  // The sums.
   // Scratch.
   std::vector<SavedSegment> pieces_;

@@ -347,39 +347,52 @@ bool Core::anchors(const TurnRecord& turn) const noexcept {
 }
 
 void Core::choose_stops(TurnRecord& turn, const Found& found) {
-  std::vector<uint32_t>& stops = turn.stops;
-  stops.clear();
+  turn.stops.clear();
+  turn.interval_tokens = 0;
+  turn.late_tokens = 0;
   if (!anchors(turn)) return;
-  stops = turn.message_ends;
+  // Where the whole prompt is within the window, nothing of it is lost while it is computed.
+  if (use_checkpoints_ && traits_.rewind == Rewind::window) {
+    turn.late_tokens =
+        turn.prompt_tokens <= traits_.rewind_tokens ? turn.prompt_tokens : window_slack_.tokens();
+  }
+  StopInput input;
+  input.available = turn.plan.available;
+  input.terminal = turn.terminal;
+  input.parting = found.matched;
+  input.message_ends = turn.message_ends;
+  input.gap_tokens = turn.late_tokens != 0 ? kLeastLateGap : kLeastChunk;
+  input.least_tokens = options_.least_tokens;
+  input.marks = options_.marks;
   if (options_.interval_tokens != 0) {
-    for (uint64_t depth = options_.interval_tokens; depth < turn.prompt_tokens;
-         depth += options_.interval_tokens) {
-      stops.push_back(static_cast<uint32_t>(depth));
+    // A caller that asks for short intervals gets short chunks.
+    input.interval_tokens = options_.interval_tokens;
+    input.exact_intervals = true;
+    input.gap_tokens = std::min(input.gap_tokens, options_.interval_tokens);
+    input.least_tokens = std::min(input.least_tokens, options_.interval_tokens);
+  } else {
+    // Each checkpoint may push out a more useful one, so a request gets only a small part of the store.
+    constexpr uint64_t kShareOfStore = 16;
+    constexpr uint64_t kFew = 3;
+    const uint64_t bytes = anchor_bytes(turn.prompt_tokens);
+    const StateStore& store = use_checkpoints_ ? *checkpoints_ : *states_;
+    const uint64_t room = store.stats().budget_bytes / std::max<uint64_t>(bytes, 1) / kShareOfStore;
+    input.marks =
+        static_cast<uint32_t>(std::min<uint64_t>(input.marks, std::max<uint64_t>(room, kFew)));
+    if (room > kFew) {
+      input.interval_tokens =
+          natural_interval(turn.prompt_tokens, meter_.costs().save.of(1, bytes), meter_.costs().token_ns);
     }
   }
-  stops.push_back(found.matched);  // Where it parts from what is known.
-  const uint32_t least =
-      std::min(options_.least_tokens,
-               options_.interval_tokens != 0 ? options_.interval_tokens : options_.least_tokens);
-  for (uint32_t& depth : stops) {
-    depth = turn.text.floor(depth);
-    if (depth < least || depth >= turn.prompt_tokens) depth = 0;
-  }
-  std::sort(stops.begin(), stops.end());
-  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
-  // The end of the prompt, unless one just before it does nearly as well for those who ask again.
-  constexpr uint32_t kNear = 4;
-  if (stops.back() + kNear <= turn.terminal || stops.back() < least) {
-    stops.push_back(turn.terminal);
-  }
+  turn.interval_tokens = input.interval_tokens;
+  turn.stops = sequence::choose_stops(turn.text, input);
   // Nor where a checkpoint would never pay.
-  std::erase_if(
-      stops, [&](uint32_t depth) { return depth <= turn.plan.available || !worth_keeping(depth); });
-  // The first is what most others share, the last ones are where this conversation goes on.
-  if (stops.size() > options_.marks) {
-    const auto kept = static_cast<ptrdiff_t>(options_.marks);
-    stops.erase(stops.begin() + (kept > 1 ? 1 : 0), stops.end() - (kept > 1 ? kept - 1 : kept));
-  }
+  std::erase_if(turn.stops, [&](uint32_t depth) { return !worth_keeping(depth); });
+}
+
+uint64_t Core::anchor_bytes(uint32_t depth) const noexcept {
+  if (use_checkpoints_) return traits_.checkpoint_bytes;
+  return traits_.fixed_bytes + traits_.checkpoint_bytes + depth * traits_.bytes_per_token;
 }
 
 void Core::note_media(TurnRecord& turn) {

@@ -34,6 +34,8 @@ Result<void> Core::computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns) try
   const SequenceId id{turn.sequence};
   room_.prepare(id, id);
   meter_.computed({turn.computed, n}, cells_of_others(turn.sequence), spent_ns);
+  const Held before = at(turn.sequence).held;
+  const uint32_t from = turn.computed;
   room_.set_length(id, n);
   turn.computed = n;
   index_up_to(turn, n);
@@ -42,7 +44,8 @@ Result<void> Core::computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns) try
   if (any()) {
     at(turn.sequence).held = {0, n, true};
   } else {
-    (void)ask(turn.sequence);
+    const Held after = ask(turn.sequence);
+    if (traits_.rewind == Rewind::window) window_slack_.learn(traits_, before, after, from);
   }
   if (turn.stops.empty() || turn.stops.front() > n) return {};
   // Boundaries that were reached: what cannot wait is saved now.
@@ -65,13 +68,14 @@ Result<void> Core::extend(TurnRecord& turn, std::span<const Token> tokens) try {
   const base::MutexLock lock(mutex_);
   STEMMA_TRY_VOID(check(turn));
   const uint32_t before = turn.text.length();
-  const uint64_t interval = anchors(turn) ? options_.interval_tokens : 0;
+  const uint64_t interval = anchors(turn) ? turn.interval_tokens : 0;
   if (interval != 0) {
     base::make_room(turn.stops, (before + tokens.size()) / interval - before / interval);
   }
   STEMMA_TRY_VOID(Lexicon::append(tokens, turn.text));
   if (interval == 0) return {};
-  // Nothing fails from here on.
+  // Nothing fails from here on. What follows the prompt may no longer be within the window.
+  turn.late_tokens = std::min(turn.late_tokens, window_slack_.tokens());
   for (uint64_t depth = (before / interval + 1) * interval; depth <= turn.text.length();
        depth += interval) {
     if (worth_keeping(static_cast<uint32_t>(depth)))

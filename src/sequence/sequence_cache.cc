@@ -1,5 +1,6 @@
 #include "stemma/sequence.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "sequence/core.h"
@@ -146,7 +147,11 @@ std::span<const float> Turn::logits() const noexcept {
 }
 uint32_t Turn::next_stop() const noexcept {
   if (!active()) return 0;
-  return record_->stops.empty() ? record_->text.length() : record_->stops.front();
+  const uint32_t length = record_->text.length();
+  if (record_->stops.empty()) return length;
+  // A stop that can still be kept later ends no chunk before it must.
+  const uint64_t latest = uint64_t{record_->stops.front()} + record_->late_tokens;
+  return static_cast<uint32_t>(std::min<uint64_t>(latest, length));
 }
 
 Result<uint32_t> Turn::execute() {

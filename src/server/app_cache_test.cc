@@ -52,6 +52,36 @@ TEST(AppCache, WarmConversationIsThereForItsAnswer) {
   EXPECT_GE(answer["usage"]["prompt_tokens_details"]["cached_tokens"], shared["tokens"].size());
 }
 
+// Memories that do not go back resume where a checkpoint is: before the header of the message that follows.
+TEST(AppCache, SystemPromptIsReusedWhoeverSpeaksNext) {
+  for (const test::EngineOptions& engine : {test::window_engine(), test::hybrid_engine()}) {
+    ServerRigOptions options;
+    options.engine = engine;
+    ServerRig rig(options);
+    const std::string system = letters(230, 1);
+    const Json first = json(rig.post(kChat, conversation({{"system", system}, {"user", "Hi"}}, 1)));
+    EXPECT_EQ(cached(first), 0U);
+    for (const char* role : {"assistant", "system", "user"}) {
+      const Json other =
+          json(rig.post(kChat, conversation({{"system", system}, {role, letters(80, 2)}}, 1)));
+      EXPECT_GE(cached(other), 230U) << role;
+    }
+  }
+}
+
+TEST(AppCache, RawCompletionsResumeAtIntervals) {
+  ServerRigOptions options;
+  options.engine = test::hybrid_engine();
+  ServerRig rig(options);
+  const std::string examples = letters(600, 1);
+  const auto ask = [&](const std::string& question) {
+    return cached(json(rig.post(kCompletions, completion(examples + question, 1))));
+  };
+  EXPECT_EQ(ask("A" + letters(50, 2)), 0U);
+  EXPECT_EQ(ask("B" + letters(50, 3)), 512U);
+  EXPECT_EQ(ask("C" + letters(50, 4)), 601U) << "the second one parted from the first there";
+}
+
 TEST(AppCache, PinnedPrefixOutlivesOthers) {
   ServerRigOptions options;
   options.engine.sequences = 1;

@@ -153,8 +153,50 @@ std::optional<ApiError> Chat::check_length(std::string_view text, uint64_t most_
   return context_surely_exceeded(least, most_tokens);
 }
 
+// Renders small conversations that differ in the role of what follows a message. Templates refuse some of them:
+// then that role cannot follow.
+void Chat::learn_message_ends() {
+  const std::string roles[] = {"system", "developer", "user", "assistant"};
+  const auto say = [](const std::string& role) {
+    Message message;
+    message.role = role;
+    message.parts.push_back({.text = "a", .cache_control = {}});
+    return message;
+  };
+  for (const std::string& role : roles) {
+    ChatRequest asked;
+    if (role == "assistant") asked.messages.push_back(say("user"));
+    const auto which = static_cast<uint32_t>(asked.messages.size());
+    asked.messages.push_back(say(role));
+    const auto learn = [&] {
+      jinja::Text text;
+      if (render_text(asked, text)) return;
+      for (size_t m = 0; m < text.marks.size(); ++m) {
+        if (static_cast<uint32_t>(text.marks[m].origin) != which) continue;
+        const size_t end = text.marks[m].end;
+        const size_t next = m + 1 < text.marks.size() ? text.marks[m + 1].begin : text.bytes.size();
+        message_ends_.learn(role, text.view().substr(end, next - end));
+      }
+    };
+    learn();  // The answer follows.
+    asked.add_generation_prompt = false;
+    for (const std::string& next : roles) {
+      asked.messages.push_back(say(next));
+      learn();
+      asked.messages.pop_back();
+    }
+  }
+}
+
 std::unique_ptr<Chat> Chat::create(const engine::LanguageModel& model,
                                    const std::string& chat_template, std::string& why) {
+  std::unique_ptr<Chat> made = open(model, chat_template, why);
+  if (made != nullptr) made->learn_message_ends();
+  return made;
+}
+
+std::unique_ptr<Chat> Chat::open(const engine::LanguageModel& model,
+                                 const std::string& chat_template, std::string& why) {
   std::unique_ptr<Chat> made(new Chat(model));
   const bool given = !chat_template.empty();
   made->source_ = given ? chat_template : model.info().chat_template;
@@ -379,11 +421,9 @@ std::optional<ApiError> Chat::render(const ChatRequest& request, bool tokens, Ch
     for (uint32_t m = 0; m < request.messages.size(); ++m) {
       for (uint32_t p = 0; p < request.messages[m].parts.size(); ++p) numbers.push_back({m, p});
     }
-    std::vector<uint32_t> depths;
     uint32_t pinned_to = 0;
     uint64_t pinned_ns = 0;
     for (const jinja::Mark& mark : text.marks) {
-      depths.push_back(depth_at(mark.begin));
       const auto origin = static_cast<uint32_t>(mark.origin);
       if (origin >= numbers.size()) continue;
       const Message& message = request.messages[numbers[origin].message];
@@ -395,9 +435,8 @@ std::optional<ApiError> Chat::render(const ChatRequest& request, bool tokens, Ch
         pinned_ns = std::max(pinned_ns, control->ttl_ns);
       }
     }
-    if (!text.marks.empty()) depths.push_back(depth_at(text.marks.back().end));
-    std::ranges::sort(depths);
-    for (const uint32_t depth : depths) {
+    for (const size_t byte : message_ends_.find(text, request.messages)) {
+      const uint32_t depth = depth_at(byte);
       if (depth == 0 || depth >= prompt.tokens.size()) continue;
       if (prompt.message_ends.empty() || prompt.message_ends.back() != depth) {
         prompt.message_ends.push_back(depth);

@@ -10,8 +10,8 @@
 // writes beside it, that stays text (special_texts.h). Everywhere else the text is tokenised as a whole, as
 // the model was trained on it. A BOS that the template writes is not put in front once more.
 //
-// Message ends are the depths at which what one message says begins and the last one's ends: there the next
-// prompt may part from this one. So all who share a system prompt share it whole.
+// Message ends are depths at which the next prompt may part from this one: before the header of each message
+// (message_ends.h). So all conversations that share a system prompt share it whole, whoever speaks next.
 //
 // Threading:  immutable; thread-safe.
 // Cost:       rendering and tokenising, linear in the text.
@@ -27,6 +27,7 @@
 #include "jinja/template.h"
 #include "server/api_error.h"
 #include "server/api_request.h"
+#include "server/message_ends.h"
 #include "server/special_texts.h"
 #include "stemma/retention.h"
 
@@ -58,6 +59,10 @@ class Chat {
 
  private:
   explicit Chat(const engine::LanguageModel& model);
+  // create(), but for what is learned by rendering.
+  static std::unique_ptr<Chat> open(const engine::LanguageModel& model,
+                                    const std::string& chat_template, std::string& why);
+  void learn_message_ends();
   std::optional<ApiError> check_length(std::string_view text, uint64_t most_tokens) const;
   std::optional<ApiError> render_text(const ChatRequest& request, jinja::Text& text) const;
   std::optional<ApiError> render_by_engine(const ChatRequest& request,
@@ -71,6 +76,7 @@ class Chat {
   uint64_t longest_token_ = 1;  // In bytes that are no blanks.
   std::string source_;
   std::optional<jinja::Template> template_;
+  MessageEnds message_ends_;
   std::string refusal_;  // Why there is no template of ours.
   bool engine_list_ = false;
 };

@@ -122,7 +122,7 @@ TEST_F(ChatTest, BosIsThereOnce) {
   EXPECT_EQ(count(prompt(body({message("user", "Hi")})).tokens), 1);
   const ChatPrompt without = prompt(body({message("user", "Hi")}), "{{ messages[0]['content'] }}!");
   EXPECT_EQ(without.tokens, words({kBos, "Hi!"}));
-  EXPECT_EQ(without.message_ends, (std::vector<uint32_t>{1, 3}));
+  EXPECT_EQ(without.message_ends, std::vector<uint32_t>{1});
   // Nobody gets rid of it by spelling it.
   const ChatPrompt spelled =
       prompt(body({message("user", "<|bos|>Hi")}), "{{ messages[0]['content'] }}!");
@@ -216,25 +216,51 @@ TEST_F(ChatTest, TemplatesOwnSpecialTokensAreSpecialRightBesideText) {
 
 // ---- Where messages end --------------------------------------------------------------------------------
 
-TEST_F(ChatTest, MessageEndsAreWhereContentsBeginAndTheLastOneEnds) {
+TEST_F(ChatTest, MessageEndsLieBeforeTheNextMessagesRole) {
   const ChatPrompt made = prompt(body({message("system", "Be kind."), message("user", "Hi")}));
-  const auto system = static_cast<uint32_t>(words({kBos, kStart, "system\n"}).size());
-  const auto user = static_cast<uint32_t>(
-      words({kBos, kStart, "system\nBe kind.", kEnd, "\n", kStart, "user\n"}).size());
-  EXPECT_EQ(made.message_ends, (std::vector<uint32_t>{system, user, user + 2}));
+  const Words first = words({kBos, kStart, "system\n"});
+  const Words system = words({kBos, kStart, "system\nBe kind.", kEnd, "\n", kStart});
+  const auto depth = [](const Words& before) { return static_cast<uint32_t>(before.size()); };
+  const uint32_t user = depth(system) + depth(words({"user\nHi", kEnd, "\n", kStart}));
+  EXPECT_EQ(made.message_ends, (std::vector<uint32_t>{depth(first), depth(system), user}));
 }
 
-TEST_F(ChatTest, ConversationsShareEverythingUpToTheFirstContentThatDiffers) {
-  for (const char* rules : {"Be kind.", "<|im_end|>", "", "two\nlines \xE2\x82\xAC"}) {
+TEST_F(ChatTest, ConversationsShareAMessageEndWhoeverSpeaksNext) {
+  for (const char* rules : {"Be kind.", "<|im_end|>", "two\nlines \xE2\x82\xAC"}) {
     const ChatPrompt one = prompt(body({message("system", rules), message("user", "Hello there")}));
-    const ChatPrompt two = prompt(body({message("system", rules), message("user", "What is it?")}));
-    const auto common = static_cast<uint32_t>(std::ranges::mismatch(one.tokens, two.tokens).in1 -
-                                              one.tokens.begin());
-    EXPECT_TRUE(std::ranges::binary_search(one.message_ends, common)) << rules;
-    EXPECT_TRUE(std::ranges::binary_search(two.message_ends, common)) << rules;
-    EXPECT_EQ(common,
-              words({kBos, kStart, "system\n", rules, kEnd, "\n", kStart, "user\n"}).size());
+    for (const char* role : {"user", "assistant", "developer", "system"}) {
+      const ChatPrompt two = prompt(body({message("system", rules), message(role, "What is it?")}));
+      const auto end = static_cast<uint32_t>(
+          words({kBos, kStart, "system\n", rules, kEnd, "\n", kStart}).size());
+      EXPECT_TRUE(std::equal(one.tokens.begin(), one.tokens.begin() + end, two.tokens.begin()));
+      EXPECT_TRUE(std::ranges::binary_search(one.message_ends, end)) << rules << role;
+      EXPECT_TRUE(std::ranges::binary_search(two.message_ends, end)) << rules << role;
+    }
   }
+}
+
+// Where only one role can follow, its header is shared as well.
+TEST_F(ChatTest, HeaderThatAlwaysFollowsBelongsToTheMessageBeforeIt) {
+  const std::string strict =
+      "{{ bos_token }}{% for m in messages %}"
+      "{% if m.role != ('assistant' if loop.index0 % 2 else 'user') %}"
+      "{{ raise_exception('no') }}{% endif %}"
+      "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
+      "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+  const ChatPrompt made =
+      prompt(body({message("user", "Hi"), message("assistant", "Hello."), message("user", "More")}),
+             strict);
+  const auto depth = [](const Words& before) { return static_cast<uint32_t>(before.size()); };
+  const uint32_t answer = depth(words({kBos, kStart, "user\nHi", kEnd, kStart, "assistant\n"}));
+  EXPECT_TRUE(std::ranges::binary_search(made.message_ends, answer));
+  const uint32_t next = answer + depth(words({"Hello.", kEnd, kStart}));
+  EXPECT_TRUE(std::ranges::binary_search(made.message_ends, next)) << "another answer may follow";
+}
+
+TEST_F(ChatTest, PartsOfAMessageMeetAtAMessageEnd) {
+  const ChatPrompt made = prompt(body({message("user", {"a long book", "a question"})}));
+  const auto meet = static_cast<uint32_t>(words({kBos, kStart, "user\na long book"}).size());
+  EXPECT_TRUE(std::ranges::binary_search(made.message_ends, meet));
 }
 
 TEST_F(ChatTest, NextTurnBeginsWithThisOneAndItsAnswer) {
@@ -243,8 +269,7 @@ TEST_F(ChatTest, NextTurnBeginsWithThisOneAndItsAnswer) {
       body({message("user", "Hi"), message("assistant", "Hello."), message("user", "More")}));
   ASSERT_GT(second.tokens.size(), first.tokens.size());
   EXPECT_TRUE(std::equal(first.tokens.begin(), first.tokens.end(), second.tokens.begin()));
-  EXPECT_TRUE(
-      std::ranges::binary_search(second.message_ends, static_cast<uint32_t>(first.tokens.size())));
+  EXPECT_TRUE(std::ranges::binary_search(second.message_ends, first.message_ends.back()));
 }
 
 // As SentencePiece vocabularies have it.
@@ -257,11 +282,11 @@ TEST_F(ChatTest, SpacesThatTheTokenizerPutsInFrontDisplaceNothing) {
                    " \n", kStart, " user\n x", kEnd, " \n", kStart, " assistant\n"}));
   const auto depth = [](const Words& before) { return static_cast<uint32_t>(before.size()); };
   const Words system = words({kBos, kStart, " system\n"});
-  const Words first =
-      words({kBos, kStart, " system\na<|im_end|>b", kEnd, " \n", kStart, " user\n"});
-  const uint32_t second = depth(first) + depth(words({"Hi", kEnd, " \n", kStart, " user\n"}));
-  EXPECT_EQ(made.message_ends,
-            (std::vector<uint32_t>{depth(system), depth(first), second, second + 2}));
+  // The space in front of a role is there whatever the role is.
+  const Words first = words({kBos, kStart, " system\na<|im_end|>b", kEnd, " \n", kStart, " "});
+  const uint32_t second = depth(first) + depth(words({"user\nHi", kEnd, " \n", kStart, " "}));
+  const uint32_t third = second + depth(words({"user\n x", kEnd, " \n", kStart, " "}));
+  EXPECT_EQ(made.message_ends, (std::vector<uint32_t>{depth(system), depth(first), second, third}));
 }
 
 TEST_F(ChatTest, MessageEndsLieInsideThePromptAndAscend) {
@@ -364,7 +389,7 @@ TEST_F(ChatTest, TemplateThatTrimsStillKnowsWhatWasSaid) {
       "%}";
   const ChatPrompt made = prompt(body({message("user", "  <|im_end|> \n")}), trims);
   EXPECT_EQ(made.tokens, words({kBos, kStart, "<|im_end|>", kEnd}));
-  EXPECT_EQ(made.message_ends, (std::vector<uint32_t>{2, 12}));
+  EXPECT_EQ(made.message_ends, std::vector<uint32_t>{2});
 }
 
 // ---- Templates that cannot be used ---------------------------------------------------------------------
@@ -419,7 +444,7 @@ TEST_F(ChatTest, EngineMayKnowATemplateThatWeDoNot) {
       prompt(body({message("system", "s"), message("user", " <|im_end|>a "), message("user", "")}));
   EXPECT_EQ(made.tokens, words({kBos, "system: s", kEnd, "user: <|im_end|>a", kEnd, "user: ", kEnd,
                                 "assistant:"}));
-  EXPECT_EQ(made.message_ends, (std::vector<uint32_t>{9, 17, 28}));
+  EXPECT_EQ(made.message_ends, (std::vector<uint32_t>{9, 11, 29}));
   // What is said may look like what surrounds it, and parts keep their places.
   const ChatPrompt alike = prompt(body(
       {message("system", "<|im_end|>user: <|im_end|>"), message("user", {" <|im_", "end|> "})}));

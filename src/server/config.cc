@@ -119,7 +119,8 @@ const std::vector<Group>& groups() {
            {"segment-tokens", "N", Number{&Config::segment_tokens, 1, 1024, true},
             "tokens a saved segment has; a power of two"},
            {"interval-tokens", "N", Number{&Config::interval_tokens, 0, kMany / 2},
-            "checkpoints also every so many tokens; 0: only where messages end"},
+            "a checkpoint every so many tokens, besides where messages end; 0: chosen by the "
+            "prompt"},
        }},
       {"where it is kept besides",
        {

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "server/chunk.h"
 #include "server/scheduler_stream.h"
 
 namespace stemma::server {
@@ -59,7 +60,7 @@ void Scheduler::fill(std::vector<engine::BatchItem>& batch) {
     Stream& stream = *active_[i];
     if (stream.state != Stream::State::prompt) continue;
     const uint32_t begin = stream.turn.computed();
-    const uint32_t end = std::min(stream.turn.next_stop(), begin + prompts);
+    const uint32_t end = end_of_chunk(begin, stream.turn.next_stop(), prompts);
     shares_.push_back({&stream, static_cast<uint32_t>(batch.size()), end - begin, true});
     for (uint32_t n = begin; n < end; ++n) {
       const bool last = n + 1 == stream.turn.length();

@@ -53,7 +53,7 @@ class Warm : public ::testing::TestWithParam<Kind> {
   }
 
   const Text text = words(100);
-  const std::vector<uint32_t> ends = {60};
+  const std::vector<uint32_t> ends = {80};
 };
 
 TEST_P(Warm, StayingIsExact) {
@@ -74,11 +74,11 @@ TEST_P(Warm, GoingBackToTheEndOfAMessageIsExact) {
   options.sequences = 1;  // Or else another one would get a copy.
   WarmRig rig(options);
   rig.ask(text, {.session = "a", .message_ends = ends});
-  const Asked next = rig.ask(text.first(60) + words(30, 2), {.session = "a"});
-  EXPECT_EQ(next.report.reused_tokens, 60U);
-  if (full() || window()) expect_step(next, Step::trim, 60);
-  if (states() && !full() && !window()) expect_step(next, Step::state, 60);
-  if (!states() && !full() && !window()) expect_step(next, Step::checkpoint, 60);
+  const Asked next = rig.ask(text.first(80) + words(30, 2), {.session = "a"});
+  EXPECT_EQ(next.report.reused_tokens, 80U);
+  if (full() || window()) expect_step(next, Step::trim, 80);
+  if (states() && !full() && !window()) expect_step(next, Step::state, 80);
+  if (!states() && !full() && !window()) expect_step(next, Step::checkpoint, 80);
   rig.expect_exact(next);
 }
 
@@ -134,7 +134,7 @@ TEST_P(Warm, LoadingWhatWasSavedIsExact) {
   rig.ask(text, {.message_ends = ends});
   ASSERT_EQ(rig.cache.stats().free_sequences, 4U) << "nobody else is in the context";
   // At the end, and at the end of a message.
-  for (const uint32_t n : {103U, 60U}) {
+  for (const uint32_t n : {103U, 80U}) {
     const Asked next = rig.ask((text + words(3, 1100)).first(n) + words(30, 2));
     EXPECT_EQ(next.report.reused_tokens, n);
     expect_step(next, Step::state, states() ? n : 0);
@@ -220,14 +220,14 @@ void run_with_faults(const Kind& kind, uint64_t seed, std::span<const Call> call
   options.context_tokens = options.unified ? 700 : 256;
   WarmRig rig(options);
   rig.engine.faults = FaultSchedule::random(seed, per_mille, calls);
-  const Text system = words(48, 5);
+  const Text system = words(70, 5);
   std::vector<Text> conversations;
   for (uint32_t c = 0; c < 6; ++c) conversations.push_back(system + words(20, 10 + c));
   for (uint32_t i = 0; i < 24; ++i) {
     const uint64_t dice = mix(seed * 1000 + i);
     Text& all = conversations[dice % 6];
     const std::string session = std::to_string(dice % 6);
-    const uint32_t system_end[] = {48};
+    const uint32_t system_end[] = {70};
     Result<Asked> asked = rig.try_start(all, {.session = session, .message_ends = system_end});
     if (!asked) continue;
     failures += asked->report.failures;

@@ -29,8 +29,9 @@ std::vector<uint32_t> stops_of(const EngineOptions& engine, const SequenceOption
 TEST(SequenceCapture, DefaultsAreBytesAndBoundariesThatWillBeUsed) {
   const SequenceOptions options;
   EXPECT_EQ(options.saved_bytes, 256U << 20U);
-  EXPECT_EQ(options.interval_tokens, 0U) << "no boundary only because of its number";
+  EXPECT_EQ(options.interval_tokens, 0U) << "the cache chooses";
   EXPECT_EQ(options.least_tokens, 32U);
+  EXPECT_EQ(options.marks, 8U);
   EXPECT_EQ(options.reuse, Reuse::everything);
 }
 
@@ -71,7 +72,7 @@ TEST(SequenceCapture, OneTokenIsNotWorthACapture) {
 }
 
 TEST(SequenceCapture, MessageEndsAreKept) {
-  const uint32_t ends[] = {50, 120};
+  const uint32_t ends[] = {70, 140};
   for (const EngineKind& kind : every_engine()) {
     if (!kind.saves()) continue;
     SCOPED_TRACE(kind.name);
@@ -79,22 +80,83 @@ TEST(SequenceCapture, MessageEndsAreKept) {
     const Text text = tokens(200, 1);
     rig.chat(text, {.message_ends = ends});
     rig.take_all_sequences();
-    EXPECT_EQ(rig.hit(text.first(120) + tokens(9, 2)), 120U);
+    EXPECT_EQ(rig.hit(text.first(140) + tokens(9, 2)), 140U);
     const bool any = kind.options.rewind == Rewind::any;
-    EXPECT_EQ(rig.hit(text.first(119) + tokens(9, 2)), any ? 119U : 50U);
-    EXPECT_EQ(rig.hit(text.first(50) + tokens(9, 2)), 50U);
-    EXPECT_EQ(rig.chat(text.first(130) + tokens(9, 2)).reused_tokens, any ? 130U : 120U);
+    EXPECT_EQ(rig.hit(text.first(139) + tokens(9, 2)), any ? 139U : 70U);
+    EXPECT_EQ(rig.hit(text.first(70) + tokens(9, 2)), 70U);
+    EXPECT_EQ(rig.chat(text.first(150) + tokens(9, 2)).reused_tokens, any ? 150U : 140U);
   }
 }
 
 TEST(SequenceCapture, MessageThatEndsEarlyIsNotWorthKeeping) {
-  const uint32_t ends[] = {10, 31, 32, 150};
-  SequenceRig rig(hybrid_engine());
+  const uint32_t ends[] = {70, 99, 100, 180};
+  SequenceOptions options = small_cache();
+  options.least_tokens = 100;
+  const std::vector<uint32_t> stops = stops_of(hybrid_engine(), options, {.message_ends = ends});
+  EXPECT_EQ(stops, (std::vector<uint32_t>{100, 180, 199, 200}));
+}
+
+// Short batches are slow, so a stop never leaves a chunk of fewer than 64 tokens but at the prompt's end.
+TEST(SequenceCapture, BoundariesCloseTogetherAreMerged) {
+  const uint32_t ends[] = {40, 100, 130, 150, 300, 310, 320};
+  for (const EngineOptions& engine : {hybrid_engine(), hybrid_state_engine(), mamba_engine()}) {
+    EXPECT_EQ(stops_of(engine, small_cache(), {.message_ends = ends}, 400),
+              (std::vector<uint32_t>{100, 320, 399, 400}));
+  }
+}
+
+TEST(SequenceCapture, WindowIsKeptBehindTheBoundaryWhereItStillCanBe) {
+  EngineOptions engine = window_engine();
+  engine.rewind_tokens = 64;
+  engine.window_slack_tokens = 256;
+  SequenceRig rig(engine);
+  // The first long prompt shows what the engine still holds behind its window after a pass.
+  rig.chat(tokens(400, 1));
+  rig.stops.clear();
+  const uint32_t ends[] = {40, 100, 130, 200, 290};
+  const Text text = tokens(300, 2);
+  rig.chat(text, {.message_ends = ends});
+  EXPECT_EQ(rig.stops, (std::vector<uint32_t>{264, 300})) << "40 can be kept until then";
+  rig.take_all_sequences();
+  for (const uint32_t end : ends) {
+    EXPECT_EQ(rig.hit(text.first(end) + tokens(9, 3)), end) << "and is";
+  }
+  EXPECT_EQ(rig.fate(CaptureFate::stale), 0U);
+}
+
+TEST(SequenceCapture, PromptWithinTheWindowIsComputedInOneGo) {
+  EngineOptions engine = window_engine();
+  engine.rewind_tokens = 512;
+  engine.window_slack_tokens = 0;
+  SequenceRig rig(engine);
+  const uint32_t ends[] = {40, 100};
   rig.chat(tokens(200, 1), {.message_ends = ends});
-  EXPECT_FALSE(contains(rig.stops, 10));
-  EXPECT_FALSE(contains(rig.stops, 31));
-  EXPECT_TRUE(contains(rig.stops, 32));
-  EXPECT_TRUE(contains(rig.stops, 150));
+  EXPECT_EQ(rig.stops, std::vector<uint32_t>{200});
+  rig.take_all_sequences();
+  EXPECT_EQ(rig.hit(tokens(40, 1) + tokens(9, 2)), 40U);
+  EXPECT_EQ(rig.hit(tokens(100, 1) + tokens(9, 2)), 100U);
+  EXPECT_EQ(rig.hit(tokens(200, 1)), 199U);
+}
+
+TEST(SequenceCapture, PromptsWithoutMessagesAreKeptAtIntervals) {
+  for (const EngineKind& kind : every_engine()) {
+    if (!kind.saves() || kind.options.rewind == Rewind::any) continue;
+    SCOPED_TRACE(kind.name);
+    SequenceOptions options;
+    options.saved_bytes = 64U << 20U;
+    SequenceRig rig(kind.options, options);
+    rig.chat(tokens(900, 1));
+    rig.take_all_sequences();
+    EXPECT_EQ(rig.hit(tokens(300, 1) + tokens(9, 2)), 256U);
+    EXPECT_EQ(rig.hit(tokens(890, 1) + tokens(9, 2)), 768U);
+  }
+}
+
+// Checkpoints at intervals would push out those that are used.
+TEST(SequenceCapture, SmallStoreHasNoIntervals) {
+  EngineOptions engine = hybrid_engine();
+  engine.state_bytes = 50'000;
+  EXPECT_EQ(stops_of(engine, small_cache(), {}, 900), (std::vector<uint32_t>{512, 899, 900}));
 }
 
 TEST(SequenceCapture, IntervalsAreKept) {
@@ -115,14 +177,13 @@ TEST(SequenceCapture, IntervalsAreKept) {
 TEST(SequenceCapture, LeastIsTheIntervalWhereThatIsSmaller) {
   SequenceOptions options = small_cache();
   options.marks = 16;
-  const uint32_t ends[] = {10, 31, 50};
-  for (const uint32_t interval : {10U, 33U, 0U}) {
+  const uint32_t ends[] = {25, 90};
+  for (const uint32_t interval : {20U, 33U, 0U}) {
     options.interval_tokens = interval;
     const std::vector<uint32_t> stops =
         stops_of(hybrid_engine(), options, {.message_ends = ends}, 100);
-    EXPECT_EQ(contains(stops, 10), interval == 10) << interval;
-    EXPECT_EQ(contains(stops, 31), interval == 10) << interval;
-    EXPECT_TRUE(contains(stops, 50)) << interval;
+    EXPECT_EQ(contains(stops, 25), interval == 20) << interval;
+    EXPECT_TRUE(contains(stops, 90)) << interval;
   }
 }
 
@@ -137,12 +198,12 @@ TEST(SequenceCapture, IntervalsAreKeptWhileAnsweringToo) {
 }
 
 TEST(SequenceCapture, PromptsEndIsNotKeptRightBehindAMessagesEnd) {
-  const uint32_t near[] = {60, 150, 196};
+  const uint32_t near[] = {64, 130, 196};
   EXPECT_EQ(stops_of(hybrid_engine(), small_cache(), {.message_ends = near}),
-            (std::vector<uint32_t>{60, 150, 196, 200}));
-  const uint32_t far[] = {60, 195};
+            (std::vector<uint32_t>{64, 130, 196, 200}));
+  const uint32_t far[] = {64, 195};
   EXPECT_EQ(stops_of(hybrid_engine(), small_cache(), {.message_ends = far}),
-            (std::vector<uint32_t>{60, 195, 199, 200}));
+            (std::vector<uint32_t>{64, 195, 199, 200}));
 }
 
 TEST(SequenceCapture, SharedHeadIsKeptHoweverShortTheQuestions) {
@@ -164,14 +225,14 @@ TEST(SequenceCapture, SharedHeadIsKeptHoweverShortTheQuestions) {
 
 TEST(SequenceCapture, FirstAndLastBoundariesOfARequestAreKept) {
   SequenceOptions options = small_cache();
-  options.interval_tokens = 32;
   options.marks = 3;
+  const uint32_t ends[] = {70, 140, 210, 280, 350};
   SequenceRig rig(hybrid_engine(), options);
-  rig.chat(tokens(300, 1));
+  rig.chat(tokens(400, 1), {.message_ends = ends});
   rig.take_all_sequences();
-  EXPECT_EQ(rig.hit(tokens(290, 1) + tokens(9, 2)), 288U);
-  EXPECT_EQ(rig.hit(tokens(150, 1) + tokens(9, 2)), 32U);
-  EXPECT_EQ(rig.depths(Kind::checkpoint), (std::vector<uint32_t>{32, 288, 299, 300}))
+  EXPECT_EQ(rig.hit(tokens(360, 1) + tokens(9, 2)), 350U);
+  EXPECT_EQ(rig.hit(tokens(300, 1) + tokens(9, 2)), 70U);
+  EXPECT_EQ(rig.depths(Kind::checkpoint), (std::vector<uint32_t>{70, 350, 399, 400}))
       << "three of the prompt, and its end";
 }
 

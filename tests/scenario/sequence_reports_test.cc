@@ -289,10 +289,10 @@ TEST(SequenceReports, WarmingThatFailsLeavesNothing) {
 
 TEST(SequenceReports, WhatARewindLoadsIsCounted) {
   SequenceRig rig(hybrid_engine());
-  const uint32_t ends[] = {60};
+  const uint32_t ends[] = {70};
   Request request = rig.begin(tokens(100, 1), {.message_ends = ends});
   rig.run(request);
-  ok(rig.try_rewind(request, 60));
+  ok(rig.try_rewind(request, 70));
   EXPECT_GT(request.turn.report().restored_bytes, 0U);
   EXPECT_EQ(rig.cache.stats().restored_bytes, request.turn.report().restored_bytes);
   rig.finish(request);

@@ -251,13 +251,13 @@ TEST(SequenceReuseOf, RecurrentStateServesItsDepthOnlyAndHidesNoShorterOne) {
 
 TEST(SequenceReuseOf, WindowIsLoadedWithItsCheckpointAndNotTrimmedInto) {
   SequenceRig rig(window_engine());
-  const uint32_t ends[] = {60};
+  const uint32_t ends[] = {70};
   rig.chat(tokens(200, 1), {.message_ends = ends});
   rig.take_all_sequences();
-  const SequenceReport report = rig.chat(tokens(60, 1) + tokens(30, 2));
-  EXPECT_EQ(report.reused_tokens, 60U);
-  EXPECT_EQ(step(report, Step::checkpoint), 60U);
-  EXPECT_EQ(step(report, Step::segments), 60U);
+  const SequenceReport report = rig.chat(tokens(70, 1) + tokens(30, 2));
+  EXPECT_EQ(report.reused_tokens, 70U);
+  EXPECT_EQ(step(report, Step::checkpoint), 70U);
+  EXPECT_EQ(step(report, Step::segments), 70U);
 }
 
 // Passes of other sequences recycle the cells behind a window: an idle sequence goes back less far than it could
@@ -286,14 +286,14 @@ TEST(SequenceReuseOf, WindowThatOthersRecycledIsNotPlannedWith) {
 
 TEST(SequenceReuseOf, CheckpointBringsALiveSequenceBack) {
   SequenceRig rig(hybrid_engine());
-  const uint32_t ends[] = {60};
+  const uint32_t ends[] = {70};
   rig.chat(tokens(200, 1), {.session = "a", .message_ends = ends});
   rig.drain();
   const uint64_t loaded = rig.engine.counts().loaded_bytes;
-  Request request = rig.begin(tokens(60, 1) + tokens(30, 2), {.session = "a"});
+  Request request = rig.begin(tokens(70, 1) + tokens(30, 2), {.session = "a"});
   const SequenceReport report = rig.run(request);
-  EXPECT_EQ(report.reused_tokens, 60U);
-  EXPECT_EQ(step(report, Step::checkpoint), 60U);
+  EXPECT_EQ(report.reused_tokens, 70U);
+  EXPECT_EQ(step(report, Step::checkpoint), 70U);
   EXPECT_EQ(step(report, Step::segments), 0U) << "the attention part need not be loaded";
   EXPECT_LE(rig.engine.counts().loaded_bytes - loaded, rig.engine.traits().checkpoint_bytes);
   rig.finish(request);
