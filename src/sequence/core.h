@@ -362,6 +362,8 @@ class Core {
   bool free_up(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report);
   // Empties idle sequences that would slow the turn's computing by more than having them again costs.
   void drop_idle(TurnRecord& turn) noexcept;
+  // The same for every turn whose prompt is being computed: a sequence that had to stay has been saved since.
+  void drop_what_was_saved() noexcept;
   // How much of what an idle sequence holds could be restored if it were emptied now.
   uint32_t restorable_part(uint32_t sequence);
   // Whether another turn, which was not carried out yet, is to copy from it.

@@ -380,8 +380,8 @@ void Core::choose_stops(TurnRecord& turn, const Found& found) {
     input.marks =
         static_cast<uint32_t>(std::min<uint64_t>(input.marks, std::max<uint64_t>(room, kFew)));
     if (room > kFew) {
-      input.interval_tokens =
-          natural_interval(turn.prompt_tokens, meter_.costs().save.of(1, bytes), meter_.costs().token_ns);
+      input.interval_tokens = natural_interval(turn.prompt_tokens, meter_.costs().save.of(1, bytes),
+                                               meter_.costs().token_ns);
     }
   }
   turn.interval_tokens = input.interval_tokens;

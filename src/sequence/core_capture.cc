@@ -172,6 +172,7 @@ Drained Core::drain(const DrainLimits& limits) {
       const Captured captured = end_run(*run_);
       run_.reset();
       if (captured.fate == CaptureFate::saved) ++drained.saved;
+      drop_what_was_saved();
     } else if (!went_on) {
       // Threads are at work on what was read.
       drained.waits = until != kNever;
@@ -303,7 +304,7 @@ Captured Core::end_run(CaptureRun& run) {
     captured.bytes += run.anchor.bytes;
   }
   SequenceRecord& record = at(run.sequence);
-  const bool whole = run.writer.next() >= run.segments_to;
+  const bool whole = captured.fate == CaptureFate::present || run.writer.next() >= run.segments_to;
   if ((captured.fate == CaptureFate::saved || captured.fate == CaptureFate::present) && whole &&
       record.generation == run.generation && known(run.sequence) >= run.depth) {
     record.saved = std::max(record.saved, run.depth);

@@ -242,6 +242,7 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
   if (plan.base != Base::fork) return {};
   const SequenceId source{plan.source};
   room_.prepare(id, source);
+  const uint64_t started = clock_->now_ns();
   Result<void> copied;
   {
     const Unlocked unlocked(*this);
@@ -259,6 +260,9 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
     failed_step(turn, Step::fork);
     excluded.forks = true;
     return copied ? Result<void>(not_there) : copied;
+  }
+  if (traits_.fork == Fork::shared) {
+    meter_.copied(plan.base_tokens, elapsed_ns(started, clock_->now_ns()));
   }
   return {};
 }

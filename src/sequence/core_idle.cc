@@ -51,7 +51,7 @@ uint32_t Core::restorable_part(uint32_t sequence) {
 void Core::drop_idle(TurnRecord& turn) noexcept try {
   if (!traits_.unified) return;
   const SequenceId id{turn.sequence};
-  const uint32_t available = turn.plan.available;
+  const uint32_t available = std::max(turn.plan.available, turn.computed);
   PlanInput input = plan_input(turn);
   std::ranges::fill(flags_, 0);
   const uint32_t kept = room_.length(id);
@@ -63,6 +63,7 @@ void Core::drop_idle(TurnRecord& turn) noexcept try {
     const SequenceRecord& record = at(s);
     // What waits to be saved stays: saving it now would make this turn wait.
     if (record.capture != 0 && worth_saving(s)) continue;
+    if (run_ != nullptr && run_->sequence == s && run_->writer.reads()) continue;
     flags_[s] = 1;
     const uint64_t without = room_.free_if(id, kept, flags_);
     flags_[s] = 0;
@@ -83,6 +84,13 @@ void Core::drop_idle(TurnRecord& turn) noexcept try {
   }
 } catch (const std::bad_alloc&) {
   // Those that are left stay.
+}
+
+void Core::drop_what_was_saved() noexcept {
+  for (const SequenceRecord& record : records_) {
+    if (in_turn(record) && record.turn->computed < record.turn->prompt_tokens)
+      drop_idle(*record.turn);
+  }
 }
 
 }  // namespace stemma::sequence

@@ -273,6 +273,15 @@ void CostMeter::loaded(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexce
   settle();
 }
 
+void CostMeter::copied(uint64_t tokens, uint64_t spent_ns) noexcept {
+  // Short copies say more about a call than about positions.
+  constexpr uint64_t kFew = 256;
+  constexpr uint64_t kMostPs = 1'000'000'000;
+  if (tokens < kFew || spent_ns > kMostNs / 1000) return;
+  const uint64_t now = std::min(spent_ns * 1000 / tokens, kMostPs);
+  costs_.copy_token_ps = costs_.copy_token_ps == 0 ? now : (3 * costs_.copy_token_ps + now) / 4;
+}
+
 void CostMeter::turn_ended() noexcept {
   constexpr uint32_t kMany = 256;
   for (Moves* moves : {&saves_, &loads_}) {

@@ -43,6 +43,8 @@ struct Costs {
   uint64_t answer_cell_ps = 0;  // For each cell that a token of an answer looks at.
   MoveCost save = {};
   MoveCost load = {};
+  uint64_t copy_token_ps =
+      0;  // A position that one sequence gets from another, where both share it.
 
   // Computing positions [begin, end) of a prompt beside so many cells of other sequences.
   uint64_t compute(Range range, uint64_t beside_cells = 0) const noexcept;
@@ -131,6 +133,7 @@ class CostMeter {
   void computed(Range range, uint64_t beside_cells, uint64_t spent_ns) noexcept;
   void saved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept;
   void loaded(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept;
+  void copied(uint64_t tokens, uint64_t spent_ns) noexcept;
   // A turn ended. What was not measured for many turns is no longer believed: a speed that was once measured
   // too slow would never be tried again.
   void turn_ended() noexcept;

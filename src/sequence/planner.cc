@@ -71,7 +71,9 @@ class Planner {
   }
 
   uint64_t cost_of_copy(uint32_t tokens) const {
-    if (in_.traits.fork == Fork::shared) return in_.costs.load.call_ns / 4;
+    if (in_.traits.fork == Fork::shared) {
+      return in_.costs.load.call_ns / 4 + tokens * in_.costs.copy_token_ps / 1000;
+    }
     return in_.costs.load.of(1, in_.traits.checkpoint_bytes + tokens * in_.traits.bytes_per_token);
   }
 

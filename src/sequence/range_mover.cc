@@ -9,6 +9,18 @@
 
 namespace stemma::sequence {
 
+namespace {
+
+// No number that a model computes, a position or a count.
+constexpr uint64_t kMark = 0xFDB5'1E8A'C3F0'9D67U;
+constexpr uint64_t kMarkEvery = 1024;
+// Less than this is written over with zeroes.
+constexpr uint64_t kMuch = 4U << 20U;
+// One task has so many bytes to make ready.
+constexpr uint64_t kPart = 8U << 20U;
+
+}  // namespace
+
 std::unique_ptr<RangeMover> RangeMover::create(const Options& options) try {
   std::unique_ptr<RangeMover> made(new RangeMover);
   if (!made->set_up(options)) made.reset();
@@ -27,10 +39,11 @@ bool RangeMover::set_up(const Options& options) {
   uses_.assign(buffers, Use::fresh);
   pinned_.assign(buffers, 0);
   cleaning_ = std::vector<Batch>(buffers);
+  marked_.assign(buffers, 0);
   batches_.reserve(2 * buffers);
   hook_ = options.hook;
-  const uint32_t half = std::max(1U, std::thread::hardware_concurrency() / 2);
-  const uint32_t threads = options.threads != 0 ? options.threads : std::min(8U, half);
+  const uint32_t all = std::thread::hardware_concurrency();
+  const uint32_t threads = options.threads != 0 ? options.threads : std::clamp(all, 3U, 14U) - 2;
   for (uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
   pinning_ = hook_ != nullptr;
   if (pinning_) pinner_ = std::thread([this] { pin_all(); });
@@ -71,7 +84,6 @@ uint32_t RangeMover::take() noexcept {
 }
 
 void RangeMover::give_back(uint32_t buffer, uint64_t used) {
-  constexpr uint64_t kPart = 8U << 20U;
   used = std::min(used, buffer_bytes_);
   {
     const std::lock_guard lock(mutex_);
@@ -81,13 +93,30 @@ void RangeMover::give_back(uint32_t buffer, uint64_t used) {
     done_.notify_all();
     return;
   }
+  const bool marks = used > kMuch;
+  // What was marked before, and not used now, still is.
+  marked_[buffer] = marks ? std::max(marked_[buffer], used) : marked_[buffer];
   Batch& batch = cleaning_[buffer];
   batch.count = static_cast<uint32_t>((used + kPart - 1) / kPart);
-  batch.task = [this, buffer, used, kPart](uint32_t part) {
+  batch.task = [this, buffer, used, marks](uint32_t part) {
     const std::span<uint8_t> memory = bytes(buffer).first(used).subspan(part * kPart);
-    std::memset(memory.data(), 0, std::min<uint64_t>(memory.size(), kPart));
+    const uint64_t size = std::min<uint64_t>(memory.size(), kPart);
+    if (!marks) std::memset(memory.data(), 0, size);
+    for (uint64_t at = 0; marks && at + sizeof kMark <= size; at += kMarkEvery) {
+      std::memcpy(memory.data() + at, &kMark, sizeof kMark);
+    }
   };
   start(batch);
+}
+
+bool RangeMover::unwritten(uint32_t buffer, uint64_t begin, uint64_t end) const noexcept {
+  const uint8_t* memory = bytes(buffer).data();
+  end = std::min(end, marked_[buffer]);
+  begin = (begin + kMarkEvery - 1) / kMarkEvery * kMarkEvery;
+  for (uint64_t at = begin; at + sizeof kMark <= end; at += kMarkEvery) {
+    if (std::memcmp(memory + at, &kMark, sizeof kMark) == 0) return true;
+  }
+  return false;
 }
 
 bool RangeMover::wait_for_buffer() {

@@ -8,8 +8,10 @@
 // Buffers are pinned one after the other by a thread of their own, beginning with create(); until then, and where the
 // driver refuses, they are plain memory.
 //
-// Invariant:  a buffer is free, or taken by one caller, or being pinned or cleaned. A free one is zeroes: what an
-//             engine failed to write is never what somebody else left.
+// What an engine says it has written, and has not, must not pass for what somebody else left in the buffer. So a free
+// buffer is zeroes, or, where it was used for much, has marks at short distances, and unwritten() looks for them.
+//
+// Invariant:  a buffer is free, or taken by one caller, or being pinned or made ready for the next.
 // Threading:  thread-safe. Tasks run on the mover's threads, and on that of whoever waits.
 // Ownership:  a Batch is the caller's, and must be done before it goes. The hook outlives the mover.
 // Cost:       buffers * buffer_bytes of memory, taken as they are pinned or first used. Nothing is allocated later.
@@ -35,7 +37,7 @@ class RangeMover {
   struct Options {
     uint64_t buffer_bytes = 0;
     uint32_t buffers = 4;
-    uint32_t threads = 0;            // 0: half of the machine's, 8 at most.
+    uint32_t threads = 0;            // 0: as many as the machine has but two, 12 at most.
     HostMemoryHook* hook = nullptr;  // Null: nothing is pinned.
   };
   // Null: the system gives no memory or no thread.
@@ -49,8 +51,10 @@ class RangeMover {
   uint64_t buffer_bytes() const noexcept { return buffer_bytes_; }
   // The number of a free one; kNone: all are in use, or the system gives no memory.
   uint32_t take() noexcept;
-  // Of its bytes the first `used` may be something else than zeroes. They are cleaned by the threads.
+  // Of its bytes the first `used` were written. The threads make it ready for the next.
   void give_back(uint32_t buffer, uint64_t used);
+  // Whether bytes [begin, end) of a buffer that was taken have a part of 1 KiB that nobody has written since.
+  bool unwritten(uint32_t buffer, uint64_t begin, uint64_t end) const noexcept;
   std::span<uint8_t> bytes(uint32_t buffer) const noexcept {
     return {memory_.data() + buffer * buffer_bytes_, buffer_bytes_};
   }
@@ -98,9 +102,10 @@ class RangeMover {
   std::condition_variable work_;  // There is something to do, or it ends.
   std::condition_variable done_;  // A batch is done, or everything is pinned.
   std::vector<Use> uses_;
-  std::vector<uint8_t> pinned_;  // By buffer.
-  std::vector<Batch> cleaning_;  // By buffer.
-  std::vector<Batch*> batches_;  // That have tasks not begun.
+  std::vector<uint8_t> pinned_;   // By buffer.
+  std::vector<Batch> cleaning_;   // By buffer.
+  std::vector<uint64_t> marked_;  // By buffer: so many of its bytes have marks.
+  std::vector<Batch*> batches_;   // That have tasks not begun.
   bool pinning_ = false;
   bool ending_ = false;
   std::vector<std::thread> threads_;

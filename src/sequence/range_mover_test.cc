@@ -93,6 +93,36 @@ TEST(RangeMover, BuffersAreTakenOnceAndComeBackClean) {
   }
 }
 
+// Large ones are not written over: marks show where nobody has written.
+TEST(RangeMover, WhatNobodyHasWrittenIsSeen) {
+  RangeMover::Options options = small();
+  options.buffer_bytes = 8U << 20U;
+  const auto mover = RangeMover::create(options);
+  for (uint32_t i = 0; i < 3; ++i) {
+    const uint32_t buffer = mover->take();
+    std::ranges::fill(mover->bytes(buffer), uint8_t{7});
+    mover->give_back(buffer, mover->buffer_bytes());
+  }
+  ASSERT_TRUE(mover->wait_for_buffer());
+  const uint32_t buffer = mover->take();
+  const std::span<uint8_t> bytes = mover->bytes(buffer);
+  EXPECT_TRUE(mover->unwritten(buffer, 0, bytes.size()));
+  std::ranges::fill(bytes, uint8_t{9});
+  EXPECT_FALSE(mover->unwritten(buffer, 0, bytes.size()));
+  mover->give_back(buffer, bytes.size());
+  // All but some kilobytes in the middle.
+  std::set<uint32_t> taken;
+  while (taken.size() < 3) {
+    ASSERT_TRUE(mover->wait_for_buffer());
+    taken.insert(mover->take());
+  }
+  std::ranges::fill(bytes.first(5'000'000), uint8_t{9});
+  std::ranges::fill(bytes.subspan(5'003'000), uint8_t{9});
+  EXPECT_TRUE(mover->unwritten(buffer, 0, bytes.size()));
+  EXPECT_TRUE(mover->unwritten(buffer, 4'999'000, 5'003'000));
+  EXPECT_FALSE(mover->unwritten(buffer, 0, 4'999'000));
+}
+
 TEST(RangeMover, BuffersArePinnedAndLetGo) {
   Driver driver;
   RangeMover::Options options = small();

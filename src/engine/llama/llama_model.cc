@@ -393,6 +393,8 @@ Result<void> LlamaModel::decode(std::span<const BatchItem> batch) {
   }
   const int32_t code = llama_decode(context_, raw);
   sequences_->decoded();
+  // A GPU goes on computing meanwhile: whoever asks for something of it next would seem to take that long.
+  if (code == 0 && !info_.placement.gpus.empty()) llama_synchronize(context_);
   if (code == 0) return {};
   wants_logits_.clear();
   if (code == 1) return Error(Errc::out_of_blocks, "no room in llama.cpp's context");

@@ -385,13 +385,18 @@ Result<uint64_t> LlamaSequences::save_segment(int32_t sequence, Range range,
                                               std::span<uint8_t> out) {
   llama_memory_seq_cp(memory_, sequence, scratch_, static_cast<int32_t>(range.begin),
                       static_cast<int32_t>(range.end));
-  const uint64_t whole = state_bytes(scratch_);
-  const uint64_t tail = has_tail() ? partial_bytes(scratch_) - kHeaderBytes : 0;
   const uint64_t wanted = segment_bytes(range);
-  if (whole - tail + empty_tail_.size() != wanted) {
-    return Error(Errc::corrupt, "llama.cpp holds other positions than it says", range.begin);
-  }
   if (out.size() < wanted) return Error(Errc::out_of_range, "the buffer is too small");
+  const Error other(Errc::corrupt, "llama.cpp holds other positions than it says", range.begin);
+  // How much it writes tells how many cells there are. Other layers write their part behind it, which is cut off.
+  if (!has_tail()) {
+    return llama_state_seq_get_data(context_, out.data(), out.size(), scratch_) == wanted
+               ? Result<uint64_t>(wanted)
+               : Result<uint64_t>(other);
+  }
+  const uint64_t whole = state_bytes(scratch_);
+  const uint64_t tail = partial_bytes(scratch_) - kHeaderBytes;
+  if (whole - tail + empty_tail_.size() != wanted) return other;
   std::span<uint8_t> target = out;
   if (out.size() < whole) {
     try {
@@ -405,9 +410,7 @@ Result<uint64_t> LlamaSequences::save_segment(int32_t sequence, Range range,
     return Error(Errc::corrupt, "llama.cpp did not save the segment", range.begin);
   }
   if (target.data() != out.data()) std::memcpy(out.data(), target.data(), whole - tail);
-  if (!empty_tail_.empty()) {
-    std::memcpy(out.data() + (whole - tail), empty_tail_.data(), empty_tail_.size());
-  }
+  std::memcpy(out.data() + (whole - tail), empty_tail_.data(), empty_tail_.size());
   return wanted;
 }
 
@@ -501,9 +504,16 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
   if (const uint64_t cells = base_cells(seq); cells != wanted.begin) {
     return Error(Errc::out_of_range, "must be loaded behind what is held", wanted.begin);
   }
+  // Into an empty sequence it goes straight, where there are no other layers to be disturbed by it.
+  const bool straight = !has_tail() && wanted.begin == 0 && saved == wanted;
+  const int32_t target = straight ? seq : scratch_;
   const bool loaded =
-      llama_state_seq_set_data(context_, bytes.data(), bytes.size(), scratch_) == bytes.size() &&
-      base_cells(scratch_) == saved.end - saved.begin;
+      llama_state_seq_set_data(context_, bytes.data(), bytes.size(), target) == bytes.size() &&
+      base_cells(target) == saved.end - saved.begin;
+  if (straight) {
+    if (!loaded) llama_memory_seq_rm(memory_, seq, -1, -1);
+    return loaded ? Result<void>{} : Result<void>(no_room);
+  }
   if (loaded) {
     llama_memory_seq_cp(memory_, scratch_, seq, static_cast<int32_t>(wanted.begin),
                         static_cast<int32_t>(wanted.end));
@@ -518,11 +528,16 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
 
 Result<void> LlamaSequences::cut(Range whole, std::span<const uint8_t> bytes, Range part,
                                  std::span<uint8_t> out) const {
-  return join(whole, bytes, part, part, out);
+  return move_rows(whole, bytes, part, part, out, false);
 }
 
 Result<void> LlamaSequences::join(Range saved, std::span<const uint8_t> bytes, Range part,
                                   Range whole, std::span<uint8_t> out) const {
+  return move_rows(saved, bytes, part, whole, out, true);
+}
+
+Result<void> LlamaSequences::move_rows(Range saved, std::span<const uint8_t> bytes, Range part,
+                                       Range whole, std::span<uint8_t> out, bool past_cache) const {
   if (!layout_) return Error(Errc::unsupported, "this context moves no ranges");
   if (part.begin >= part.end || part.begin < saved.begin || part.end > saved.end ||
       part.begin < whole.begin || part.end > whole.end) {
@@ -533,7 +548,8 @@ Result<void> LlamaSequences::join(Range saved, std::span<const uint8_t> bytes, R
   }
   // Others put their positions there at the same time: only one writes what belongs to all.
   layout_->move(bytes, saved.end - saved.begin, part.begin - saved.begin, part.end - part.begin,
-                out, whole.end - whole.begin, part.begin - whole.begin, part.begin == whole.begin);
+                out, whole.end - whole.begin, part.begin - whole.begin, part.begin == whole.begin,
+                past_cache);
   return {};
 }
 

@@ -79,6 +79,9 @@ class LlamaSequences final : public SequenceEngine {
  private:
   explicit LlamaSequences(llama_context* context) noexcept;
   std::string probe(const Options& options);
+  // Both of cut() and join().
+  Result<void> move_rows(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
+                         std::span<uint8_t> out, bool past_cache) const;
   // Whether segments can be cut and put together: tries it on the `tokens` positions that sequence 0 holds.
   bool learn_layout(uint32_t tokens);
   int32_t id(SequenceId sequence) const noexcept { return static_cast<int32_t>(sequence); }

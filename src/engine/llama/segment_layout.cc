@@ -1,5 +1,9 @@
 #include "engine/llama/segment_layout.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <cstring>
 
@@ -10,6 +14,39 @@ constexpr uint64_t kCountAt =
     12;  // Behind a magic number, a sequence number and the number of streams.
 constexpr uint32_t kMostLayers = 4096;
 constexpr uint64_t kMostRow = uint64_t{1} << 32U;
+
+void copy_plainly(uint8_t* to, const uint8_t* from, uint64_t bytes) noexcept {
+  std::memcpy(to, from, bytes);
+}
+
+// Memory that a store goes to is read first, unless the store says that nobody will want it soon.
+void copy_past_cache(uint8_t* to, const uint8_t* from, uint64_t bytes) noexcept {
+#if defined(__SSE2__)
+  constexpr uint64_t kLine = 64;
+  constexpr uint64_t kShort = 4096;
+  if (bytes >= kShort) {
+    const uint64_t head = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
+    std::memcpy(to, from, head);
+    to += head;
+    from += head;
+    bytes -= head;
+    for (; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine) {
+      for (uint64_t i = 0; i < kLine; i += sizeof(__m128i)) {
+        _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+      }
+    }
+  }
+#endif
+  std::memcpy(to, from, bytes);
+}
+
+// Stores of this kind are seen by others in any order, until here.
+void end_of_copies() noexcept {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
 
 class Reader {
  public:
@@ -97,17 +134,19 @@ std::optional<SegmentLayout> SegmentLayout::read(std::span<const uint8_t> segmen
 
 void SegmentLayout::move(std::span<const uint8_t> segment, uint32_t positions, uint32_t from,
                          uint32_t count, std::span<uint8_t> out, uint32_t out_positions,
-                         uint32_t to, bool frame) const noexcept {
+                         uint32_t to, bool frame, bool past_cache) const noexcept {
+  const auto copy = past_cache ? copy_past_cache : copy_plainly;
   const uint8_t* source = segment.data();
   uint8_t* target = out.data();
   for (const Area& area : areas_) {
     if (frame) std::memcpy(target, source, area.fixed);
     source += area.fixed;
     target += area.fixed;
-    std::memcpy(target + to * area.row, source + from * area.row, count * area.row);
+    copy(target + to * area.row, source + from * area.row, count * area.row);
     source += positions * area.row;
     target += out_positions * area.row;
   }
+  if (past_cache) end_of_copies();
   if (!frame) return;
   std::memcpy(target, source, tail_);
   std::memcpy(out.data() + kCountAt, &out_positions, sizeof out_positions);

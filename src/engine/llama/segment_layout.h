@@ -25,8 +25,10 @@ class SegmentLayout {
   uint64_t size(uint32_t positions) const noexcept { return fixed_bytes_ + positions * row_bytes_; }
   // Puts `count` positions, from number `from` on, of a segment of `positions` into one of `out_positions`, from
   // number `to` on. With `frame` the fixed bytes, too. Requires that both are as long as size() says.
+  // `past_cache`: the result is for a device, and not read here.
   void move(std::span<const uint8_t> segment, uint32_t positions, uint32_t from, uint32_t count,
-            std::span<uint8_t> out, uint32_t out_positions, uint32_t to, bool frame) const noexcept;
+            std::span<uint8_t> out, uint32_t out_positions, uint32_t to, bool frame,
+            bool past_cache) const noexcept;
 
  private:
   // Bytes that every segment has once, then `row` bytes for each position.
