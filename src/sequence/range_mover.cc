@@ -56,6 +56,7 @@ RangeMover::~RangeMover() {
     ending_ = true;
   }
   work_.notify_all();
+  done_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   if (pinner_.joinable()) pinner_.join();
   for (uint32_t i = 0; i < pinned_.size(); ++i) {
