@@ -144,7 +144,7 @@ Result<void> Core::set_up() {
 
 uint64_t Core::make_mover(uint64_t budget) {
   if (traits_.range_tokens == 0) return 0;
-  constexpr uint64_t kMost = uint64_t{1} << 30U;
+  constexpr uint64_t kMost = uint64_t{2} << 30U;
   RangeMover::Options settings;
   settings.hook = options_.pinned;
   const uint64_t fixed = traits_.fixed_bytes + traits_.checkpoint_bytes;

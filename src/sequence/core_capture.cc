@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kNever = ~uint64_t{0};
 // A step of a capture: the longest that a request waits for one.
-constexpr uint64_t kStepNs = 4'500'000;
+constexpr uint64_t kStepNs = 4'800'000;
 
 }  // namespace
 

@@ -36,7 +36,7 @@ class RangeMover {
  public:
   struct Options {
     uint64_t buffer_bytes = 0;
-    uint32_t buffers = 4;
+    uint32_t buffers = 8;
     uint32_t threads = 0;            // 0: as many as the machine has but two, 12 at most.
     HostMemoryHook* hook = nullptr;  // Null: nothing is pinned.
   };
@@ -49,6 +49,7 @@ class RangeMover {
   // ---- Buffers ----
   static constexpr uint32_t kNone = 0xFFFF'FFFFU;
   uint64_t buffer_bytes() const noexcept { return buffer_bytes_; }
+  uint32_t buffers() const noexcept { return static_cast<uint32_t>(marked_.size()); }
   // The number of a free one; kNone: all are in use, or the system gives no memory.
   uint32_t take() noexcept;
   // Of its bytes the first `used` were written. The threads make it ready for the next.

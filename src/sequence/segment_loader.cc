@@ -6,7 +6,7 @@ namespace stemma::sequence {
 namespace {
 
 // The first range: long enough to be fast, short enough to be there soon.
-constexpr uint32_t kFirstTokens = 1024;
+constexpr uint32_t kFirstTokens = 512;
 
 }  // namespace
 

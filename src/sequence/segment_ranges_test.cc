@@ -57,7 +57,7 @@ class MovedRanges : public ::testing::Test {
     const EngineTraits traits = engine_->traits();
     mover_ = RangeMover::create(
         {.buffer_bytes = traits.fixed_bytes + 4 * kSegment * traits.bytes_per_token,
-         .buffers = 3,
+         .buffers = 4,
          .threads = 2,
          .hook = nullptr});
     settings_.segment_tokens = kSegment;
@@ -175,11 +175,11 @@ TEST_F(MovedRanges, WriterThatIsLetGoLeavesWholeSegmentsOnly) {
     writer.begin(scope_, text, kNoTenant, {}, saver);
     EXPECT_TRUE(writer.read(saver));
     EXPECT_TRUE(writer.read(saver));
-    EXPECT_FALSE(writer.read(saver));  // The third buffer is for loading.
+    EXPECT_FALSE(writer.read(saver));  // The other two buffers are for loading.
   }
   EXPECT_EQ(store_->reach(scope_, text, 160).usable, 0U);
   // And every buffer is back.
-  for (uint32_t i = 0; i < 3; ++i) {
+  for (uint32_t i = 0; i < 4; ++i) {
     ASSERT_TRUE(mover_->wait_for_buffer());
     EXPECT_NE(mover_->take(), RangeMover::kNone);
   }

@@ -6,12 +6,6 @@
 #include "stemma/clock.h"
 
 namespace stemma::sequence {
-namespace {
-
-// Ranges that are cut at a time.
-constexpr size_t kUnderWay = 2;
-
-}  // namespace
 
 SegmentWriter::~SegmentWriter() {
   for (const std::unique_ptr<Piece>& piece : pieces_) {
@@ -133,8 +127,8 @@ bool SegmentWriter::read_range(Saver& saver) try {
   const uint32_t tokens = store_->tokens_;
   const uint32_t most =
       std::max(tokens, std::min(saver.most_tokens(), store_->range_tokens_) / tokens * tokens);
-  // The others are for loading.
-  if (pieces_.size() >= kUnderWay) return false;
+  // Two are for loading.
+  if (pieces_.size() + 2 >= std::max(mover.buffers(), 3U)) return false;
   auto piece = std::make_unique<Piece>();
   piece->range = {next_, std::min(end_, next_ + most)};
   piece->bytes = store_->bytes_of(piece->range);
