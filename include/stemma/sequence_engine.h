@@ -133,6 +133,10 @@ class SequenceEngine {
   // for a sequence there is not.
   virtual Held held(SequenceId sequence) = 0;
 
+  // Waits until what was computed is there, where forward passes go on after whoever asked for them was answered. The
+  // cache calls it before it measures what a call takes.
+  virtual void settle() {}
+
   // Forgets everything and gives the room back, whatever state the sequence is in.
   virtual Result<void> clear(SequenceId sequence) = 0;
   // Forgets positions from n on; clear() when n is 0. That it succeeded does not mean that [0, n) can be

@@ -60,6 +60,9 @@ struct ModelInfo {
   uint32_t vocabulary = 0;
   uint32_t trained_tokens = 0;  // The context that it was trained with.
   uint32_t batch_tokens = 512;  // decode() takes no more at once.
+  // decode() of a batch that asks for no logits may return before it is computed, as a GPU does; what it took shows
+  // in a later one.
+  bool passes_overlap = false;
   uint64_t parameters = 0;
   uint64_t file_bytes = 0;
   std::string bos_text;  // What templates call bos_token; empty if there is none.

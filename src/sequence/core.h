@@ -96,6 +96,8 @@ struct TurnRecord {
   SequenceState was = SequenceState::free;  // Its sequence's, before.
   uint32_t available = 0;
   uint32_t computed = 0;
+  uint32_t unmeasured =
+      kNoSequence;  // From here on nobody has said yet what computing took; kNoSequence: all is said.
   bool keep = true;
   bool bypass = false;
   bool exclusive = true;
@@ -340,6 +342,8 @@ class Core {
   // ---- Executing ----
   Result<void> try_plan(TurnRecord& turn, Excluded& excluded);
   Result<void> lay_base(TurnRecord& turn, Excluded& excluded);
+  // What is measured from now on is not what was computed before.
+  void settle_engine();
   Result<void> load_segments(TurnRecord& turn, Range range, Excluded& excluded);
   // All of pieces_. Bytes and calls are counted; after an error `bad` is where the segment begins.
   Result<void> load_one_by_one(SequenceId id, uint64_t& bytes, uint32_t& calls, uint32_t& bad);

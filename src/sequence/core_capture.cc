@@ -34,10 +34,12 @@ class EngineSaver final : public Saver {
     return core_.engine_->size(id_, Part::segment, range);
   }
   Result<uint64_t> save(Range range, std::span<uint8_t> out) override {
-    const uint64_t started = core_.clock_->now_ns();
+    uint64_t started = 0;
     Result<uint64_t> written = Error(Errc::busy, "");
     {
       const Core::Unlocked unlocked(core_);
+      core_.engine_->settle();
+      started = core_.clock_->now_ns();
       written = core_.engine_->save(id_, Part::segment, range, out);
     }
     if (written) {
@@ -417,12 +419,14 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
                                                               : CaptureFate::no_room;
       continue;
     }
-    const uint64_t started = clock_->now_ns();
+    uint64_t started = 0;
     Result<uint64_t> written = Error(Errc::busy, "");
     bool sealed = false;
     PartLabel label;
     {
       const Unlocked unlocked(*this);
+      engine_->settle();
+      started = clock_->now_ns();
       written = engine_->save(id, part, range, draft->state());
       sealed = written && *written != 0 && *written <= *size && draft->seal(*written).has_value();
       if (sealed && heard()) {

@@ -68,9 +68,15 @@ void Core::failed_step(TurnRecord& turn, Step step) {
   ++stats_.failures[static_cast<size_t>(step)];
 }
 
+void Core::settle_engine() {
+  const Unlocked unlocked(*this);
+  engine_->settle();
+}
+
 Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& excluded) {
   const SequenceId id{turn.sequence};
   STEMMA_TRY_VOID(segments_->list(turn.segments, range, pieces_));
+  settle_engine();
   const uint64_t started = clock_->now_ns();
   uint64_t bytes = 0;
   uint32_t calls = 0;
@@ -146,6 +152,7 @@ void Core::quarantine_segment(TurnRecord& turn, uint32_t from) {
 Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excluded& excluded) {
   const SequenceId id{turn.sequence};
   StateStore& store = part == Part::state ? *states_ : *checkpoints_;
+  settle_engine();
   const uint64_t started = clock_->now_ns();
   room_.prepare(id, id);
   Result<void> loaded;
@@ -242,6 +249,7 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
   if (plan.base != Base::fork) return {};
   const SequenceId source{plan.source};
   room_.prepare(id, source);
+  settle_engine();
   const uint64_t started = clock_->now_ns();
   Result<void> copied;
   {

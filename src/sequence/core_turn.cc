@@ -33,7 +33,11 @@ Result<void> Core::computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns) try
   if (n < turn.computed) return Error(Errc::out_of_range, "less than was computed before", n);
   const SequenceId id{turn.sequence};
   room_.prepare(id, id);
-  meter_.computed({turn.computed, n}, cells_of_others(turn.sequence), spent_ns);
+  const uint32_t unmeasured = std::min(turn.unmeasured, turn.computed);
+  turn.unmeasured = spent_ns == kMeasuredLater ? unmeasured : kNoSequence;
+  if (spent_ns != 0 && spent_ns != kMeasuredLater) {
+    meter_.computed({unmeasured, n}, cells_of_others(turn.sequence), spent_ns);
+  }
   const Held before = at(turn.sequence).held;
   const uint32_t from = turn.computed;
   room_.set_length(id, n);

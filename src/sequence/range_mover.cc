@@ -177,13 +177,16 @@ void RangeMover::wait_until_pinned() {
 
 // ---- Work --------------------------------------------------------------------------------------
 
-void RangeMover::start(Batch& batch) {
+void RangeMover::start(Batch& batch, bool urgent) {
   batch.next = 0;
   batch.left.store(batch.count, std::memory_order_release);
   if (batch.count == 0) return;
   {
     const std::lock_guard lock(mutex_);
-    batches_.push_back(&batch);
+    // Among urgent ones, first come, first served.
+    const auto at = urgent ? batches_.begin() + urgent_ : batches_.end();
+    batches_.insert(at, &batch);
+    urgent_ += urgent ? 1 : 0;
   }
   work_.notify_all();
 }
@@ -193,7 +196,10 @@ bool RangeMover::do_one(std::unique_lock<std::mutex>& lock, Batch* only) {
   if (found == batches_.end()) return false;
   Batch& batch = **found;
   const uint32_t task = batch.next++;
-  if (batch.next == batch.count) batches_.erase(found);
+  if (batch.next == batch.count) {
+    if (found - batches_.begin() < urgent_) --urgent_;
+    batches_.erase(found);
+  }
   lock.unlock();
   batch.task(task);
   lock.lock();

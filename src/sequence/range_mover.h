@@ -19,6 +19,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -71,7 +72,8 @@ class RangeMover {
     uint32_t next = 0;              // Not begun yet. Under the mover's lock.
     std::atomic<uint32_t> left{0};  // Not done yet.
   };
-  void start(Batch& batch);
+  // `urgent`: before everything that waits to be done.
+  void start(Batch& batch, bool urgent = false);
   static bool done(const Batch& batch) noexcept {
     return batch.left.load(std::memory_order_acquire) == 0;
   }
@@ -106,7 +108,8 @@ class RangeMover {
   std::vector<uint8_t> pinned_;   // By buffer.
   std::vector<Batch> cleaning_;   // By buffer.
   std::vector<uint64_t> marked_;  // By buffer: so many of its bytes have marks.
-  std::vector<Batch*> batches_;   // That have tasks not begun.
+  std::vector<Batch*> batches_;   // That have tasks not begun, urgent ones first.
+  std::ptrdiff_t urgent_ = 0;     // So many.
   bool pinning_ = false;
   bool ending_ = false;
   std::vector<std::thread> threads_;

@@ -54,7 +54,7 @@ void SegmentLoader::start_more() {
                 : Result<void>(bytes.error());
       if (!joined) it.errors[i] = joined.error().code();
     };
-    mover.start(it.batch);
+    mover.start(it.batch, true);
   }
 }
 

@@ -20,8 +20,8 @@ constexpr uint64_t kBitNs = 300'000;
 // Quiet for so long before anything is saved; and while threads are at work on what was.
 constexpr auto kBeforeSaving = std::chrono::microseconds(5'000);
 constexpr auto kForThreads = std::chrono::microseconds(500);
-// Between passes, a fourth of their time is for saving, as long as there is anything to save: on a GPU that is a fifteenth of
-// what computing took, and what is saved no longer slows down whoever computes beside it. What was not used adds up to this.
+// While answers are computed a fourth of the time is for saving, as long as there is anything to save; beside prompts as
+// much as they take. What was not used adds up to this.
 constexpr uint64_t kPartForSaving = 4;
 constexpr uint64_t kMostToSave = 100'000'000;
 
@@ -310,20 +310,28 @@ bool Scheduler::pass() {
     lose(done.error());
   }
   sweep();
-  save_between_passes(spent);
+  save_between_passes();
   return true;
 }
 
 // Passes follow each other: a part of the time is for saving. Who waits to begin waits for one bit of it at most.
-void Scheduler::save_between_passes(uint64_t pass_ns) {
-  time_to_save_ns_ = std::min(time_to_save_ns_ + pass_ns / kPartForSaving, kMostToSave);
+void Scheduler::save_between_passes() {
+  const uint64_t now = now_ns();
+  // Beside a prompt that is computed, what is idle and not saved yet costs more time than saving it.
+  const bool prompts = std::ranges::any_of(
+      active_, [](const StreamPtr& stream) { return stream->state == Stream::State::prompt; });
+  const uint64_t gone = now - std::min(now, saved_until_ns_);
+  time_to_save_ns_ =
+      std::min(time_to_save_ns_ + (prompts ? gone : gone / kPartForSaving), kMostToSave);
+  saved_until_ns_ = now;
   // Nothing follows: it is quiet.
   if (active_.empty()) return;
   while (cache_->pending() != 0 && time_to_save_ns_ >= saving_takes_ns_) {
-    const uint64_t before = now_ns();
     const Drained drained = save_a_bit();
-    saving_takes_ns_ = std::max<uint64_t>(now_ns() - before, 1);
+    const uint64_t end = now_ns();
+    saving_takes_ns_ = std::max<uint64_t>(end - saved_until_ns_, 1);
     time_to_save_ns_ -= std::min(time_to_save_ns_, saving_takes_ns_);
+    saved_until_ns_ = end;
     if (!drained.more || drained.waits) return;
     const std::lock_guard lock(mutex_);
     if (std::ranges::any_of(arrived_, is_ready)) return;

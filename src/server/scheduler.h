@@ -158,7 +158,7 @@ class Scheduler {
   bool pass();
   // A step of what waits to be saved; who waits meanwhile has it counted.
   Drained save_a_bit();
-  void save_between_passes(uint64_t pass_ns);
+  void save_between_passes();
   void take_cancelled();
   void admit();
   // busy: later. Any other error: the request has failed.
@@ -221,7 +221,11 @@ class Scheduler {
   // The one that is next found no room, and nobody has ended since: it is not planned again before.
   bool blocked_ = false;
   uint64_t time_to_save_ns_ = 0;  // Left from passes, and
-  uint64_t saving_takes_ns_ = 0;  // what the last bit took.
+  uint64_t saving_takes_ns_ = 0;  // what the last bit took;
+  uint64_t saved_until_ns_ = 0;   // when that was.
+  // Of prompts in passes that may not have been over.
+  uint64_t prompts_since_ = 0;
+  uint64_t prompts_since_ns_ = 0;
   SchedulerStats sums_;
 
   mutable std::mutex mutex_;

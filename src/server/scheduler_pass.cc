@@ -117,11 +117,18 @@ void Scheduler::suspend(Stream& stream) {
 
 void Scheduler::settle(std::span<const engine::BatchItem> batch, uint64_t spent_ns) {
   const std::vector<Share> shares = shares_;
+  const bool logits = std::ranges::any_of(batch, &engine::BatchItem::logits);
+  const bool over = logits || !model_.info().passes_overlap;
   if (options_.tiers != nullptr) {
-    uint32_t prompts = 0;
-    for (const Share& share : shares) prompts += share.prompt ? share.count : 0;
+    for (const Share& share : shares) prompts_since_ += share.prompt ? share.count : 0;
+    prompts_since_ns_ += spent_ns;
     // What a token takes to compute is what a tier has to beat; a few tell more of a pass than of tokens.
-    if (prompts >= 8) options_.tiers->stack().prefilled(prompts, spent_ns * prompts / batch.size());
+    if (over && prompts_since_ >= 8) {
+      options_.tiers->stack().prefilled(
+          prompts_since_,
+          prompts_since_ns_ * prompts_since_ / std::max<uint64_t>(prompts_since_, batch.size()));
+    }
+    if (over) prompts_since_ = prompts_since_ns_ = 0;
   }
   for (const Share& share : shares) {
     Stream& stream = *share.stream;
@@ -133,19 +140,22 @@ void Scheduler::settle(std::span<const engine::BatchItem> batch, uint64_t spent_
     if (share.prompt && stream.tells_prompt()) {
       collect_prompt(stream, share, batch[share.begin].position);
     }
-    if (const Result<void> computed = stream.turn.computed(end, spent); !computed) {
+    // A pass that may go on does not tell yet what it took.
+    stream.unmeasured_ns += spent;
+    const uint64_t measured = over ? std::exchange(stream.unmeasured_ns, 0) : kMeasuredLater;
+    if (const Result<void> computed = stream.turn.computed(end, measured); !computed) {
       fail(*stream.request, computed.error(), computed.error().to_string(), false);
       continue;
     }
     if (end != stream.turn.length()) continue;
-    const std::span<const float> logits = model_.logits(share.begin + share.count - 1);
+    const std::span<const float> last = model_.logits(share.begin + share.count - 1);
     if (share.prompt && stream.generated() == 0) {
-      if (options_.cache.logits_bytes != 0 && !logits.empty()) {
-        static_cast<void>(stream.turn.attach_logits(end, logits));
+      if (options_.cache.logits_bytes != 0 && !last.empty()) {
+        static_cast<void>(stream.turn.attach_logits(end, last));
       }
-      answer_first(stream, logits);
+      answer_first(stream, last);
     } else {
-      choose(stream, logits);
+      choose(stream, last);
     }
   }
 }

@@ -81,6 +81,7 @@ struct Scheduler::Stream {
   TextStream text;
   std::vector<TokenLogprob> logprobs;  // Of tokens whose text is held back.
   uint64_t last_token_ns = 0;
+  uint64_t unmeasured_ns = 0;  // Of passes that may not have been over.
 };
 
 // Items [begin, begin + count) of the batch.

@@ -89,6 +89,7 @@ class FaultySequences final : public SequenceEngine {
         });
   }
 
+  void settle() override { engine_.settle(); }
   Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part,
                    std::span<uint8_t> out) const override {
     return engine_.cut(whole, bytes, part, out);

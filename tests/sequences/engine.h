@@ -62,6 +62,7 @@ class ScheduleEngine : public SequenceEngine, public Clock {
     return fake_->shift(sequence, keep, discard);
   }
   // On any thread, also while the context is made anew: by an engine that never is.
+  void settle() override { fake_->settle(); }
   Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part,
                    std::span<uint8_t> out) const override {
     return for_bytes_.cut(whole, bytes, part, out);

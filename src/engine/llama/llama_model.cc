@@ -235,6 +235,7 @@ std::string LlamaModel::start(const LlamaOptions& options) {
   if (const char* text = llama_model_chat_template(model_, nullptr)) info_.chat_template = text;
   info_.vocabulary = static_cast<uint32_t>(llama_vocab_n_tokens(vocabulary_));
   info_.batch_tokens = llama_n_batch(context_);
+  info_.passes_overlap = !info_.placement.gpus.empty();
   info_.parameters = llama_model_n_params(model_);
   info_.file_bytes = llama_model_size(model_);
   info_.adds_bos = llama_vocab_get_add_bos(vocabulary_);
@@ -393,8 +394,6 @@ Result<void> LlamaModel::decode(std::span<const BatchItem> batch) {
   }
   const int32_t code = llama_decode(context_, raw);
   sequences_->decoded();
-  // A GPU goes on computing meanwhile: whoever asks for something of it next would seem to take that long.
-  if (code == 0 && !info_.placement.gpus.empty()) llama_synchronize(context_);
   if (code == 0) return {};
   wants_logits_.clear();
   if (code == 1) return Error(Errc::out_of_blocks, "no room in llama.cpp's context");

@@ -235,6 +235,8 @@ Held LlamaSequences::held(SequenceId sequence) {
   return known(sequence) ? held_by(id(sequence)) : Held{};
 }
 
+void LlamaSequences::settle() { llama_synchronize(context_); }
+
 // ---- Going back, and from one to another -----------------------------------------------------------
 
 Result<void> LlamaSequences::clear(SequenceId sequence) {

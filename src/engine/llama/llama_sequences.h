@@ -62,6 +62,7 @@ class LlamaSequences final : public SequenceEngine {
 
   EngineTraits traits() const override { return traits_; }
   Held held(SequenceId sequence) override;
+  void settle() override;
   Result<void> clear(SequenceId sequence) override;
   Result<void> trim(SequenceId sequence, uint32_t n) override;
   Result<void> copy(SequenceId from, SequenceId to, Range range) override;
