@@ -316,6 +316,8 @@ bool Scheduler::pass() {
 
 // Passes follow each other: a part of the time is for saving. Who waits to begin waits for one bit of it at most.
 void Scheduler::save_between_passes() {
+  // A pass may go on in the engine, and is not what saving takes.
+  if (!active_.empty() && cache_->pending() != 0) model_.sequences().settle();
   const uint64_t now = now_ns();
   // Beside a prompt that is computed, what is idle and not saved yet costs more time than saving it.
   const bool prompts = std::ranges::any_of(
