@@ -185,6 +185,9 @@ void Core::cache_gone() noexcept {
   {
     const base::MutexLock lock(mutex_);
     gone_ = true;
+    // The engine may go now, and threads may still ask it to cut what was read.
+    if (run_ != nullptr) lexicon_.release(run_->text);
+    run_.reset();
   }
   release_owner();
 }

@@ -387,6 +387,7 @@ class Core {
   Captured capture_in_a_step(uint32_t sequence);
   // A capture bit by bit: begun (null: there is nothing to save, which is counted), going on until a time, ended.
   std::unique_ptr<CaptureRun> start_run(uint32_t sequence);
+  void drain(const DrainLimits& limits, Drained& drained);
   bool start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over);
   // One range more. False: it waits for threads, or a buffer.
   bool go_on(CaptureRun& run, uint64_t until);

@@ -155,6 +155,15 @@ Drained Core::drain(const DrainLimits& limits) {
   const base::MutexLock lock(mutex_);
   Drained drained;
   if (gone_) return drained;
+  try {
+    drain(limits, drained);
+  } catch (const std::bad_alloc&) {
+    // What is under way goes on with the next call.
+  }
+  return drained;
+}
+
+void Core::drain(const DrainLimits& limits, Drained& drained) {
   while (mend()) {
   }
   tell_of_evicted();
@@ -164,7 +173,7 @@ Drained Core::drain(const DrainLimits& limits) {
   while ((run_ != nullptr || drained.bytes < limits.bytes) && clock_->now_ns() < until) {
     if (run_ == nullptr && !start_next(limits, drained, passed_over)) {
       drained.more = drained.items >= limits.items && pending_ != 0;
-      return drained;
+      return;
     }
     if (run_ == nullptr) continue;  // There was nothing to read.
     const uint64_t before = run_->writer.captured().bytes;
@@ -183,7 +192,6 @@ Drained Core::drain(const DrainLimits& limits) {
     }
   }
   drained.more = run_ != nullptr || pending_ != 0;
-  return drained;
 }
 
 // Begins with the oldest capture that may begin. False: there is none.
@@ -219,21 +227,23 @@ std::unique_ptr<CaptureRun> Core::start_run(uint32_t sequence) {
   const bool there = held.whole && held.end == room_.length(SequenceId{sequence}) &&
                      held.end >= depth && known(sequence) >= depth;
   std::unique_ptr<CaptureRun> run;
-  if (there) {
-    run = std::make_unique<CaptureRun>(*this, scope_of(sequence));
-    run->sequence = sequence;
-    run->depth = depth;
-    run->generation = record.generation;
-    run->retain.assign(record.retain.get());
-    // Of what is longer than the whole store, the beginning.
-    const Text& text = text_of(sequence);
-    run->segments_to = segments_ == nullptr ? 0
-                                            : text.floor(static_cast<uint32_t>(std::min<uint64_t>(
-                                                  depth, segments_->capacity_tokens())));
-    if (!lexicon_.copy(text, text.floor(depth), run->text)) run.reset();
-  }
+  if (there) try {
+      run = std::make_unique<CaptureRun>(*this, scope_of(sequence));
+      run->sequence = sequence;
+      run->depth = depth;
+      run->generation = record.generation;
+      run->retain.assign(record.retain.get());
+      // Of what is longer than the whole store, the beginning.
+      const Text& text = text_of(sequence);
+      run->segments_to = segments_ == nullptr ? 0
+                                              : text.floor(static_cast<uint32_t>(std::min<uint64_t>(
+                                                    depth, segments_->capacity_tokens())));
+      if (!lexicon_.copy(text, text.floor(depth), run->text)) run.reset();
+    } catch (const std::bad_alloc&) {
+      run.reset();
+    }
   if (run == nullptr) {
-    count_capture({CaptureFate::stale, 0});
+    count_capture({there ? CaptureFate::no_room : CaptureFate::stale, 0});
     changed();
     return run;
   }
@@ -273,8 +283,8 @@ void Core::wait_for(CaptureRun& run) {
     const Unlocked unlocked(*this);
     if (busy != nullptr) {
       busy->writer.wait();
-    } else {
-      (void)mover_->wait_for_buffer();
+    } else if (!mover_->wait_for_buffer()) {
+      run.writer.limit(0);  // There is no memory for one.
     }
   }
   if (busy == nullptr || busy == &run) return;
@@ -308,7 +318,7 @@ Captured Core::end_run(CaptureRun& run) {
   SequenceRecord& record = at(run.sequence);
   const bool whole = captured.fate == CaptureFate::present || run.writer.next() >= run.segments_to;
   if ((captured.fate == CaptureFate::saved || captured.fate == CaptureFate::present) && whole &&
-      record.generation == run.generation && known(run.sequence) >= run.depth) {
+      run.depth != 0 && record.generation == run.generation && known(run.sequence) >= run.depth) {
     record.saved = std::max(record.saved, run.depth);
   }
   lexicon_.release(run.text);
@@ -327,8 +337,8 @@ void Core::pause_run() {
     if (!run.writer.collect(saver, kNever)) wait_for(run);
   }
   const SequenceRecord& record = at(run.sequence);
-  const bool again = unread && record.generation == run.generation && record.capture == 0 &&
-                     known(run.sequence) >= run.depth;
+  const bool again = unread && run.depth != 0 && record.generation == run.generation &&
+                     record.capture == 0 && known(run.sequence) >= run.depth;
   (void)end_run(run);
   if (again) queue(run.sequence, run.depth);
   run_.reset();
@@ -343,7 +353,10 @@ void Core::read_on(uint32_t sequence) {
 }
 
 void Core::will_lose(uint32_t sequence, uint32_t n) noexcept {
-  if (run_ != nullptr && run_->sequence == sequence) run_->writer.limit(n);
+  if (run_ == nullptr || run_->sequence != sequence || n >= run_->depth) return;
+  run_->writer.limit(n);
+  // What comes there next are other words: none of it is this capture's.
+  run_->depth = any() ? n : 0;
 }
 
 // ---- At once -----------------------------------------------------------------------------------

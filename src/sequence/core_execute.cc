@@ -145,6 +145,8 @@ Result<void> Core::load_ranges(SequenceId id, uint64_t& bytes, uint32_t& calls, 
 void Core::quarantine_segment(TurnRecord& turn, uint32_t from) {
   ++stats_.quarantined;
   turn.segments = {};
+  // What is being saved may lie behind it.
+  pause_run();
   segments_->forget(turn.scope, turn.text.prompt(), from);
   warn("stemma: a saved segment could not be restored and is given up");
 }

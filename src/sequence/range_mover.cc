@@ -40,6 +40,11 @@ bool RangeMover::set_up(const Options& options) {
   pinned_.assign(buffers, 0);
   cleaning_ = std::vector<Batch>(buffers);
   marked_.assign(buffers, 0);
+  used_.assign(buffers, 0);
+  // Made once: giving a buffer back takes no memory.
+  for (uint32_t i = 0; i < buffers; ++i) {
+    cleaning_[i].task = [this, i](uint32_t part) { make_ready(i, part); };
+  }
   batches_.reserve(2 * buffers);
   hook_ = options.hook;
   const uint32_t all = std::thread::hardware_concurrency();
@@ -78,6 +83,8 @@ uint32_t RangeMover::take() noexcept {
   if (best == kNone) return kNone;
   if (uses_[best] == Use::fresh &&
       !memory_.commit(best * buffer_bytes_, (best + 1) * buffer_bytes_)) {
+    // The system has no memory for it; the others serve.
+    uses_[best] = Use::refused;
     return kNone;
   }
   uses_[best] = Use::taken;
@@ -94,20 +101,25 @@ void RangeMover::give_back(uint32_t buffer, uint64_t used) {
     done_.notify_all();
     return;
   }
-  const bool marks = used > kMuch;
   // What was marked before, and not used now, still is.
-  marked_[buffer] = marks ? std::max(marked_[buffer], used) : marked_[buffer];
+  if (used > kMuch) marked_[buffer] = std::max(marked_[buffer], used);
+  used_[buffer] = used;
   Batch& batch = cleaning_[buffer];
   batch.count = static_cast<uint32_t>((used + kPart - 1) / kPart);
-  batch.task = [this, buffer, used, marks](uint32_t part) {
-    const std::span<uint8_t> memory = bytes(buffer).first(used).subspan(part * kPart);
-    const uint64_t size = std::min<uint64_t>(memory.size(), kPart);
-    if (!marks) std::memset(memory.data(), 0, size);
-    for (uint64_t at = 0; marks && at + sizeof kMark <= size; at += kMarkEvery) {
-      std::memcpy(memory.data() + at, &kMark, sizeof kMark);
-    }
-  };
   start(batch);
+}
+
+void RangeMover::make_ready(uint32_t buffer, uint32_t part) noexcept {
+  const uint64_t used = used_[buffer];
+  const std::span<uint8_t> memory = bytes(buffer).first(used).subspan(part * kPart);
+  const uint64_t size = std::min<uint64_t>(memory.size(), kPart);
+  if (used <= kMuch) {
+    std::memset(memory.data(), 0, size);
+    return;
+  }
+  for (uint64_t at = 0; at + sizeof kMark <= size; at += kMarkEvery) {
+    std::memcpy(memory.data() + at, &kMark, sizeof kMark);
+  }
 }
 
 bool RangeMover::unwritten(uint32_t buffer, uint64_t begin, uint64_t end) const noexcept {

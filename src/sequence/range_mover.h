@@ -87,12 +87,14 @@ class RangeMover {
   void wait_until_pinned();
 
  private:
-  enum class Use : uint8_t { fresh, free, taken, pinning, cleaning };
+  enum class Use : uint8_t { fresh, free, taken, pinning, cleaning, refused };
 
   RangeMover() = default;
   bool set_up(const Options& options);
   void work();
   void pin_all();
+  // Zeroes or marks for a part of what was used of a buffer.
+  void make_ready(uint32_t buffer, uint32_t part) noexcept;
   // Does one task of some batch, or of this one. The lock is held before and after. False: there is none.
   bool do_one(std::unique_lock<std::mutex>& lock, Batch* only);
 
@@ -107,6 +109,7 @@ class RangeMover {
   std::vector<Use> uses_;
   std::vector<uint8_t> pinned_;   // By buffer.
   std::vector<Batch> cleaning_;   // By buffer.
+  std::vector<uint64_t> used_;    // By buffer: what is to be made ready.
   std::vector<uint64_t> marked_;  // By buffer: so many of its bytes have marks.
   std::vector<Batch*> batches_;   // That have tasks not begun, urgent ones first.
   std::ptrdiff_t urgent_ = 0;     // So many.

@@ -11,9 +11,7 @@ constexpr uint32_t kFirstTokens = 512;
 }  // namespace
 
 SegmentLoader::SegmentLoader(SegmentStore& store, std::span<const SavedSegment> pieces)
-    : store_(store), rest_(pieces), tokens_(std::min(kFirstTokens, store.range_tokens_)) {
-  start_more();
-}
+    : store_(store), rest_(pieces), tokens_(std::min(kFirstTokens, store.range_tokens_)) {}
 
 SegmentLoader::~SegmentLoader() {
   for (const std::unique_ptr<Part>& part : parts_) {
@@ -38,9 +36,12 @@ void SegmentLoader::start_more() {
     part->pieces = rest_.first(count);
     part->range = {rest_.front().wanted.begin, rest_[count - 1].wanted.end};
     part->errors.resize(count);
-    part->buffer = mover.take();
-    if (part->buffer == RangeMover::kNone) return;
     parts_.push_back(std::move(part));
+    parts_.back()->buffer = mover.take();
+    if (parts_.back()->buffer == RangeMover::kNone) {
+      parts_.pop_back();
+      return;
+    }
     rest_ = rest_.subspan(count);
     tokens_ = std::min(store_.range_tokens_, 2 * tokens_);
     Part& it = *parts_.back();

@@ -75,7 +75,8 @@ SegmentStore::SegmentStore(PagedCache cache, std::unique_ptr<ByteStore> bytes,
     const uint64_t room =
         (mover_->buffer_bytes() - fixed) / std::max<uint64_t>(traits_.bytes_per_token, 1);
     range_tokens_ =
-        static_cast<uint32_t>(std::min<uint64_t>(traits_.range_tokens, room)) / tokens_ * tokens_;
+        static_cast<uint32_t>(std::min<uint64_t>(std::max(traits_.range_tokens, tokens_), room)) /
+        tokens_ * tokens_;
   }
   if (settings.label_bytes == 0) return;
   labels_.resize(slots);
@@ -153,16 +154,19 @@ Result<void> SegmentStore::list(const Hold& hold, Range range, std::vector<Saved
 }
 
 Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantId tenant,
-                               const Retain& retain, Saver& saver) {
+                               const Retain& retain, Saver& saver) try {
   SegmentWriter writer(this);
   writer.begin(scope, prompt, tenant, retain, saver);
   constexpr uint64_t kNever = ~uint64_t{0};
   while (!writer.over()) {
     if (writer.read(saver)) continue;
+    if (!writer.waits() && !mover_->wait_for_buffer()) writer.limit(0);
     writer.wait();
     (void)writer.collect(saver, kNever);
   }
   return writer.captured();
+} catch (const std::bad_alloc&) {
+  return {CaptureFate::no_room, 0};
 }
 
 void SegmentStore::forget(const Scope& scope, const Prompt& prompt, uint32_t from) {

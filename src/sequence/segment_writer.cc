@@ -135,10 +135,13 @@ bool SegmentWriter::read_range(Saver& saver) try {
   const uint32_t count = (piece->range.end - next_ + tokens - 1) / tokens;
   piece->good.resize(count);
   piece->out.reserve(count);
-  piece->buffer = mover.take();
-  if (piece->buffer == RangeMover::kNone) return false;
   pieces_.push_back(std::move(piece));
   Piece& it = *pieces_.back();
+  it.buffer = mover.take();
+  if (it.buffer == RangeMover::kNone) {
+    pieces_.pop_back();
+    return false;
+  }
   const CaptureFate fate = fill(it, saver);
   if (fate != CaptureFate::saved) {
     drop(it);

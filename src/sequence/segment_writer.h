@@ -27,7 +27,7 @@ namespace stemma::sequence {
 class SegmentWriter {
  public:
   // Without a store there is nothing to write.
-  explicit SegmentWriter(SegmentStore* store) noexcept : store_(store) {}
+  explicit SegmentWriter(SegmentStore* store) : store_(store) {}
   ~SegmentWriter();
   SegmentWriter(const SegmentWriter&) = delete;
   SegmentWriter& operator=(const SegmentWriter&) = delete;

@@ -300,6 +300,10 @@ bool Scheduler::pass() {
   if (batch_.empty()) return false;
   const uint64_t begin = now_ns();
   const Result<void> done = model_.decode(batch_);
+  // Where somebody waits for it anyway, the pass ends here, and is measured whole.
+  pass_over_ = !model_.info().passes_overlap || cache_->pending() != 0 ||
+               std::ranges::any_of(batch_, &engine::BatchItem::logits);
+  if (pass_over_ && model_.info().passes_overlap) model_.sequences().settle();
   const uint64_t spent = now_ns() - begin;
   ++sums_.passes;
   if (done) {
@@ -316,8 +320,6 @@ bool Scheduler::pass() {
 
 // Passes follow each other: a part of the time is for saving. Who waits to begin waits for one bit of it at most.
 void Scheduler::save_between_passes() {
-  // A pass may go on in the engine, and is not what saving takes.
-  if (!active_.empty() && cache_->pending() != 0) model_.sequences().settle();
   const uint64_t now = now_ns();
   // Beside a prompt that is computed, what is idle and not saved yet costs more time than saving it.
   const bool prompts = std::ranges::any_of(
@@ -331,7 +333,7 @@ void Scheduler::save_between_passes() {
   while (cache_->pending() != 0 && time_to_save_ns_ >= saving_takes_ns_) {
     const Drained drained = save_a_bit();
     const uint64_t end = now_ns();
-    saving_takes_ns_ = std::max<uint64_t>(end - saved_until_ns_, 1);
+    saving_takes_ns_ = std::clamp<uint64_t>(end - saved_until_ns_, 1, kMostToSave);
     time_to_save_ns_ -= std::min(time_to_save_ns_, saving_takes_ns_);
     saved_until_ns_ = end;
     if (!drained.more || drained.waits) return;
@@ -342,7 +344,7 @@ void Scheduler::save_between_passes() {
 
 Drained Scheduler::save_a_bit() {
   const uint64_t begin = now_ns();
-  const Drained drained = cache_->drain({.ns = kBitNs});
+  const Drained drained = cache_->drain({.ns = kBitNs, .evict = true});
   const uint64_t end = now_ns();
   const std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Request>& request : arrived_) {

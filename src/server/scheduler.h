@@ -223,6 +223,7 @@ class Scheduler {
   uint64_t time_to_save_ns_ = 0;  // Left from passes, and
   uint64_t saving_takes_ns_ = 0;  // what the last bit took;
   uint64_t saved_until_ns_ = 0;   // when that was.
+  bool pass_over_ = true;         // The last pass does not go on in the engine.
   // Of prompts in passes that may not have been over.
   uint64_t prompts_since_ = 0;
   uint64_t prompts_since_ns_ = 0;

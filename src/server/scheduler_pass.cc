@@ -117,8 +117,7 @@ void Scheduler::suspend(Stream& stream) {
 
 void Scheduler::settle(std::span<const engine::BatchItem> batch, uint64_t spent_ns) {
   const std::vector<Share> shares = shares_;
-  const bool logits = std::ranges::any_of(batch, &engine::BatchItem::logits);
-  const bool over = logits || !model_.info().passes_overlap;
+  const bool over = pass_over_;
   if (options_.tiers != nullptr) {
     for (const Share& share : shares) prompts_since_ += share.prompt ? share.count : 0;
     prompts_since_ns_ += spent_ns;

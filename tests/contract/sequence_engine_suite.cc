@@ -100,6 +100,24 @@ TEST_P(SequenceEngineContract, RangesAreMadeOfSegmentsAndSegmentsOfRanges) {
   EXPECT_FALSE(engine.cut(whole, bytes, {16, 32}, std::span(joined).first(10)));
 }
 
+// An engine that gives freed memory to whoever comes next has a sequence's positions in another order than they came.
+TEST_P(SequenceEngineContract, RangesAreCutByPositionsWhereverTheyLie) {
+  if (traits.range_tokens == 0 || !traits.unified) GTEST_SKIP() << "no ranges";
+  compute(kB, text.first(20), {20});
+  compute(kA, text.first(30), {30});
+  ok(engine.clear(kB));
+  ok(rig->compute(kA, std::span(text.tokens).subspan(30)));
+  const Range whole{0, 60};
+  const Bytes bytes = save(kA, Part::segment, whole);
+  ok(engine.clear(kC));
+  for (const Range part : {Range{0, 16}, Range{16, 32}, Range{32, 48}, Range{48, 60}}) {
+    Bytes cut(traits.fixed_bytes + (part.end - part.begin) * traits.bytes_per_token);
+    ok(engine.cut(whole, bytes, part, cut));
+    load(kC, Part::segment, part, cut);
+  }
+  if (!needs_checkpoint()) expect_right(kC, text);
+}
+
 TEST_P(SequenceEngineContract, PartOfASegmentIsEnough) {
   if (!segments_are_enough()) GTEST_SKIP() << "no segments";
   compute(kA, text, {10, 33, 60});

@@ -30,6 +30,13 @@ for (const kind of kinds) {
     assert.equal(computed.stemma.reused_tokens, 0);
     return reused;
   };
+  // A memory that does not go back goes on where a message ends, before the next one's header.
+  const header = 9;
+  const goesOn = kind === 'recurrent' || kind === 'hybrid';
+  const reaches = (asked, upTo) => {
+    const least = goesOn ? upTo - header : upTo;
+    assert.ok(asked.cached >= least && asked.cached <= upTo, `${asked.cached} of ${upTo}: ${JSON.stringify(asked.stemma)}`);
+  };
   const unlike = (name) => system(`${name}. ${rules.content}`); // Shares no more than a few tokens with the others.
 
   test(`${kind}: two users with one system prompt share it, at first sight`, async () => {
@@ -37,10 +44,10 @@ for (const kind of kinds) {
     assert.equal(first.cached, 0);
     assert.equal(first.prompt, rulesTokens + 'Hello there'.length + turnTokens);
     const second = await ask([rules, user('What is the time?')]);
-    assert.equal(second.cached, rulesTokens);
+    reaches(second, rulesTokens);
     // And one who says something else first.
     const third = await ask([rules, user('Another one, and longer than that.')]);
-    assert.equal(third.cached, rulesTokens);
+    reaches(third, rulesTokens);
   });
 
   test(`${kind}: the next turn of a conversation computes what is new`, async () => {
@@ -75,9 +82,9 @@ for (const kind of kinds) {
     await ask(talk);
     const later = await ask([...talk.slice(0, 3), user('Another question')]);
     const upTo = first.prompt + first.text.length + 8;
-    assert.equal(later.cached, upTo, JSON.stringify(later.stemma));
+    reaches(later, upTo);
     const earlier = await ask([head, user('Edited question'), ...talk.slice(2)]);
-    assert.equal(earlier.cached, 9 + head.content.length + 8, JSON.stringify(earlier.stemma));
+    reaches(earlier, 9 + head.content.length + 8);
   });
 
   test(`${kind}: more conversations than sequences are all kept`, async () => {

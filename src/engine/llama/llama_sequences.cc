@@ -515,19 +515,20 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
   // Into an empty sequence it goes straight, where there are no other layers to be disturbed by it.
   const bool straight = !has_tail() && wanted.begin == 0 && saved == wanted;
   const int32_t target = straight ? seq : scratch_;
+  const bool taken =
+      llama_state_seq_set_data(context_, bytes.data(), bytes.size(), target) == bytes.size();
   const bool loaded =
-      llama_state_seq_set_data(context_, bytes.data(), bytes.size(), target) == bytes.size() &&
-      cells_of(target) == (has_tail() ? saved.end - saved.begin : saved.end);
+      taken && cells_of(target) == (has_tail() ? saved.end - saved.begin : saved.end);
   if (straight) {
     if (!loaded) llama_memory_seq_rm(memory_, seq, -1, -1);
-    return loaded ? Result<void>{} : Result<void>(no_room);
+    return loaded ? Result<void>{} : Result<void>(taken ? refused : no_room);
   }
   if (loaded) {
     llama_memory_seq_cp(memory_, scratch_, seq, static_cast<int32_t>(wanted.begin),
                         static_cast<int32_t>(wanted.end));
   }
   empty_scratch();
-  if (!loaded) return no_room;
+  if (!loaded) return taken ? refused : no_room;
   if (cells_of(seq) != wanted.end) return refused;
   return {};
 }
@@ -555,9 +556,14 @@ Result<void> LlamaSequences::move_rows(Range saved, std::span<const uint8_t> byt
     return Error(Errc::corrupt, "not as long as such a segment is");
   }
   // Others put their positions there at the same time: only one writes what belongs to all.
-  layout_->move(bytes, saved.end - saved.begin, part.begin - saved.begin, part.end - part.begin,
-                out, whole.end - whole.begin, part.begin - whole.begin, part.begin == whole.begin,
-                past_cache);
+  try {
+    const bool moved =
+        layout_->move(bytes, saved.end - saved.begin, part.begin, part.end - part.begin, out,
+                      whole.end - whole.begin, whole.begin, part.begin == whole.begin, past_cache);
+    if (!moved) return Error(Errc::corrupt, "a segment has other positions", part.begin);
+  } catch (const std::bad_alloc&) {
+    return Error(Errc::out_of_memory, "no memory to find positions");
+  }
   return {};
 }
 

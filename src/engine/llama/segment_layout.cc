@@ -132,24 +132,45 @@ std::optional<SegmentLayout> SegmentLayout::read(std::span<const uint8_t> segmen
   return std::nullopt;
 }
 
-void SegmentLayout::move(std::span<const uint8_t> segment, uint32_t positions, uint32_t from,
-                         uint32_t count, std::span<uint8_t> out, uint32_t out_positions,
-                         uint32_t to, bool frame, bool past_cache) const noexcept {
+bool SegmentLayout::move(std::span<const uint8_t> segment, uint32_t positions, uint32_t part_begin,
+                         uint32_t part_count, std::span<uint8_t> out, uint32_t out_positions,
+                         uint32_t out_begin, bool frame, bool past_cache) const {
+  // Where each position lies.
+  constexpr uint32_t kNowhere = 0xFFFF'FFFFU;
+  std::vector<uint32_t> rows(part_count, kNowhere);
+  const uint8_t* own = segment.data() + areas_.front().fixed;
+  for (uint32_t row = 0; row < positions; ++row, own += areas_.front().row) {
+    int32_t position = 0;
+    std::memcpy(&position, own, sizeof position);
+    const uint32_t at = static_cast<uint32_t>(position) - part_begin;
+    if (position < 0 || at >= part_count) continue;
+    if (rows[at] != kNowhere) return false;
+    rows[at] = row;
+  }
+  if (std::ranges::find(rows, kNowhere) != rows.end()) return false;
   const auto copy = past_cache ? copy_past_cache : copy_plainly;
+  const uint32_t to = part_begin - out_begin;
   const uint8_t* source = segment.data();
   uint8_t* target = out.data();
   for (const Area& area : areas_) {
     if (frame) std::memcpy(target, source, area.fixed);
     source += area.fixed;
     target += area.fixed;
-    copy(target + to * area.row, source + from * area.row, count * area.row);
+    for (uint32_t begin = 0; begin < part_count;) {
+      uint32_t end = begin + 1;
+      while (end < part_count && rows[end] == rows[end - 1] + 1) ++end;
+      copy(target + (to + begin) * area.row, source + rows[begin] * area.row,
+           (end - begin) * area.row);
+      begin = end;
+    }
     source += positions * area.row;
     target += out_positions * area.row;
   }
   if (past_cache) end_of_copies();
-  if (!frame) return;
+  if (!frame) return true;
   std::memcpy(target, source, tail_);
   std::memcpy(out.data() + kCountAt, &out_positions, sizeof out_positions);
+  return true;
 }
 
 }  // namespace stemma::engine

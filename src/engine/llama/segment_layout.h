@@ -2,7 +2,8 @@
 //
 // Such a segment is a few fixed bytes, then a row for each position, again and again: positions and sequence numbers;
 // K of each layer; V of each layer, or, where V is transposed, one element for each position and channel. So some
-// positions of a segment, with the same fixed bytes and another count, are a segment.
+// positions of a segment, with the same fixed bytes and another count, are a segment. Rows lie in the order of the
+// cells of the context, which need not be that of positions.
 //
 // Threading:  never changes; any thread.
 // Cost:       cut() and join() copy as many bytes as they are about, in one piece for each layer's K and V.
@@ -23,12 +24,14 @@ class SegmentLayout {
                                            uint64_t tail_bytes);
 
   uint64_t size(uint32_t positions) const noexcept { return fixed_bytes_ + positions * row_bytes_; }
-  // Puts `count` positions, from number `from` on, of a segment of `positions` into one of `out_positions`, from
-  // number `to` on. With `frame` the fixed bytes, too. Requires that both are as long as size() says.
-  // `past_cache`: the result is for a device, and not read here.
-  void move(std::span<const uint8_t> segment, uint32_t positions, uint32_t from, uint32_t count,
-            std::span<uint8_t> out, uint32_t out_positions, uint32_t to, bool frame,
-            bool past_cache) const noexcept;
+  // Puts positions [part_begin, part_begin + part_count) of a segment of `positions` into one of `out_positions` that
+  // begins with position `out_begin`, in order. llama.cpp writes rows in the order of its cells, so they are found by the
+  // positions that they name. With `frame` the fixed bytes, too; `past_cache`: the result is for a device, and not read
+  // here. False: a position is missing, or there twice. Requires that both are as long as size() says. Throws
+  // std::bad_alloc.
+  bool move(std::span<const uint8_t> segment, uint32_t positions, uint32_t part_begin,
+            uint32_t part_count, std::span<uint8_t> out, uint32_t out_positions, uint32_t out_begin,
+            bool frame, bool past_cache) const;
 
  private:
   // Bytes that every segment has once, then `row` bytes for each position.
