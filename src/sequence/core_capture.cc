@@ -379,7 +379,8 @@ Captured Core::capture(uint32_t sequence) {
 Captured Core::capture_in_a_step(uint32_t sequence) {
   SequenceRecord& record = at(sequence);
   const uint32_t most = step_tokens();
-  if (unsaved(sequence) > most) {
+  // A whole state is one call of the engine, however long that takes: a part of it is nothing.
+  if (segments_ != nullptr && unsaved(sequence) > most) {
     // The beginning: what lies behind it can be computed from there.
     record.capture = text_of(sequence).floor((record.saved + most) / options_.segment_tokens *
                                              options_.segment_tokens);

@@ -434,6 +434,8 @@ void Core::settle(TurnRecord& turn) {
   record.scope.reset();
   record.dirty = false;
   record.shifted = false;
+  // What was loaded is saved.
+  if (any() && turn.plan.segments_to != 0) record.saved = turn.plan.segments_to;
   index_up_to(turn, n);
   SequenceReport& report = turn.report;
   report.reused_tokens = n;
