@@ -395,7 +395,9 @@ class Core {
   Captured end_run(CaptureRun& run);
   // What is being saved bit by bit comes to rest: what was read is saved, the rest waits again.
   void pause_run();
-  // If a capture of the sequence goes on bit by bit: one step more, before the sequence is emptied.
+  // Whether a request that needs a sequence's place waits for one step of its capture at most.
+  bool part_will_do() const noexcept;
+  // If a capture of the sequence goes on bit by bit: one step more, or all, before the sequence is emptied.
   void read_on(uint32_t sequence);
   // The sequence will hold nothing from n on: what of it is being saved ends there.
   void will_lose(uint32_t sequence, uint32_t n) noexcept;

@@ -348,7 +348,8 @@ void Core::read_on(uint32_t sequence) {
   if (run_ == nullptr || run_->sequence != sequence || !run_->writer.reads()) return;
   const uint64_t started = clock_->now_ns();
   EngineSaver saver(*this, *run_, step_tokens());
-  (void)run_->writer.read(saver);
+  while (run_->writer.read(saver) && !part_will_do()) {
+  }
   stats_.waited_ns += elapsed_ns(started, clock_->now_ns());
 }
 
@@ -376,11 +377,16 @@ Captured Core::capture(uint32_t sequence) {
   return end_run(*run);
 }
 
+// Only where computing it again is cheap: on a device, and where a part of it can be gone on from. Elsewhere the request
+// that needs its place waits until it is saved.
+bool Core::part_will_do() const noexcept {
+  return traits_.range_tokens != 0 && segments_ != nullptr && any();
+}
+
 Captured Core::capture_in_a_step(uint32_t sequence) {
   SequenceRecord& record = at(sequence);
   const uint32_t most = step_tokens();
-  // A whole state is one call of the engine, however long that takes: a part of it is nothing.
-  if (segments_ != nullptr && unsaved(sequence) > most) {
+  if (part_will_do() && unsaved(sequence) > most) {
     // The beginning: what lies behind it can be computed from there.
     record.capture = text_of(sequence).floor((record.saved + most) / options_.segment_tokens *
                                              options_.segment_tokens);
