@@ -381,8 +381,8 @@ class Turn {
   // How far to compute at most before the next computed(): to a boundary that is to be kept, or to length. A
   // sliding window can be saved a little later, so there this may lie behind the boundary.
   uint32_t next_stop() const noexcept;
-  // [0, n) is in the sequence. `spent_ns` is what computing it took, if known; kMeasuredLater: the forward pass may go on,
-  // and what is said next is for both. Saves what cannot wait.
+  // [0, n) is in the sequence. `spent_ns` is what computing it took, if known. kMeasuredLater: the forward pass may
+  // still be going on, and the time given with the next call is for both. Saves what cannot wait.
   // Error: out_of_range (n beyond length or below computed).
   Result<void> computed(uint32_t n, uint64_t spent_ns = 0);
   // More words: sampled, or speculative. Error: invalid_argument.

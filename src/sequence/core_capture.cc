@@ -377,8 +377,8 @@ Captured Core::capture(uint32_t sequence) {
   return end_run(*run);
 }
 
-// Only where computing it again is cheap: on a device, and where a part of it can be gone on from. Elsewhere the request
-// that needs its place waits until it is saved.
+// On a device computing is cheap, and with full attention a part that was saved is of use by itself. Elsewhere the
+// request that needs the place waits until all of it is saved.
 bool Core::part_will_do() const noexcept {
   return traits_.range_tokens != 0 && segments_ != nullptr && any();
 }

@@ -20,8 +20,8 @@ constexpr uint64_t kBitNs = 300'000;
 // Quiet for so long before anything is saved; and while threads are at work on what was.
 constexpr auto kBeforeSaving = std::chrono::microseconds(5'000);
 constexpr auto kForThreads = std::chrono::microseconds(500);
-// While answers are computed a fourth of the time is for saving, as long as there is anything to save; beside prompts as
-// much as they take. What was not used adds up to this.
+// While answers are computed, a fourth of the time is for saving, as long as there is anything to save. While
+// prompts are computed, saving gets as much time as they take. Time that was not used adds up to this.
 constexpr uint64_t kPartForSaving = 4;
 constexpr uint64_t kMostToSave = 100'000'000;
 

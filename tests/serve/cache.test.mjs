@@ -35,7 +35,8 @@ for (const kind of kinds) {
   const goesOn = kind === 'recurrent' || kind === 'hybrid';
   const reaches = (asked, upTo) => {
     const least = goesOn ? upTo - header : upTo;
-    assert.ok(asked.cached >= least && asked.cached <= upTo, `${asked.cached} of ${upTo}: ${JSON.stringify(asked.stemma)}`);
+    const said = `${asked.cached} of ${upTo}: ${JSON.stringify(asked.stemma)}`;
+    assert.ok(asked.cached >= least && asked.cached <= upTo, said);
   };
   const unlike = (name) => system(`${name}. ${rules.content}`); // Shares no more than a few tokens with the others.
 

@@ -24,9 +24,9 @@ class SegmentLayout {
                                            uint64_t tail_bytes);
 
   uint64_t size(uint32_t positions) const noexcept { return fixed_bytes_ + positions * row_bytes_; }
-  // Puts positions [part_begin, part_begin + part_count) of a segment of `positions` into one of `out_positions` that
-  // begins with position `out_begin`, in order. llama.cpp writes rows in the order of its cells, so they are found by the
-  // positions that they name. With `frame` the fixed bytes, too; `past_cache`: the result is for a device, and not read
+  // Puts positions [part_begin, part_begin + part_count) of a segment of `positions` into one of `out_positions`
+  // that begins with position `out_begin`, in order. llama.cpp writes rows in the order of its cells, so they are
+  // found by the positions that they name. With `frame` the fixed bytes, too; `past_cache`: the result is for a device, and not read
   // here. False: a position is missing, or there twice. Requires that both are as long as size() says. Throws
   // std::bad_alloc.
   bool move(std::span<const uint8_t> segment, uint32_t positions, uint32_t part_begin,
