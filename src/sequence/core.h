@@ -407,8 +407,10 @@ class Core {
   Captured capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch);
   void count_capture(const Captured& captured);
   bool worth_saving(uint32_t sequence) const noexcept;
-  // Whether a request should wait for a step of a capture because so many tokens would be lost without.
-  bool worth_waiting(uint32_t sequence, uint32_t lost) const noexcept;
+  // Whether a request should wait until this is saved, because all from `kept` on would be lost without.
+  bool worth_waiting(Range unsaved, uint32_t kept) const noexcept;
+  // Saves what will be lost when the sequence is cut to `kept`, where that is worth the wait. Returns the bytes.
+  uint64_t save_before_cut(uint32_t sequence, uint32_t kept);
   // Whether [0, depth) could ever be restored faster than computed. Says yes until something was measured.
   bool worth_keeping(uint32_t depth) const noexcept;
   // Whether what waits in a sequence can be saved without letting go of anything saved.

@@ -124,13 +124,23 @@ bool Core::worth_keeping(uint32_t depth) const noexcept {
   return restores_faster(meter_.costs(), traits_, options_.segment_tokens, {0, depth});
 }
 
-bool Core::worth_waiting(uint32_t sequence, uint32_t lost) const noexcept {
-  const SequenceRecord& record = records_[sequence];
-  const Range unsaved_part{record.capture - unsaved(sequence), record.capture};
+bool Core::worth_waiting(Range unsaved, uint32_t kept) const noexcept {
+  const Range lost{any() ? kept : 0, unsaved.end};
+  if (lost.begin >= lost.end) return false;
   const uint64_t saving =
-      cost_of_moving(meter_.costs().save, traits_, options_.segment_tokens, unsaved_part, !any());
-  const uint64_t computing = meter_.costs().compute({record.capture - lost, record.capture});
-  return computing / 2 > saving;
+      cost_of_moving(meter_.costs().save, traits_, options_.segment_tokens, unsaved, !any());
+  return saving < std::max(meter_.costs().compute(lost) / 2, kMomentNs) &&
+         sequence::worth_saving(meter_.costs(), traits_, options_.segment_tokens, unsaved);
+}
+
+uint64_t Core::save_before_cut(uint32_t sequence, uint32_t kept) {
+  const uint32_t end = at(sequence).capture;
+  uint64_t bytes = 0;
+  if (worth_waiting({end - unsaved(sequence), end}, kept))
+    bytes = capture_in_a_step(sequence).bytes;
+  const bool under_way = run_ != nullptr && run_->sequence == sequence;
+  if (under_way && worth_waiting({run_->writer.next(), run_->depth}, kept)) read_on(sequence);
+  return bytes;
 }
 
 bool Core::has_room_for(uint32_t sequence) const {
@@ -349,6 +359,10 @@ void Core::read_on(uint32_t sequence) {
   const uint64_t started = clock_->now_ns();
   EngineSaver saver(*this, *run_, step_tokens());
   while (run_->writer.read(saver) && !part_will_do()) {
+  }
+  if (run_->writer.over()) {
+    (void)end_run(*run_);
+    run_.reset();
   }
   stats_.waited_ns += elapsed_ns(started, clock_->now_ns());
 }

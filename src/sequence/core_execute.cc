@@ -204,11 +204,7 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
   if (plan.base == Base::stay) {
     // What is cut, and the end of a memory that does not go back, can be saved now or never. The request waits for
     // it, so it must be worth that, and is one step at most; what stays can be saved later.
-    const uint32_t lost =
-        any() ? record.capture - std::min(record.capture, plan.base_tokens) : record.capture;
-    if (lost != 0 && worth_saving(s) && worth_waiting(s, lost)) {
-      turn.report.saved_bytes += capture_in_a_step(s).bytes;
-    }
+    turn.report.saved_bytes += save_before_cut(s, plan.base_tokens);
     will_lose(s, plan.base_tokens);
     if (record.capture > plan.base_tokens) {
       if (any() && plan.base_tokens > record.saved) {

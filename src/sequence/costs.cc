@@ -99,10 +99,11 @@ bool restores_faster(const Costs& costs, const EngineTraits& traits, uint32_t se
 
 bool worth_saving(const Costs& costs, const EngineTraits& traits, uint32_t segment_tokens,
                   Range range) noexcept {
+  if (range.begin >= range.end) return false;
   const bool anchored = traits.rewind != Rewind::any;
   const uint64_t load = cost_of_moving(costs.load, traits, segment_tokens, range, anchored);
   const uint64_t save = cost_of_moving(costs.save, traits, segment_tokens, range, anchored);
-  return costs.compute(range) > load + 2 * save;
+  return load + 2 * save < std::max(costs.compute(range), kMomentNs);
 }
 
 // ---- A line ----------------------------------------------------------------------------------------

@@ -70,8 +70,8 @@ inline constexpr uint64_t kMomentNs = 1'000'000;
 // Whether [begin, end) could ever be restored faster than computed, or in a moment. If not, saving it is a waste.
 bool restores_faster(const Costs& costs, const EngineTraits& traits, uint32_t segment_tokens,
                      Range range) noexcept;
-// Whether saving it is worth making somebody wait for it. As good a guess as any: every second thing that is
-// saved is used again.
+// Whether saving it is worth making somebody wait for it, or takes but a moment. As good a guess as any: every
+// second thing that is saved is used again.
 bool worth_saving(const Costs& costs, const EngineTraits& traits, uint32_t segment_tokens,
                   Range range) noexcept;
 

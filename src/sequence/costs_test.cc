@@ -143,6 +143,10 @@ TEST(Costs, WhatIsSlowerToRestoreThanToComputeIsNotSaved) {
   EXPECT_FALSE(worth_saving(costs, traits, 64, {0, 8192}));
   EXPECT_TRUE(restores_faster(costs, traits, 64, {0, 8192})) << "with nobody waiting";
   EXPECT_FALSE(worth_saving(costs, traits, 64, {64, 64}));
+  costs.token_ns = costs.cell_ps = 0;
+  costs.save.call_ns = costs.load.call_ns = 100'000;
+  EXPECT_TRUE(worth_saving(costs, traits, 64, {0, 64})) << "in a moment";
+  EXPECT_FALSE(worth_saving(costs, traits, 64, {0, 8192}));
 }
 
 TEST(Costs, AMemoryThatDoesNotGoBackNeedsItsCheckpointToo) {

@@ -71,6 +71,24 @@ TEST(SequenceCapture, OneTokenIsNotWorthACapture) {
   }
 }
 
+TEST(SequenceCapture, WhatIsUnderWayIsSavedBeforeAnotherRequestTakesItsPlace) {
+  for (const EngineKind& kind : every_engine()) {
+    if (!kind.saves()) continue;
+    // Others begin with other words, or with some of the same.
+    for (const uint32_t common : {0, 9}) {
+      SCOPED_TRACE(std::string(kind.name) + ", " + std::to_string(common));
+      EngineOptions engine = kind.options;
+      engine.sequences = 1;
+      SequenceRig rig(engine);
+      const Text text = tokens(400, 1);
+      rig.chat(text);
+      (void)rig.cache.drain({.ns = 1, .evict = true});
+      rig.chat(text.first(common) + tokens(300, 2));
+      EXPECT_GE(rig.hit(text), 350U);
+    }
+  }
+}
+
 TEST(SequenceCapture, MessageEndsAreKept) {
   const uint32_t ends[] = {70, 140};
   for (const EngineKind& kind : every_engine()) {
