@@ -6,9 +6,12 @@
 //   fetch(prompt) --> which depths are stored --> worth it? --> load --> Fetch --> SequenceCache::admit()
 //
 // An entry is a segment, a checkpoint or a state under the content key of the words that it ends, on the grid of
-// segment_tokens. (Logits stay in memory: computing one token is faster than fetching a vocabulary.) A prompt is looked for at every depth of the grid, and where its messages end:
-// what is used is the deepest that the engine could resume. (Memory that rewinds anywhere needs segments from
-// the beginning on; a window or recurrent part needs its checkpoint as well; without segments, a state.)
+// segment_tokens. (Logits stay in memory: computing one token is faster than fetching a vocabulary.) A prompt is
+// looked for at every depth of the grid and where its messages end. Captures end anywhere, so it is looked for at
+// every depth behind what was found as well, as far as a capture could reach: up to the next multiple of the grid or,
+// without segments, up to the end of the prompt. What is used is the deepest that the engine could resume. (Memory that
+// rewinds anywhere needs segments from the beginning on; a window or recurrent part needs its checkpoint as well;
+// without segments, a state.)
 //
 // A write-back level gets an entry when the cache evicts it for want of room, and all that it lacks by
 // SequenceCache::hand_on(): call that before a process ends, a part at a time with TierStack::flush() in
@@ -24,7 +27,8 @@
 // Threading:  thread-safe. saved(), wants() and take() come from the engine's thread.
 // Ownership:  the stack outlives it; it outlives the cache that it listens to. A Fetch outlives both.
 // Cost:       saved(), take(): one copy of the bytes, if a level wants them; before take() the cache looks at
-//             each of them once. fetch(): one hash of the prompt, one question to each tier.
+//             each of them once. fetch(): two hashes of the prompt and two questions to each tier; without
+//             segments one question more for each 1,024 tokens of the prompt.
 #pragma once
 
 #include <cstdint>

@@ -87,6 +87,27 @@ TEST_P(OverTiers, AnotherServerGoesOn) {
   there.rig->expect_quiet();
 }
 
+// Nobody says where the answers ended.
+TEST_P(OverTiers, AServerGoesOnWhereTheOneBeforeStoppedInEveryTurn) {
+  const std::unique_ptr<Tier> shared = host_tier();
+  std::string talk = words(150, 1);
+  size_t before = 0;
+  for (uint32_t turn = 0; turn < 7; ++turn) {
+    Server server(GetParam(), *shared);
+    const std::shared_ptr<Ear> ear = server.rig->ask(talk, 20);
+    ASSERT_TRUE(ear->wait());
+    EXPECT_EQ(ear->text(), server.rig->expected(talk, 20));
+    // Of what the server before had, all but the token that it said last and had no need to compute.
+    if (GetParam().saves() && turn != 0) {
+      EXPECT_GE(ear->summary.cached_tokens, before - 1) << turn;
+    }
+    talk += ear->text();
+    before = talk.size();
+    talk += words(20 + 11 * turn, turn + 2);
+    server.settle();
+  }
+}
+
 TEST_P(OverTiers, AServerThatEndsLeavesAllToAWriteBackTier) {
   const std::unique_ptr<Tier> shared = host_tier();
   const std::string talk = words(200, 1);

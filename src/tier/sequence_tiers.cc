@@ -104,6 +104,11 @@ class SequenceTiers::Work {
   void run(PromptFetch& fetch);
   void end(PromptFetch& fetch) noexcept;
   Candidates candidates(const PromptFetch& fetch) const;
+  void add_depth(const PromptFetch& fetch, std::span<const key::MediaSpan> spans,
+                 const ContentKey& key, uint32_t depth, Candidates& all) const;
+  // Asks for what ends anywhere behind what was found: a capture ends where an answer ended, and nobody
+  // who has another prompt knows where that was.
+  void look_closer(const PromptFetch& fetch, Candidates& all, std::vector<LevelMask>& where) const;
   // The indices of what is needed for the deepest usable depth, and that depth.
   std::vector<uint32_t> usable(const Candidates& all, std::span<const LevelMask> where,
                                uint32_t& depth) const;
@@ -328,48 +333,88 @@ uint64_t SequenceTiers::Work::most_bytes(EntryKind kind, uint32_t begin,
   }
 }
 
+// What could be stored that ends at this depth.
+void SequenceTiers::Work::add_depth(const PromptFetch& fetch, std::span<const key::MediaSpan> spans,
+                                    const ContentKey& key, uint32_t depth, Candidates& all) const {
+  const auto add = [&](EntryKind kind, uint32_t begin) {
+    Wanted wanted{{key, kind, 0}, {.begin = begin, .end = depth, .layout = layout_}, 0};
+    wanted.at_most = most_bytes(kind, begin, depth);
+    all.wanted.push_back(wanted);
+    return static_cast<uint32_t>(all.wanted.size() - 1);
+  };
+  const uint32_t begin = (depth - 1) / options_.segment_tokens * options_.segment_tokens;
+  const bool on_grid = depth == begin + options_.segment_tokens;
+  if (on_grid && !by_states()) {
+    // Those that are here are not asked for; they count as there.
+    const bool here = depth <= fetch.saved_here_;
+    all.segments.push_back(here ? Candidates::kNone : add(EntryKind::segment, begin));
+  }
+  // Shallower than what is here is of no use, but for the segments under it.
+  if (depth <= fetch.have_) return;
+  if (!on_grid && !by_states()) all.tails.push_back({depth, add(EntryKind::segment, begin)});
+  // One token is computed in any case, so what cannot be rewound must end before it.
+  const bool last = depth == fetch.tokens_.size();
+  if (key::floor_to_unit(spans, depth) != depth || (needs_anchor() && last)) return;
+  const bool alone = !needs_anchor() && !by_states();
+  const bool here = !by_states() && std::ranges::find(fetch.checkpoints_here_, depth) !=
+                                        fetch.checkpoints_here_.end();
+  const EntryKind anchor = by_states() ? EntryKind::state : EntryKind::checkpoint;
+  all.anchors.push_back({depth, alone || here ? Candidates::kNone : add(anchor, 0)});
+}
+
 SequenceTiers::Work::Candidates SequenceTiers::Work::candidates(const PromptFetch& fetch) const {
   Candidates all;
   std::vector<key::MediaSpan> spans;
   if (!key::find_media_spans({fetch.tokens_, fetch.media_}, spans)) return all;
   key::KeyChain chain(fetch.scope_, fetch.tokens_, spans, options_.segment_tokens);
-  const auto add = [&](EntryKind kind, const ContentKey& key, uint32_t begin, uint32_t end) {
-    Wanted wanted{{key, kind, 0}, {.begin = begin, .end = end, .layout = layout_}, 0};
-    wanted.at_most = most_bytes(kind, begin, end);
-    all.wanted.push_back(wanted);
-    return static_cast<uint32_t>(all.wanted.size() - 1);
-  };
   const uint32_t grid = options_.segment_tokens;
   const auto length = static_cast<uint32_t>(fetch.tokens_.size());
   auto off_grid = fetch.depths_.begin();
-  const EntryKind anchor = by_states() ? EntryKind::state : EntryKind::checkpoint;
   for (uint32_t depth = 0; depth < length;) {
     const uint32_t next_grid = (depth / grid + 1) * grid;
     while (off_grid != fetch.depths_.end() && *off_grid <= depth) ++off_grid;
-    const uint32_t next =
-        off_grid == fetch.depths_.end() ? next_grid : std::min(next_grid, *off_grid);
-    if (next > length) break;
-    depth = next;
-    const uint32_t begin = (depth - 1) / grid * grid;
-    const ContentKey key = chain.at(depth);
-    if (depth == next_grid && !by_states()) {
-      // Those that are here are not asked for; they count as there.
-      const bool here = depth <= fetch.saved_here_;
-      all.segments.push_back(here ? Candidates::kNone : add(EntryKind::segment, key, begin, depth));
-    }
-    // Shallower than what is here is of no use, but for the segments under it.
-    if (depth <= fetch.have_) continue;
-    if (depth != next_grid && !by_states()) {
-      all.tails.push_back({depth, add(EntryKind::segment, key, begin, depth)});
-    }
-    // One token is computed in any case, so what cannot be rewound must end before it.
-    if (key::floor_to_unit(spans, depth) != depth || (needs_anchor() && depth == length)) continue;
-    const bool alone = !needs_anchor() && !by_states();
-    const bool here = !by_states() && std::ranges::find(fetch.checkpoints_here_, depth) !=
-                                          fetch.checkpoints_here_.end();
-    all.anchors.push_back({depth, alone || here ? Candidates::kNone : add(anchor, key, 0, depth)});
+    depth = off_grid == fetch.depths_.end() ? next_grid : std::min(next_grid, *off_grid);
+    if (depth <= length) add_depth(fetch, spans, chain.at(depth), depth, all);
   }
   return all;
+}
+
+void SequenceTiers::Work::look_closer(const PromptFetch& fetch, Candidates& all,
+                                      std::vector<LevelMask>& where) const {
+  const uint32_t grid = options_.segment_tokens;
+  auto end = static_cast<uint32_t>(fetch.tokens_.size());
+  uint32_t depth = 0;
+  (void)usable(all, where, depth);
+  uint32_t begin = std::max(depth, fetch.have_) + 1;
+  if (!by_states()) {
+    // What was saved together has segments up to where it ends.
+    uint32_t base = 0;
+    for (const uint32_t index : all.segments) {
+      if (index != Candidates::kNone && where[index] == 0) break;
+      base += grid;
+    }
+    begin = std::max(begin, base + 1);
+    end = std::min(end, base + grid - 1);
+  }
+  std::vector<key::MediaSpan> spans;
+  if (!key::find_media_spans({fetch.tokens_, fetch.media_}, spans)) return;
+  // The deepest first, so many at once.
+  constexpr uint32_t kAtOnce = 1024;
+  while (begin <= end && !fetch.cancelled_.load(std::memory_order_acquire)) {
+    const uint32_t from = std::max(begin, end - std::min(end, kAtOnce - 1));
+    const size_t asked = all.wanted.size();
+    key::KeyChain chain(fetch.scope_, fetch.tokens_, spans, grid);
+    for (depth = from; depth <= end; ++depth) {
+      if (depth % grid == 0 || std::ranges::binary_search(fetch.depths_, depth)) continue;
+      add_depth(fetch, spans, chain.at(depth), depth, all);
+    }
+    std::ranges::sort(all.tails, {}, &Candidates::At::depth);
+    std::ranges::sort(all.anchors, {}, &Candidates::At::depth);
+    const std::vector<LevelMask> found = stack_.where(std::span(all.wanted).subspan(asked));
+    where.insert(where.end(), found.begin(), found.end());
+    if (std::ranges::any_of(found, [](LevelMask levels) { return levels != 0; })) return;
+    end = from - 1;
+  }
 }
 
 bool SequenceTiers::Work::add_base(const Candidates& all, std::span<const LevelMask> where,
@@ -414,8 +459,8 @@ std::vector<uint32_t> SequenceTiers::Work::usable(const Candidates& all,
 void SequenceTiers::Work::run(PromptFetch& fetch) {
   if (fetch.cancelled_.load(std::memory_order_acquire)) return;
   Candidates all = candidates(fetch);
-  if (all.anchors.empty()) return;
-  const std::vector<LevelMask> where = stack_.where(all.wanted);
+  std::vector<LevelMask> where = stack_.where(all.wanted);
+  look_closer(fetch, all, where);
   uint32_t depth = 0;
   const std::vector<uint32_t> needed = usable(all, where, depth);
   if (needed.empty() || depth <= fetch.have_) return;
