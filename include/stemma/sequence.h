@@ -25,6 +25,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -145,6 +146,9 @@ struct SequenceOptions {
   // Pins the buffers that ranges go through, for an engine on a device (EngineTraits::range_tokens): its driver's, as
   // cuda_memory_hook() of stemma/host_tier.h. Outlives the cache and its turns; null = plain memory.
   HostMemoryHook* pinned = nullptr;
+  // Threads that take such ranges apart and put them together. Without a number as many as the machine has but two, 12
+  // at most; with 0 the engine's thread does it.
+  std::optional<uint32_t> range_threads = {};
   const Clock* clock = nullptr;       // Outlives the cache and its turns; null = monotonic.
   SavedListener* listener = nullptr;  // Likewise; null = nobody listens.
 };

@@ -147,6 +147,7 @@ uint64_t Core::make_mover(uint64_t budget) {
   constexpr uint64_t kMost = uint64_t{2} << 30U;
   RangeMover::Options settings;
   settings.hook = options_.pinned;
+  settings.threads = options_.range_threads;
   const uint64_t fixed = traits_.fixed_bytes + traits_.checkpoint_bytes;
   const uint64_t least = fixed + options_.segment_tokens * traits_.bytes_per_token;
   const uint64_t range = fixed + uint64_t{std::max(traits_.range_tokens, options_.segment_tokens)} *

@@ -302,11 +302,8 @@ void CostMeter::settle() noexcept {
       answers_.measured() ? rounded(answers_.line().slope * 1000) : costs_.cell_ps;
   costs_.save = saves_.line.measured() ? measured(saves_.line.line()) : start_.save;
   costs_.load = loads_.line.measured() ? measured(loads_.line.line()) : start_.load;
-  // Until something was loaded: what was measured of saving, where that is less than what was believed.
-  if (!loads_.line.measured() && saves_.line.measured()) {
-    costs_.load.call_ns = std::min(costs_.load.call_ns, costs_.save.call_ns);
-    costs_.load.byte_ps = std::min(costs_.load.byte_ps, costs_.save.byte_ps);
-  }
+  // Until something was loaded: what was measured of saving, over the same link.
+  if (!loads_.line.measured() && saves_.line.measured()) costs_.load = costs_.save;
 }
 
 }  // namespace stemma::sequence

@@ -48,7 +48,7 @@ bool RangeMover::set_up(const Options& options) {
   batches_.reserve(2 * buffers);
   hook_ = options.hook;
   const uint32_t all = std::thread::hardware_concurrency();
-  const uint32_t threads = options.threads != 0 ? options.threads : std::clamp(all, 3U, 14U) - 2;
+  const uint32_t threads = options.threads.value_or(std::clamp(all, 3U, 14U) - 2);
   for (uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
   pinning_ = hook_ != nullptr;
   if (pinning_) pinner_ = std::thread([this] { pin_all(); });
@@ -201,6 +201,7 @@ void RangeMover::start(Batch& batch, bool urgent) {
     urgent_ += urgent ? 1 : 0;
   }
   work_.notify_all();
+  if (threads_.empty()) wait(batch);
 }
 
 bool RangeMover::do_one(std::unique_lock<std::mutex>& lock, Batch* only) {

@@ -24,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -38,7 +39,8 @@ class RangeMover {
   struct Options {
     uint64_t buffer_bytes = 0;
     uint32_t buffers = 8;
-    uint32_t threads = 0;            // 0: as many as the machine has but two, 12 at most.
+    // Without a number as many as the machine has but two, 12 at most. 0: start() does all the work.
+    std::optional<uint32_t> threads;
     HostMemoryHook* hook = nullptr;  // Null: nothing is pinned.
   };
   // Null: the system gives no memory or no thread.

@@ -74,16 +74,16 @@ TEST_F(HttpAbuseTest, SlowHeadsAndBodiesAre408) {
   for (const std::string& text : {request_text("POST", "/", std::string(50, 'b')),
                                   std::string("GET /") + std::string(50, 'a')}) {
     HttpClient c = client();
-    const auto start = Clock::now();
+    const auto start = WallClock::now();
     const size_t at_once = text.size() - 50;
     c.send(text.substr(0, at_once));
     // A byte now and then does not buy time.
-    for (size_t i = at_once; i < text.size() && Clock::now() - start < 800ms; ++i) {
+    for (size_t i = at_once; i < text.size() && WallClock::now() - start < 800ms; ++i) {
       c.send(text.substr(i, 1));
       std::this_thread::sleep_for(50ms);
     }
     EXPECT_EQ(c.read_answer().status, 408);
-    EXPECT_LT(Clock::now() - start, 30s);
+    EXPECT_LT(WallClock::now() - start, 30s);
   }
   EXPECT_EQ(server_->counters().timeouts, 2);
 }
@@ -374,10 +374,10 @@ TEST_F(HttpAbuseTest, ASlowReaderHurtsNobodyAndIsCutOff) {
   serve({.threads = 1, .write_time = 400ms});
   HttpClient slow(server_->port(), 60s, 4096);
   slow.send(request_text("GET", "/large"));
-  const auto start = Clock::now();
+  const auto start = WallClock::now();
   int served = 0;
   HttpClient quick = client();
-  while (server_->counters().gone == 0 && Clock::now() - start < 60s) {
+  while (server_->counters().gone == 0 && WallClock::now() - start < 60s) {
     ASSERT_EQ(quick.get("/").status, 200);
     ++served;
   }
@@ -462,12 +462,12 @@ TEST_F(HttpAbuseTest, ClientsWaitWhileThereAreNoDescriptors) {
   HttpClient late = client();
   EXPECT_TRUE(late.connected());
   late.send(request_text("GET", "/late"));
-  const auto start = Clock::now();
+  const auto start = WallClock::now();
   EXPECT_TRUE(soon([&] { return server_->counters().accept_failures >= 2; }));
   EXPECT_EQ(first.get("/").status, 200) << "the others are served";
   std::this_thread::sleep_for(300ms);
   const auto failures = server_->counters().accept_failures;
-  EXPECT_LT(failures, 20 + (Clock::now() - start) / 10ms) << "it does not spin";
+  EXPECT_LT(failures, 20 + (WallClock::now() - start) / 10ms) << "it does not spin";
   ::setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(late.read_answer().body, "GET /late? ");
 }
@@ -506,9 +506,9 @@ TEST_F(HttpAbuseTest, RandomBytesHurtNobody) {
       request_text("GET", "/fine"),
       request_text("POST", "/fine", "body"),
   };
-  const auto end = Clock::now() + 1s;
+  const auto end = WallClock::now() + 1s;
   uint64_t connections = 0;
-  while (Clock::now() < end || connections < 20) {
+  while (WallClock::now() < end || connections < 20) {
     HttpClient c = client();
     ASSERT_TRUE(c.connected());
     ++connections;

@@ -388,9 +388,9 @@ TEST_F(HttpServerTest, DrainCutsOffWhatDoesNotFinish) {
   HttpClient c = client();
   c.send(request_text("GET", "/held"));
   const Reply reply = held();
-  const auto start = Clock::now();
+  const auto start = WallClock::now();
   EXPECT_FALSE(server_->drain(200ms));
-  EXPECT_LT(Clock::now() - start, 30s);
+  EXPECT_LT(WallClock::now() - start, 30s);
   EXPECT_TRUE(reply->gone());
   EXPECT_EQ(gone_, 1);
   EXPECT_EQ(c.read_answer().status, 0);
@@ -469,11 +469,11 @@ TEST_F(HttpServerTest, Measure) {
   for (const int connections : {1, 2, 8}) {
     std::atomic<uint64_t> requests{0};
     std::vector<std::thread> threads;
-    const auto end = Clock::now() + time;
+    const auto end = WallClock::now() + time;
     for (int t = 0; t < connections; ++t) {
       threads.emplace_back([&] {
         HttpClient c = client();
-        while (Clock::now() < end) requests += c.get("/r").status == 200;
+        while (WallClock::now() < end) requests += c.get("/r").status == 200;
       });
     }
     for (auto& thread : threads) thread.join();
@@ -483,9 +483,9 @@ TEST_F(HttpServerTest, Measure) {
   HttpClient c = client();
   std::string all;
   for (int i = 0; i < 100; ++i) all += request_text("GET", "/r");
-  const auto start = Clock::now();
+  const auto start = WallClock::now();
   uint64_t pipelined = 0;
-  while (Clock::now() - start < time) {
+  while (WallClock::now() - start < time) {
     c.send(all);
     for (int i = 0; i < 100; ++i) pipelined += c.read_answer().status == 200;
   }
@@ -497,32 +497,32 @@ TEST_F(HttpServerTest, Measure) {
   c.read_head();
   const std::string event = "data: {\"choices\":[{\"delta\":{\"content\":\" word\"}}]}\n\n";
   constexpr int kPieces = 20'000;
-  const auto begun = Clock::now();
+  const auto begun = WallClock::now();
   for (int i = 0; i < kPieces; ++i) {
     reply->send(event);
     c.read_piece();
   }
-  const auto one_by_one = Clock::now() - begun;
+  const auto one_by_one = WallClock::now() - begun;
   std::atomic<bool> read_all{false};
   std::thread reader([&] {
     for (int i = 0; i < kPieces; ++i) c.read_piece();
     read_all = true;
   });
-  const auto burst = Clock::now();
+  const auto burst = WallClock::now();
   int sent = 0;
   for (; sent < kPieces && reply->send(event); ++sent) {
   }
-  const auto handed = Clock::now() - burst;
+  const auto handed = WallClock::now() - burst;
   if (sent < kPieces) c.half_close();
   reader.join();
-  const auto us = [](Clock::duration d) {
+  const auto us = [](WallClock::duration d) {
     return std::chrono::duration<double, std::micro>(d).count() / kPieces;
   };
   std::printf(
       "a chunk to the client and back to us: %.2f us; send() in a burst of %d: %.2f us each, %.2f "
       "us "
       "until read\n",
-      us(one_by_one), sent, us(handed), us(Clock::now() - burst));
+      us(one_by_one), sent, us(handed), us(WallClock::now() - burst));
   reply->end();
 }
 

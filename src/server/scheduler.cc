@@ -328,8 +328,13 @@ void Scheduler::save_between_passes() {
   time_to_save_ns_ =
       std::min(time_to_save_ns_ + (prompts ? gone : gone / kPartForSaving), kMostToSave);
   saved_until_ns_ = now;
-  // Nothing follows: it is quiet.
-  if (active_.empty()) return;
+  if (active_.empty()) {
+    // Nothing follows: it is quiet. Otherwise whoever asks again at once does not wait, but the one after does: with
+    // short requests that follow each other it would never be quiet.
+    passed_by_ = !passed_by_;
+    const std::lock_guard lock(mutex_);
+    if (passed_by_ || std::ranges::none_of(arrived_, is_ready)) return;
+  }
   while (cache_->pending() != 0 && time_to_save_ns_ >= saving_takes_ns_) {
     const Drained drained = save_a_bit();
     const uint64_t end = now_ns();
@@ -343,13 +348,17 @@ void Scheduler::save_between_passes() {
 }
 
 Drained Scheduler::save_a_bit() {
+  // Whoever finds no place does not wait for this.
+  uint64_t places = traits_.sequences - std::min<uint64_t>(traits_.sequences, active_.size());
+  if (!active_.empty() && blocked_) places = 0;
   const uint64_t begin = now_ns();
   const Drained drained = cache_->drain({.ns = kBitNs, .evict = true});
   const uint64_t end = now_ns();
   const std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Request>& request : arrived_) {
-    if (request->begun_ns == 0)
-      request->saving_ns += end - std::min(end, std::max(begin, request->submitted_ns));
+    if (request->begun_ns != 0 || places == 0) continue;
+    --places;
+    request->saving_ns += end - std::min(end, std::max(begin, request->submitted_ns));
   }
   return drained;
 }

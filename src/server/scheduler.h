@@ -74,8 +74,8 @@ struct SchedulerStats {
   Histogram first_token_seconds = Histogram::latency();
   Histogram request_seconds = Histogram::latency();
   Histogram queue_seconds = Histogram::latency();
-  Histogram saving_seconds =
-      Histogram::latency();  // That a request waited for captures before its prompt began.
+  // That a request waited for captures before its prompt began, when there was a place for it.
+  Histogram saving_seconds = Histogram::latency();
   Histogram token_seconds = Histogram::latency();  // Between two tokens of a choice.
 };
 
@@ -223,7 +223,9 @@ class Scheduler {
   uint64_t time_to_save_ns_ = 0;  // Left from passes, and
   uint64_t saving_takes_ns_ = 0;  // what the last bit took;
   uint64_t saved_until_ns_ = 0;   // when that was.
-  bool pass_over_ = true;         // The last pass does not go on in the engine.
+  bool passed_by_ =
+      false;               // The last request that followed another at once did not wait for a bit.
+  bool pass_over_ = true;  // The last pass does not go on in the engine.
   // Of prompts in passes that may not have been over.
   uint64_t prompts_since_ = 0;
   uint64_t prompts_since_ns_ = 0;

@@ -81,6 +81,7 @@ Result<void> FakeModel::decode(std::span<const engine::BatchItem> batch) {
   if (const uint32_t us = pass_us; us != 0) {
     std::this_thread::sleep_for(std::chrono::microseconds(us));
   }
+  sequences_.spend_pass();
   const bool fails = failing_passes != 0;
   if (fails) --failing_passes;
   logits_.assign(batch.size(), {});

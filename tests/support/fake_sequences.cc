@@ -11,6 +11,17 @@ constexpr uint64_t kUnsound = 0xBAD;  // Goes into what is computed behind wrong
 
 }  // namespace
 
+SequenceCosts device_costs() {
+  return {.call_ns = 2'000,
+          .save_ns = 900'000,
+          .load_ns = 1'000'000,
+          .save_byte_ps = 104'000,
+          .load_byte_ps = 119'000,
+          .token_ns = 34'000,
+          .cell_ps = 2'200,
+          .pass_ns = 7'000'000};
+}
+
 bool FakeSequences::possible(const Options& o) {
   const bool recurrent = o.rewind == Rewind::exact || o.rewind == Rewind::bounded;
   if (o.sequences == 0 || o.row_bytes < 8 || o.state_bytes < 8) return false;
@@ -219,7 +230,7 @@ Result<void> FakeSequences::append(Sequence& s, std::span<const Token> words) {
     if (options_.full_attention) {
       add(full_, s.full, p, words[p - begin], hash ^ salt(Layer::full, p));
       const uint64_t cells = options_.unified ? full_.used() : p + 1;
-      elapsed_ps_ += cells * options_.costs.cell_ps;
+      spend_ps(cells * options_.costs.cell_ps);
     }
     if (windowed() && p + window_kept() >= end) {
       add(window_, s.window, p, words[p - begin], hash ^ salt(Layer::window, p));
@@ -232,7 +243,7 @@ Result<void> FakeSequences::append(Sequence& s, std::span<const Token> words) {
     s.state = State{p + 1, hash ^ salt(Layer::recurrent, p + 1)};
   }
   counts_.computed_tokens += count;
-  elapsed_ps_ += count * options_.costs.token_ns * 1000;
+  spend_ns(count * options_.costs.token_ns);
   return {};
 }
 
@@ -321,7 +332,7 @@ uint32_t FakeSequences::used_tokens() const { return full_.used(); }
 
 FakeSequences::Extent FakeSequences::begin_call(Call call, Fault* fault) {
   ++counts_.calls[static_cast<uint32_t>(call)];
-  if (call != Call::held) elapsed_ps_ += options_.costs.call_ns * 1000;
+  if (call != Call::held) spend_ns(options_.costs.call_ns);
   *fault = faults.ask(call);
   switch (*fault) {
     case Fault::none:
@@ -440,7 +451,7 @@ Result<void> FakeSequences::copy(SequenceId from, SequenceId to, Range range) {
     if (cell.position < range.begin || cell.position >= end) continue;
     if (!shares) {
       add(full_, target.full, cell.position, cell.word, cell.value);
-      spend_bytes(cell_bytes(), options_.costs.load_byte_ps);
+      spend_ps(cell_bytes() * options_.costs.load_byte_ps);
     } else if (!owns(full_, target.full, number)) {
       put(full_, target.full, number);
     }

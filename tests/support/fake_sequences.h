@@ -23,6 +23,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <ostream>
@@ -30,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include "stemma/clock.h"
 #include "stemma/ids.h"
 #include "stemma/sequence_engine.h"
 #include "support/sequence_faults.h"
@@ -56,7 +58,12 @@ struct SequenceCosts {
   uint64_t token_ns = 2'600'000;  // Per token computed.
   // On top, for each cell of the context that is in use then, idle sequences' too: on that CPU about 50,000.
   uint64_t cell_ps = 0;
+  uint64_t pass_ns = 0;  // Per forward pass of a FakeModel, however few tokens it has.
 };
+
+// A GPU's: an H200 with a model of 8 billion parameters, 128 KiB a token over a link of 50 GB/s. The fake has a few
+// bytes a token instead, so a byte takes as much longer.
+SequenceCosts device_costs();
 
 class FakeSequences final : public SequenceEngine {
  public:
@@ -117,7 +124,10 @@ class FakeSequences final : public SequenceEngine {
   uint32_t used_tokens() const;
   const Counts& counts() const { return counts_; }
   // Time spent in calls, by the costs.
-  uint64_t elapsed_ns() const { return elapsed_ps_ / 1000; }
+  uint64_t elapsed_ns() const {
+    return std::atomic_ref(elapsed_ps_).load(std::memory_order_relaxed) / 1000;
+  }
+  void spend_pass() { spend_ns(options_.costs.pass_ns); }
 
   // Forgets the window cells that no decode of their own sequence reads any more, as llama.cpp does when others need
   // room.
@@ -231,14 +241,29 @@ class FakeSequences final : public SequenceEngine {
   void write(const Blob& blob, Extent extent, uint8_t* out) const;
   std::optional<Blob> read(Part part, std::span<const uint8_t> bytes) const;
   Result<void> load_blob(Sequence& s, Part part, Range wanted, const Blob& blob, Extent extent);
-  void spend_bytes(uint64_t bytes, uint64_t byte_ps) { elapsed_ps_ += bytes * byte_ps; }
+  void spend_ps(uint64_t ps) {
+    std::atomic_ref(elapsed_ps_).fetch_add(ps, std::memory_order_relaxed);
+  }
+  void spend_ns(uint64_t ns) { spend_ps(ns * 1000); }
 
   Options options_;
   Memory full_;
   Memory window_;
   std::vector<Sequence> sequences_;
   Counts counts_;
-  uint64_t elapsed_ps_ = 0;
+  mutable uint64_t elapsed_ps_ = 0;  // Others may look at the clock meanwhile.
+};
+
+// Runs with the time the engine spends, and as the test says: what is learned of costs is the same on every machine.
+class EngineClock final : public Clock {
+ public:
+  explicit EngineClock(const FakeSequences& engine) : engine_(engine) {}
+  uint64_t now_ns() const noexcept override { return more_ns_ + engine_.elapsed_ns(); }
+  void advance_ns(uint64_t by_ns) noexcept { more_ns_ += by_ns; }
+
+ private:
+  const FakeSequences& engine_;
+  uint64_t more_ns_ = 1;
 };
 
 }  // namespace stemma::test

@@ -178,8 +178,8 @@ Result<uint64_t> FakeSequences::save(SequenceId sequence, Part part, Range range
   if (out.size() < bytes) return Error(Errc::out_of_range, "a buffer that is too small");
   if (extent != Extent::nothing) write(blob, extent, out.data());
   counts_.saved_bytes += bytes;
-  elapsed_ps_ += options_.costs.save_ns * 1000;
-  spend_bytes(bytes, options_.costs.save_byte_ps);
+  spend_ns(options_.costs.save_ns);
+  spend_ps(bytes * options_.costs.save_byte_ps);
   STEMMA_TRY_VOID(end_call(fault));
   return bytes;
 }
@@ -194,8 +194,8 @@ Result<void> FakeSequences::load(SequenceId sequence, Part part, Range saved, Ra
   if (part != Part::segment && (saved != wanted || saved.begin != 0)) return kBadRange;
   if (wanted.begin < saved.begin || wanted.end > saved.end) return kNotHeld;
   counts_.loaded_bytes += bytes.size();
-  elapsed_ps_ += options_.costs.load_ns * 1000;
-  spend_bytes(bytes.size(), options_.costs.load_byte_ps);
+  spend_ns(options_.costs.load_ns);
+  spend_ps(bytes.size() * options_.costs.load_byte_ps);
   if (bytes.empty() || extent == Extent::nothing) return end_call(fault);
   Sequence& s = at(sequence);
   const std::optional<Blob> blob = read(part, bytes);

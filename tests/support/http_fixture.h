@@ -21,7 +21,7 @@
 namespace stemma::server {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using WallClock = std::chrono::steady_clock;
 using Reply = std::shared_ptr<HttpReply>;
 using test::HttpAnswer;
 using test::HttpClient;
@@ -30,9 +30,9 @@ using test::request_text;
 
 // Becomes true within `at_most`.
 inline bool soon(const std::function<bool()>& holds, std::chrono::milliseconds at_most = 60s) {
-  const auto end = Clock::now() + at_most;
+  const auto end = WallClock::now() + at_most;
   while (!holds()) {
-    if (Clock::now() > end) return false;
+    if (WallClock::now() > end) return false;
     std::this_thread::sleep_for(2ms);
   }
   return true;

@@ -48,6 +48,8 @@ class Ear final : public Listener {
     over(nullptr, message);
   }
 
+  // Called when it is over, before anybody who waits hears of it, between two passes of the engine.
+  std::function<void()> on_over;
   // Called at the first piece, between two passes of the engine; set in Rig::together().
   std::function<void()> on_text;
   // The same at a later piece, counted from 1.
@@ -84,6 +86,7 @@ class Ear final : public Listener {
 
  private:
   void over(const Summary* what, const std::string& message) {
+    if (on_over) std::exchange(on_over, nullptr)();
     const std::lock_guard lock(mutex_);
     if (what != nullptr) summary = *what;
     failure = message;
@@ -100,7 +103,8 @@ class Rig {
  public:
   explicit Rig(FakeSequences::Options engine = test::full_engine(), SchedulerOptions options = {},
                uint32_t batch = 64)
-      : model(engine, batch) {
+      : model(engine, batch), clock(model.fake()) {
+    if (options.clock == nullptr) options.clock = &clock;
     std::string why;
     scheduler = Scheduler::create(model, options, why);
     EXPECT_NE(scheduler, nullptr) << why;
@@ -137,6 +141,7 @@ class Rig {
   }
 
   FakeModel model;
+  test::EngineClock clock;
   std::unique_ptr<Scheduler> scheduler;
   uint64_t number = 0;
 };

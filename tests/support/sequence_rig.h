@@ -54,18 +54,6 @@ struct Request {
 // What an engine computes of a text: the tokens, and contents instead of placeholders.
 std::vector<Token> words_of(const Text& text);
 
-// Runs with the time the engine spends, and as the test says.
-class EngineClock final : public Clock {
- public:
-  explicit EngineClock(const FakeSequences& engine) : engine_(engine) {}
-  uint64_t now_ns() const noexcept override { return more_ns_ + engine_.elapsed_ns(); }
-  void advance_ns(uint64_t by_ns) noexcept { more_ns_ += by_ns; }
-
- private:
-  const FakeSequences& engine_;
-  uint64_t more_ns_ = 1;
-};
-
 // Small enough to be made thousands of times: 4 MiB for what is saved.
 SequenceOptions small_cache();
 

@@ -90,7 +90,9 @@ struct StreamAnswer {
 // Threading: its members say; ask() and stream() on any thread.
 class ServerRig {
  public:
-  explicit ServerRig(ServerRigOptions options = {}) : model(options.engine, options.batch_tokens) {
+  explicit ServerRig(ServerRigOptions options = {})
+      : model(options.engine, options.batch_tokens), clock(model.fake()) {
+    if (options.scheduler.clock == nullptr) options.scheduler.clock = &clock;
     model.change_info().placement = options.placement;
     std::string why;
     chat = server::Chat::create(model, "", why);
@@ -193,6 +195,7 @@ class ServerRig {
   }
 
   FakeModel model;
+  EngineClock clock;
   std::unique_ptr<server::Chat> chat;
   std::unique_ptr<server::Scheduler> scheduler;
   std::unique_ptr<server::App> app;
