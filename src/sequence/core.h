@@ -15,6 +15,7 @@
 //   core_forget.cc   scopes, what was saved, what follows a prefix, sessions
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -56,6 +57,12 @@ struct OwnRetain {
     Retain out = retain;
     out.ranges = ranges;
     return out;
+  }
+  // True if the request marked a part of its prompt as worth keeping. Such a part is saved even where computing it
+  // again looks cheap.
+  bool asks_to_keep() const noexcept {
+    const auto above = [](const PriorityRange& range) { return range.priority > kDefaultPriority; };
+    return retain.priority > kDefaultPriority || std::ranges::any_of(ranges, above);
   }
 };
 

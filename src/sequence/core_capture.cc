@@ -114,6 +114,7 @@ uint32_t Core::unsaved(uint32_t sequence) const noexcept {
 
 bool Core::worth_saving(uint32_t sequence) const noexcept {
   const SequenceRecord& record = records_[sequence];
+  if (record.retain.asks_to_keep()) return unsaved(sequence) != 0;
   const Range range{record.capture - unsaved(sequence), record.capture};
   return sequence::worth_saving(meter_.costs(), traits_, options_.segment_tokens, range);
 }
@@ -135,11 +136,16 @@ bool Core::worth_waiting(Range unsaved, uint32_t kept) const noexcept {
 
 uint64_t Core::save_before_cut(uint32_t sequence, uint32_t kept) {
   const uint32_t end = at(sequence).capture;
+  const uint32_t fresh = unsaved(sequence);
+  const bool marked = at(sequence).retain.asks_to_keep();
   uint64_t bytes = 0;
-  if (worth_waiting({end - unsaved(sequence), end}, kept))
+  if (worth_waiting({end - fresh, end}, kept) || (marked && fresh != 0 && kept < end)) {
     bytes = capture_in_a_step(sequence).bytes;
+  }
   const bool under_way = run_ != nullptr && run_->sequence == sequence;
-  if (under_way && worth_waiting({run_->writer.next(), run_->depth}, kept)) read_on(sequence);
+  if (under_way && (marked || worth_waiting({run_->writer.next(), run_->depth}, kept))) {
+    read_on(sequence);
+  }
   return bytes;
 }
 

@@ -89,6 +89,30 @@ TEST(SequenceCapture, WhatIsUnderWayIsSavedBeforeAnotherRequestTakesItsPlace) {
   }
 }
 
+// Computing again looks cheap here, so a request that needs the place does not wait for a capture. A mark
+// counts for more than that.
+TEST(SequenceCapture, WhatAMarkAsksToKeepIsSavedHoweverCheapComputingIs) {
+  EngineOptions engine = full_engine();
+  engine.sequences = 1;
+  engine.costs.token_ns = 7'500;
+  engine.costs.save_ns = 300'000;
+  const Text text = tokens(400, 1);
+  const std::vector<PriorityRange> head = {{.begin = 0, .end = 300, .priority = 90}};
+  for (const uint32_t common : {0, 9}) {
+    SCOPED_TRACE(common);
+    for (const bool marked : {false, true}) {
+      SequenceRig rig(engine);
+      rig.chat(tokens(200, 3));
+      rig.drain();
+      TurnOptions options;
+      if (marked) options.retain.ranges = head;
+      rig.chat(text, options);
+      rig.chat(text.first(common) + tokens(300, 2));
+      EXPECT_EQ(rig.kept(text) >= 384, marked) << rig.kept(text);
+    }
+  }
+}
+
 TEST(SequenceCapture, MessageEndsAreKept) {
   const uint32_t ends[] = {70, 140};
   for (const EngineKind& kind : every_engine()) {

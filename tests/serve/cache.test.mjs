@@ -256,6 +256,7 @@ for (const [what, message, request] of [
     const asked = (name, marked) =>
       server.chat([{ ...system(`${name}. ${rules.content}`), ...(marked && message) }, user('Hi')],
         { max_tokens: 2, ...(marked && request) });
+    // No pause between them: a mark is saved even if the next request needs the place at once.
     await asked('marked', true);
     await asked('unmarked', false);
     for (let i = 0; i < 12; ++i) await asked(`crowd ${i}`, false);
