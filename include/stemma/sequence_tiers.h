@@ -2,7 +2,8 @@
 // back before its request begins.
 //
 //   SequenceCache --saved()---------> a copy --> TierStack: write-through levels
-//   SequenceCache --wants(), take()--> a copy --> TierStack: on_second_use, and write_back when it leaves
+//   SequenceCache --wants(), take()--> a copy --> TierStack: on_second_use; write_back when it leaves memory;
+//                                                 any level that has lost an entry that is used again
 //   fetch(prompt) --> which depths are stored --> worth it? --> load --> Fetch --> SequenceCache::admit()
 //
 // An entry is a segment, a checkpoint or a state under the content key of the words that it ends, on the grid of
@@ -125,7 +126,7 @@ class SequenceTiers final : public SavedListener {
   // While it is on, write-through levels are also offered what leaves memory or is handed on, unless
   // they are known to have it: entries that they lost when they were full or did not answer.
   void offer_lost(bool on) noexcept;
-  // Whether any level wants more than saved(): wants() and take().
+  // True if a level is not write-through: it gets nothing before wants() and take() are called.
   bool hears_later() const noexcept;
   TierStack& stack() noexcept;
   SequenceTiersStats stats() const;

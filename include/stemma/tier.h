@@ -65,12 +65,14 @@ struct EntryInfo {
   friend bool operator==(const EntryInfo&, const EntryInfo&) = default;
 };
 
-enum class TierOp : uint8_t { put, get, contains, remove };
+// touch: the entry was used in a faster place. The tier keeps it as if it had been read here.
+enum class TierOp : uint8_t { put, get, contains, remove, touch };
 
 enum class TierOutcome : uint8_t {
   pending,  // Not ended yet.
-  done,    // put: it is there. get: the bytes are there. contains: it is there. remove: it is gone.
-  absent,  // get, contains: there is none. remove: there was none.
+  // put, contains, touch: it is there. get: the bytes are there. remove: it is gone.
+  done,
+  absent,     // get, contains, touch: there is none. remove: there was none.
   refused,    // put: too large, or no room for it. get: it is larger than the room given.
   corrupt,    // get: what lay there was not believed, and is gone or will be.
   failed,     // The tier could not: I/O error, unreachable, broken.
@@ -156,7 +158,7 @@ struct TierStats {
   uint64_t puts = 0, put_bytes = 0, already_there = 0;  // already_there: puts done without writing.
   uint64_t gets = 0, get_bytes = 0;                     // Done.
   uint64_t absent = 0, refused = 0, corrupt = 0, failed = 0, late = 0, cancelled = 0;
-  uint64_t contains = 0, removed = 0;
+  uint64_t contains = 0, removed = 0, touched = 0;
   uint64_t evictions = 0, evicted_bytes = 0;  // To make room.
   uint64_t read_ns = 0, write_ns = 0;         // Time in which at least one get, put was under way.
   bool open = true;  // Now: false while a circuit breaker keeps it from being asked.

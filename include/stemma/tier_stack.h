@@ -12,8 +12,11 @@
 // the engine. (Moving entries down from level to level would save the writes of those that are used
 // again in between, and would read back every entry that a tier evicts.)
 //
-// An entry is put on a level once, as far as is remembered: not when it was put there before, nor when it
-// was found there.
+// The stack remembers what it put or found on a level and does not put it there again. When an entry is used again
+// above, the levels below are told (TierOp::touch), at most once while a level takes in a small part of its
+// capacity: otherwise the hottest entries, which are never read from a tier, would be the first it evicts. A level
+// that answers that it has lost the entry gets it again at the next use. A write-back level gets an entry that is
+// used often even if it never leaves memory.
 //
 // PagedTiers and SequenceTiers put one under a cache; who has a cache of another kind calls it directly.
 //
@@ -188,7 +191,8 @@ class TierStack {
   // Memory for what is to be stored. Null without any.
   virtual std::shared_ptr<Payload> make_payload(uint64_t bytes) = 0;
 
-  // The levels that want the entry, now that it was seen; 0: none, or it is there already.
+  // The levels that want the entry, now that it was seen; 0: none, or it is there already. With used_again the levels
+  // that have it are told of the use, soon and not more often than they need to know.
   virtual LevelMask wanting(const EntryKey& key, Sighting sighting) = 0;
   // Puts it there, some time soon (less than a second, if the tier keeps up). Returns at once.
   virtual void store(const StoreItem& item, LevelMask levels) = 0;

@@ -1,6 +1,6 @@
 // What a tier counts of the items that it ended: every item in exactly one place, so that
 //
-//   puts + gets + contains + removed + absent + refused + corrupt + failed + late + cancelled
+//   puts + gets + contains + removed + touched + absent + refused + corrupt + failed + late + cancelled
 //
 // is the number of items that have ended. `already_there` counts some of the puts a second time.
 // Threading: thread-safe; what read() gives is consistent once nothing is under way.
@@ -44,6 +44,7 @@ class Counters {
     stats.get_bytes = get(get_bytes_);
     stats.contains = done(TierOp::contains);
     stats.removed = done(TierOp::remove);
+    stats.touched = done(TierOp::touch);
     stats.absent = all(TierOutcome::absent);
     stats.refused = all(TierOutcome::refused);
     stats.corrupt = all(TierOutcome::corrupt);
@@ -64,7 +65,7 @@ class Counters {
     return ended_[static_cast<size_t>(op)][static_cast<size_t>(outcome)];
   }
 
-  Count ended_[4][8] = {};
+  Count ended_[5][8] = {};
   Count put_bytes_{0}, get_bytes_{0}, already_there_{0}, evictions_{0}, evicted_bytes_{0};
 };
 

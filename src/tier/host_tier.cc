@@ -70,7 +70,8 @@ class HostTier final : public Tier {
     switch (op) {
       case TierOp::put: return put(item);
       case TierOp::get: return get(item);
-      case TierOp::contains: return contains(item);
+      case TierOp::contains:
+      case TierOp::touch: return contains(item);
       case TierOp::remove: return remove(item);
     }
     return TierOutcome::failed;
@@ -167,7 +168,7 @@ class HostTier final : public Tier {
     const MutexLock lock(mutex_);
     if (op == TierOp::get) reading_.end(monotonic_ns());
     if (op == TierOp::put) writing_.end(monotonic_ns());
-    if (op != TierOp::get && op != TierOp::put) return;
+    if (op == TierOp::contains || op == TierOp::remove) return;
     for (size_t i = items.size(); i > 0; --i) {
       // Also what was not done: it may have been skipped by an eviction while it was read.
       const uint32_t cell = store_->find(items[i - 1].key);

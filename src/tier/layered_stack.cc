@@ -11,7 +11,8 @@ namespace stemma::tier {
 
 namespace {
 
-// Deadlines of batches are on this clock, whatever measures.
+// After so many uses a write-back level gets an entry that never left memory.
+constexpr uint32_t kHotUses = 4;
 
 // What a level knows of an entry without reading it may already show that it is another one.
 bool may_be(const EntryInfo& known, const EntryInfo& wanted) noexcept {
@@ -76,8 +77,9 @@ void LayeredStack::start() {
     levels_.back()->writer = std::make_unique<Writer>(
         *levels_.back()->tier,
         Writer::Options{.queue_bytes = options_.queue_bytes, .deadline_ns = options_.store_ns},
+        [this, number](const EntryKey& key, TierOutcome outcome) { settled(number, key, outcome); },
         [this, number](const EntryKey& key, TierOutcome outcome) {
-          settled(number, key, outcome);
+          touched(number, key, outcome);
         });
   }
   ahead_thread_ = std::thread([this] { fetch_ahead(); });
@@ -427,18 +429,70 @@ void LayeredStack::fetch_ahead() {
 // ---- Storing ----
 
 LevelMask LayeredStack::wanting(const EntryKey& key, Sighting sighting) {
-  const std::lock_guard lock(mutex_);
-  const uint32_t seen = sighting == Sighting::evicted ? 0 : sightings_.saw(key);
-  const LevelMask stored = sightings_.stored(key);
+  const bool again = sighting == Sighting::used_again;
+  const LevelMask awake = again ? awake_levels() : 0;
   LevelMask wanting = 0;
-  for (size_t l = 0; l < levels_.size(); ++l) {
-    const WritePolicy policy = levels_[l]->options.write;
-    const bool wants = policy == WritePolicy::write_through ||
-                       (policy == WritePolicy::on_second_use && seen >= 2) ||
-                       (policy == WritePolicy::write_back && sighting == Sighting::evicted);
-    if (wants) wanting |= LevelMask{1} << l;
+  LevelMask told = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const uint32_t seen = sighting == Sighting::evicted ? 0 : sightings_.saw(key);
+    const LevelMask lacking = sightings_.lacking(key);
+    const LevelMask refused = again ? sightings_.refused(key) : 0;
+    const uint32_t now = again ? tick() : 0;
+    const bool due = again && sightings_.is_due(key, now);
+    for (size_t l = 0; l < levels_.size(); ++l) {
+      const LevelMask bit = LevelMask{1} << l;
+      const WritePolicy policy = levels_[l]->options.write;
+      bool wants = policy == WritePolicy::on_second_use && seen >= 2;
+      if (again) {
+        // A level that has lost it wants it again. A write-back level, which never had it, wants it once it is hot:
+        // an entry that is used all the time would never leave memory, and be lost with the process.
+        const uint32_t uses = policy == WritePolicy::write_back ? kHotUses : 0;
+        wants = wants || (due && (lacking & bit) != 0 && seen >= uses);
+      } else {
+        wants = wants || policy == WritePolicy::write_through ||
+                (policy == WritePolicy::write_back && sighting == Sighting::evicted);
+      }
+      if (wants) wanting |= bit;
+    }
+    wanting &= ~(sightings_.stored(key) | refused);
+    if (due) {
+      told = awake & ~(wanting | lacking | refused);
+      if ((told | wanting) != 0) sightings_.set_told(key, now);
+    }
   }
-  return wanting & ~stored;
+  for (size_t l = 0; l < levels_.size(); ++l) {
+    if ((told & LevelMask{1} << l) != 0) levels_[l]->writer->touch(key);
+  }
+  return wanting;
+}
+
+// Levels are told of an entry's use once in each tick. A tick ends when a level was given a small part of its capacity,
+// so that it cannot replace everything between two ticks, or after some seconds, because others may put there too.
+uint32_t LayeredStack::tick() {
+  constexpr uint64_t kLongNs = 10'000'000'000;
+  constexpr uint64_t kPart = 32;
+  constexpr uint64_t kUnknownBytes = 8U << 20U;
+  const uint64_t now = now_ns();
+  bool over = elapsed_ns(tick_ns_, now) >= kLongNs;
+  for (const auto& level : levels_) {
+    const uint64_t capacity = level->tier->traits().capacity_bytes;
+    over = over || level->since_tick >= (capacity == 0 ? kUnknownBytes : capacity / kPart);
+  }
+  if (over) {
+    ++tick_;
+    tick_ns_ = now;
+    for (const auto& level : levels_) level->since_tick = 0;
+  }
+  return tick_;
+}
+
+void LayeredStack::touched(size_t level, const EntryKey& key, TierOutcome outcome) {
+  const std::lock_guard lock(mutex_);
+  if (outcome == TierOutcome::done) sightings_.set_stored(key, LevelMask{1} << level);
+  if (outcome != TierOutcome::absent) return;
+  sightings_.set_lacking(key, LevelMask{1} << level);
+  sightings_.make_due(key);
 }
 
 void LayeredStack::store(const StoreItem& item, LevelMask levels) {
@@ -451,6 +505,9 @@ void LayeredStack::put(const StoreItem& item, LevelMask levels,
   {
     const std::lock_guard lock(mutex_);
     sightings_.set_stored(item.key, levels);
+    for (size_t l = 0; l < levels_.size(); ++l) {
+      if ((levels & LevelMask{1} << l) != 0) levels_[l]->since_tick += item.info.bytes;
+    }
   }
   LevelMask full = 0;
   for (size_t l = 0; l < levels_.size(); ++l) {
@@ -466,14 +523,19 @@ void LayeredStack::put(const StoreItem& item, LevelMask levels,
   }
   if (full == 0) return;
   const std::lock_guard lock(mutex_);
-  sightings_.clear_stored(item.key, full);
+  sightings_.set_lacking(item.key, full);
 }
 
 void LayeredStack::settled(size_t level, const EntryKey& key, TierOutcome outcome) {
   if (outcome == TierOutcome::done) return;
   levels_[level]->lost.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
-  sightings_.clear_stored(key, LevelMask{1} << level);
+  // A tier that refused it once will most likely refuse it again: not every use is worth a try.
+  if (outcome == TierOutcome::refused) {
+    sightings_.set_refused(key, LevelMask{1} << level);
+  } else {
+    sightings_.set_lacking(key, LevelMask{1} << level);
+  }
 }
 
 bool LayeredStack::flush(uint64_t until_ns) {

@@ -58,6 +58,7 @@ class LayeredStack final : public TierStack {
     std::atomic<uint64_t> hits{0}, hit_bytes{0}, misses{0}, stored{0}, promoted{0}, written_back{0},
         lost{0}, too_slow{0};
     uint64_t probed_ns = 0, rest_ns = 0, resting_until_ns = 0;  // Guarded by mutex_.
+    uint64_t since_tick = 0;  // Bytes that were put. Guarded by mutex_.
   };
   // One entry on its way, and whoever waits for it.
   struct Flight {
@@ -80,6 +81,8 @@ class LayeredStack final : public TierStack {
   void touch_down(const EntryKey& key, Flight& flight, const Loaded& loaded) noexcept;
   void put(const StoreItem& item, LevelMask levels, std::atomic<uint64_t> Level::* counter);
   void settled(size_t level, const EntryKey& key, TierOutcome outcome);
+  void touched(size_t level, const EntryKey& key, TierOutcome outcome);
+  uint32_t tick();  // Under mutex_.
   LevelMask awake_levels() const;
   void rest(size_t level);
   void wake(size_t level);
@@ -95,6 +98,8 @@ class LayeredStack final : public TierStack {
   std::vector<Speed> speeds_;  // Guarded by mutex_, as all below.
   Average token_ns_;
   Sightings sightings_;
+  uint32_t tick_ = 1;  // Levels are told of an entry's use once in each.
+  uint64_t tick_ns_ = 0;
   std::unordered_map<EntryKey, std::shared_ptr<Flight>> flights_;
   std::deque<Wanted> ahead_;
   bool fetching_ = false;

@@ -73,10 +73,10 @@ class SequenceTiers::Work {
              const Retain& retain) noexcept;
   LevelMask wants(EntryKind kind, const ContentKey& chain, SeenAgain seen) noexcept;
   void take(const KeptPart& part, LevelMask wanted) noexcept;
-  bool keeps_words() const noexcept { return options_.keep_words && hears_later(); }
+  bool keeps_words() const noexcept { return options_.keep_words; }
   bool writes_back() const noexcept { return write_back_ != 0; }
-  void offer_lost(bool on) noexcept { offers_lost_.store(on, std::memory_order_relaxed); }
   bool hears_later() const noexcept { return (write_back_ | second_use_) != 0; }
+  void offer_lost(bool on) noexcept { offers_lost_.store(on, std::memory_order_relaxed); }
   std::shared_ptr<Fetch> fetch(const Scope& scope, const Prompt& prompt,
                                const FetchOptions& options);
   TierStack& stack() noexcept { return stack_; }
@@ -122,8 +122,7 @@ class SequenceTiers::Work {
   TierStack& stack_;
   const Options options_;
   const uint64_t layout_;
-  // What was saved is of interest to these alone: others had it then. (What a stack remembers of entries is
-  // a hint, and would have them put again and again.)
+  // Levels by policy. Only write-back levels want what leaves memory: the others got it when it was saved.
   LevelMask write_back_ = 0, second_use_ = 0, write_through_ = 0;
   std::atomic<bool> offers_lost_ = false;
 
@@ -212,7 +211,7 @@ LevelMask SequenceTiers::Work::wants(EntryKind kind, const ContentKey& chain,
                                      SeenAgain seen) noexcept {
   const bool leaving = seen == SeenAgain::leaving;
   const LevelMask lost = offers_lost_.load(std::memory_order_relaxed) ? write_through_ : 0;
-  const LevelMask able = leaving ? write_back_ | lost : second_use_;
+  const LevelMask able = leaving ? write_back_ | lost : ~LevelMask{0};
   if (able == 0) return 0;
   const Sighting sighting = leaving ? Sighting::evicted : Sighting::used_again;
   const LevelMask levels = stack_.wanting({chain, kind, 0}, sighting) & able;

@@ -1,6 +1,7 @@
 #include "tier/writer.h"
 
 #include <new>
+#include <utility>
 
 #include "tier/wait_until.h"
 
@@ -11,11 +12,16 @@ namespace {
 constexpr size_t kMostItems = 64;
 constexpr uint64_t kMostBytes = 16U << 20U;
 constexpr uint64_t kGraceNs = 1'000'000'000;
+constexpr size_t kMostUses = 4096;
 
 }  // namespace
 
-Writer::Writer(Tier& tier, const Options& options, Settled settled)
-    : tier_(tier), options_(options), settled_(std::move(settled)), thread_([this] { work(); }) {}
+Writer::Writer(Tier& tier, const Options& options, Settled settled, Settled touched)
+    : tier_(tier),
+      options_(options),
+      settled_(std::move(settled)),
+      touched_(std::move(touched)),
+      thread_([this] { work(); }) {}
 
 Writer::~Writer() {
   {
@@ -38,9 +44,18 @@ bool Writer::add(const StoreItem& item) {
   return true;
 }
 
+void Writer::touch(const EntryKey& key) try {
+  const std::lock_guard lock(mutex_);
+  if (uses_.size() >= kMostUses) return;
+  uses_.push_back(key);
+  changed_.notify_all();
+} catch (const std::bad_alloc&) {
+  // The tier does not hear of this use. That costs no more than its place in the order of use.
+}
+
 bool Writer::drain(uint64_t until_ns) {
   std::unique_lock lock(mutex_);
-  const auto idle = [this] { return queue_.empty() && under_way_ == 0; };
+  const auto idle = [this] { return queue_.empty() && uses_.empty() && under_way_ == 0; };
   return wait_until(changed_, lock, until_ns, idle);
 }
 
@@ -75,9 +90,16 @@ std::shared_ptr<std::deque<StoreItem>> Writer::take() {
 void Writer::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return closing_ || !queue_.empty(); });
+    changed_.wait(lock, [this] { return closing_ || !queue_.empty() || !uses_.empty(); });
     if (closing_) return;
-    if (const std::shared_ptr<const std::deque<StoreItem>> items = take()) {
+    if (!uses_.empty()) {
+      const std::vector<EntryKey> uses = std::exchange(uses_, {});
+      under_way_ = uses.size();
+      lock.unlock();
+      tell_uses(uses);
+      lock.lock();
+      under_way_ = 0;
+    } else if (const std::shared_ptr<const std::deque<StoreItem>> items = take()) {
       under_way_ = items->size();
       lock.unlock();
       put(items);
@@ -118,12 +140,25 @@ void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
     item.words = from.words;
     item.priority = from.priority;
   }
-  batch->deadline_ns = deadline_after(monotonic_ns(), options_.deadline_ns);
   batch->keep = items;
-  tier_.submit(batch);
-  // A tier that does not even say so in time is left to itself; the batch keeps what it needs.
-  if (!batch->wait(deadline_after(batch->deadline_ns, kGraceNs))) return all(TierOutcome::late);
+  if (!run(batch)) return all(TierOutcome::late);
   for (const TierItem& item : batch->items()) settled_(item.key, item.outcome);
+}
+
+void Writer::tell_uses(const std::vector<EntryKey>& keys) {
+  auto made = TierBatch::make(TierOp::touch, keys.size());
+  if (!made) return;
+  const std::shared_ptr<TierBatch> batch = *std::move(made);
+  for (size_t i = 0; i < keys.size(); ++i) batch->items()[i].key = keys[i];
+  if (!run(batch)) return;
+  for (const TierItem& item : batch->items()) touched_(item.key, item.outcome);
+}
+
+// False: not in time. A tier that does not even say so is left to itself; the batch keeps what it needs.
+bool Writer::run(const std::shared_ptr<TierBatch>& batch) {
+  batch->deadline_ns = deadline_after(monotonic_ns(), options_.deadline_ns);
+  tier_.submit(batch);
+  return batch->wait(deadline_after(batch->deadline_ns, kGraceNs));
 }
 
 }  // namespace stemma::tier

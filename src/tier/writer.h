@@ -1,9 +1,11 @@
 // A Writer puts entries into one tier from a queue of bounded size, on a thread of its own, so that
-// nobody waits for a slow tier and a slow tier does not hold up a fast one.
+// nobody waits for a slow tier and a slow tier does not hold up a fast one. It also tells the tier which
+// entries were used elsewhere.
 //
 // Invariant:  no more than queue_bytes wait, or a single entry that is larger; what comes when the queue
-//             is full is not taken, and counted. Entries are put in the order in which they came.
-// Threading:  thread-safe; `settled` is called on the writer's thread, without locks.
+//             is full is not taken, and counted. Entries are put in the order in which they came. Uses that do not
+//             fit are forgotten.
+// Threading:  thread-safe; `settled` and `touched` are called on the writer's thread, without locks.
 // Ownership:  payloads are shared until they are put.
 #pragma once
 
@@ -14,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "stemma/tier_stack.h"
 
@@ -27,13 +30,16 @@ class Writer {
   };
   using Settled = std::function<void(const EntryKey& key, TierOutcome outcome)>;
 
-  Writer(Tier& tier, const Options& options, Settled settled);
+  // `settled` hears what became of each put, `touched` of each use.
+  Writer(Tier& tier, const Options& options, Settled settled, Settled touched);
   ~Writer();  // What waits is let go; what is under way is waited for.
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
   // False: the queue is full.
   bool add(const StoreItem& item);
+  // The entry was used; the tier is told before anything else is put.
+  void touch(const EntryKey& key);
   // Waits until the queue is empty and its last batch has ended. False: not by then.
   bool drain(uint64_t until_ns);
   uint64_t dropped() const;
@@ -45,13 +51,17 @@ class Writer {
   std::shared_ptr<std::deque<StoreItem>> take();
   void lose_all(std::unique_lock<std::mutex>& lock);
   void put(const std::shared_ptr<const std::deque<StoreItem>>& items);
+  void tell_uses(const std::vector<EntryKey>& keys);
+  bool run(const std::shared_ptr<TierBatch>& batch);
 
   Tier& tier_;
   const Options options_;
   const Settled settled_;
+  const Settled touched_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<StoreItem> queue_;
+  std::vector<EntryKey> uses_;
   uint64_t queued_bytes_ = 0;
   uint64_t dropped_ = 0;
   size_t under_way_ = 0;

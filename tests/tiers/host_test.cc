@@ -1,4 +1,5 @@
 #include "stemma/host_tier.h"
+#include "tiers/hot_prefix.h"
 #include "tiers/tier_suite.h"
 
 namespace stemma::test {
@@ -25,6 +26,8 @@ TierCase host_case(const char* name, uint32_t chunk_bytes) {
 INSTANTIATE_TEST_SUITE_P(Host, TierContract,
                          ::testing::Values(host_case("Host", 16U << 10U),
                                            host_case("SmallChunks", 256)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(Host, HotPrefix, ::testing::Values(host_case("Host", 16U << 10U)),
                          case_name);
 
 }  // namespace stemma::test

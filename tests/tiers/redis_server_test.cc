@@ -136,6 +136,36 @@ TEST_F(RedisServerTest, EntriesWithATimeToLiveGoAndAPutRenewsThem) {
   EXPECT_TRUE(eventually([&] { return client.contains(one) == absent; }));
 }
 
+// An evicting server goes by when a key was used last. Its clock counts whole seconds, so the key is made old here.
+TEST_F(RedisServerTest, TouchMakesAnEntryYoung) {
+  RedisServer server({"--maxmemory-policy", "allkeys-lru"});
+  ASSERT_TRUE(server.wait_up());
+  RawClient raw(server.port());
+  auto tier = open_redis(server.url());
+  const Entry one = entry(1, 0, 1'000);
+  ASSERT_EQ(Client(*tier).put(one), done);
+  const std::string dump = raw.command({"DUMP", name_of(one)}).text;
+  raw.command({"RESTORE", name_of(one), "0", dump, "REPLACE", "IDLETIME", "5000"});
+  ASSERT_GE(raw.command({"OBJECT", "IDLETIME", name_of(one)}).integer, 5'000);
+  EXPECT_EQ(Client(*tier).touch(std::span(&one, 1))[0], done);
+  EXPECT_LT(raw.command({"OBJECT", "IDLETIME", name_of(one)}).integer, 2'000);
+  EXPECT_EQ(Client(*tier).get(one).bytes, one.bytes);
+}
+
+TEST_F(RedisServerTest, TouchRenewsATimeToLive) {
+  RedisServer server;
+  ASSERT_TRUE(server.wait_up());
+  RawClient raw(server.port());
+  auto tier = open_redis(server.url() + "?ttl=10000");
+  const Entry one = entry(1, 0, 1'000);
+  ASSERT_EQ(Client(*tier).put(one), done);
+  raw.command({"EXPIRE", name_of(one), "5000"});
+  EXPECT_EQ(Client(*tier).touch(std::span(&one, 1))[0], done);
+  EXPECT_GE(raw.command({"TTL", name_of(one)}).integer, 9'000);
+  raw.command({"DEL", name_of(one)});
+  EXPECT_EQ(Client(*tier).touch(std::span(&one, 1))[0], absent);
+}
+
 TEST_F(RedisServerTest, AFullServerRefusesAndAnEvictingOneForgets) {
   RedisServer server({"--maxmemory", "8mb", "--maxmemory-policy", "noeviction"});
   ASSERT_TRUE(server.wait_up());

@@ -3,6 +3,7 @@
 
 #include "stemma/shared_tier.h"
 #include "support/temporary_directory.h"
+#include "tiers/hot_prefix.h"
 #include "tiers/shared_rig.h"
 #include "tiers/tier_suite.h"
 
@@ -39,5 +40,9 @@ INSTANTIATE_TEST_SUITE_P(
                       TierCase{"WithoutLinks",
                                [] { return std::make_unique<SharedPlace>(4, false); }}),
     case_name);
+INSTANTIATE_TEST_SUITE_P(Shared, HotPrefix,
+                         ::testing::Values(TierCase{
+                             "Eight", [] { return std::make_unique<SharedPlace>(8); }}),
+                         case_name);
 
 }  // namespace stemma::test

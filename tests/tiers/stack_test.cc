@@ -112,6 +112,57 @@ TEST_F(Stack, WriteBackStoresWhatLeaves) {
   EXPECT_EQ(stack->stats().levels[1].written_back, 1U);
 }
 
+TEST_F(Stack, AUseIsToldToTheLevelsThatHaveIt) {
+  see(prompt[0]);
+  EXPECT_EQ(see(prompt[0], Sighting::used_again), 0U);
+  EXPECT_EQ(stack->stats().levels[0].tier.touched, 1U);
+  EXPECT_EQ(stack->stats().levels[1].tier.touched, 1U);
+  // Not every use: nothing was put meanwhile that could have pushed it out.
+  for (int i = 0; i < 50; ++i) see(prompt[0], Sighting::used_again);
+  EXPECT_EQ(stack->stats().levels[1].tier.touched, 1U);
+  // When a part of the level was replaced, they are told again.
+  for (uint64_t p = 10; p < 13; ++p) see(entry(p, 0, kRoomy / 64));
+  see(prompt[0], Sighting::used_again);
+  EXPECT_EQ(stack->stats().levels[1].tier.touched, 2U);
+}
+
+TEST_F(Stack, AnEntryThatALevelLostIsPutAgainWhenItIsUsed) {
+  for (const WritePolicy lower : {WritePolicy::write_through, WritePolicy::on_second_use}) {
+    make({}, WritePolicy::write_through, lower);
+    see(prompt[0]);
+    see(prompt[0], Sighting::used_again);
+    ASSERT_TRUE(there(1, prompt[0]));
+    Client(*tiers[1]).remove(std::span(prompt).first(1));
+    // The stack believes that it is there until it is time to tell the level of a use.
+    for (uint64_t p = 10; p < 13; ++p) see(entry(p, 0, kRoomy / 64));
+    EXPECT_EQ(see(prompt[0], Sighting::used_again), 0U);
+    EXPECT_EQ(see(prompt[0], Sighting::used_again), 0b10U);
+    EXPECT_TRUE(there(1, prompt[0]));
+    EXPECT_EQ(see(prompt[0], Sighting::used_again), 0U);
+  }
+}
+
+TEST_F(Stack, WriteBackGetsWhatIsUsedOftenAndNeverLeaves) {
+  make({}, WritePolicy::write_back, WritePolicy::write_back);
+  see(prompt[0]);
+  uint32_t uses = 1;
+  while (!there(1, prompt[0]) && uses < 100) {
+    see(prompt[0], Sighting::used_again);
+    ++uses;
+  }
+  EXPECT_TRUE(there(0, prompt[0]));
+  EXPECT_TRUE(there(1, prompt[0]));
+  EXPECT_GT(uses, 2U) << "what is used once more may leave soon, and is written then";
+  EXPECT_LT(uses, 10U);
+}
+
+TEST_F(Stack, WhatALevelRefusesIsNotOfferedAgain) {
+  const Entry large = entry(5, 0, kRoomy + 1);
+  see(large);
+  EXPECT_FALSE(there(1, large));
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(see(large, Sighting::used_again), 0U) << i;
+}
+
 TEST_F(Stack, WhatWasFoundOnALevelIsNotWrittenBackToIt) {
   make({}, WritePolicy::write_back, WritePolicy::write_back);
   put(1, std::span(prompt).first(1));

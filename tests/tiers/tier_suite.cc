@@ -2,6 +2,7 @@
 #include "support/now.h"
 
 #include <atomic>
+#include <iterator>
 #include <thread>
 
 namespace stemma::test {
@@ -89,7 +90,7 @@ TEST_P(TierContract, OneBatchMayNameAnEntryTwice) {
 }
 
 TEST_P(TierContract, AnEmptyBatchIsFinished) {
-  for (const TierOp op : {TierOp::put, TierOp::get, TierOp::contains, TierOp::remove}) {
+  for (const TierOp op : kEveryOp) {
     Work work(op, {});
     work.submit_to(*tier);
     EXPECT_TRUE(work.batch->finished());
@@ -222,13 +223,13 @@ TEST_P(TierContract, APutWithAnotherDescriptionReplacesWhatWasThere) {
 TEST_P(TierContract, NothingBeginsAfterItsDeadline) {
   const auto prompt = entries(1, 4, 2000);
   ASSERT_EQ(client->put(std::span(prompt).first(2)), all(2, done));
-  for (const TierOp op : {TierOp::put, TierOp::get, TierOp::contains, TierOp::remove}) {
+  for (const TierOp op : kEveryOp) {
     Work work(op, prompt);
     work.batch->deadline_ns = now_ns();
     work.submit_to(*tier);
     EXPECT_EQ(work.finish().outcomes(), all(4, late));
   }
-  EXPECT_EQ(tier->stats().late, 16U);
+  EXPECT_EQ(tier->stats().late, 4 * std::size(kEveryOp));
   expect_there(prompt[0]);
   expect_absent(prompt[2]);
 }
@@ -260,14 +261,14 @@ TEST_P(TierContract, ATightDeadlineLeavesEntriesWholeOrAbsent) {
 TEST_P(TierContract, WhatIsCancelledBeforeItBeginsNeverDoes) {
   const auto prompt = entries(1, 4, 2000);
   ASSERT_EQ(client->put(std::span(prompt).first(2)), all(2, done));
-  for (const TierOp op : {TierOp::put, TierOp::get, TierOp::contains, TierOp::remove}) {
+  for (const TierOp op : kEveryOp) {
     Work work(op, prompt);
     work.batch->cancel();
     work.batch->deadline_ns = now_ns();
     work.submit_to(*tier);
     EXPECT_EQ(work.finish().outcomes(), all(4, cancelled));
   }
-  EXPECT_EQ(tier->stats().cancelled, 16U);
+  EXPECT_EQ(tier->stats().cancelled, 4 * std::size(kEveryOp));
   expect_there(prompt[1]);
   expect_absent(prompt[3]);
 }
@@ -295,7 +296,7 @@ TEST_P(TierContract, WhatIsCancelledMidwayIsWholeOrAbsent) {
 
 TEST_P(TierContract, WhoWaitsIsToldOnce) {
   const auto prompt = entries(1, 9, 3000);
-  for (const TierOp op : {TierOp::put, TierOp::get, TierOp::contains, TierOp::remove}) {
+  for (const TierOp op : kEveryOp) {
     std::atomic<int> told{0};
     std::atomic<bool> all_ended{false};
     Work work(op, prompt);

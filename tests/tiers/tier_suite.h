@@ -4,7 +4,7 @@
 // `shared` those with a second handle, `capacity_bytes` those of eviction.
 //
 // What the suite reads into the contract:
-//  - Statistics: every item is counted in exactly one of puts, gets, contains, removed (done), absent,
+//  - Statistics: every item is counted in exactly one of puts, gets, contains, removed, touched (done), absent,
 //    refused, corrupt, failed, late, cancelled. already_there counts some of the puts once more.
 //  - A put of what is there already (equal EntryInfo) is done; which of the two is kept nobody can tell,
 //    for a key names one content. A put with another EntryInfo replaces what was there.
@@ -66,6 +66,8 @@ Entry with_words(Entry entry);
 // Entries 0 to count - 1 of a prompt.
 std::vector<Entry> entries(uint64_t prompt, uint32_t count, uint64_t bytes);
 
+inline constexpr TierOp kEveryOp[] = {TierOp::put, TierOp::get, TierOp::contains, TierOp::touch,
+                                      TierOp::remove};
 using Outcomes = std::vector<TierOutcome>;
 inline Outcomes all(size_t count, TierOutcome outcome) { return Outcomes(count, outcome); }
 
@@ -106,6 +108,7 @@ class Client {
   std::vector<Got> get(std::span<const Entry> entries);
   Outcomes contains(std::span<const Entry> entries);
   Outcomes remove(std::span<const Entry> entries);
+  Outcomes touch(std::span<const Entry> entries);
   TierOutcome put(const Entry& one) { return put(std::span(&one, 1))[0]; }
   Got get(const Entry& one) { return get(std::span(&one, 1))[0]; }
   TierOutcome contains(const Entry& one) { return contains(std::span(&one, 1))[0]; }

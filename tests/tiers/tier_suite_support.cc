@@ -124,6 +124,7 @@ std::vector<Got> Client::get(std::span<const Entry> of) {
 
 Outcomes Client::contains(std::span<const Entry> of) { return run(TierOp::contains, of); }
 Outcomes Client::remove(std::span<const Entry> of) { return run(TierOp::remove, of); }
+Outcomes Client::touch(std::span<const Entry> of) { return run(TierOp::touch, of); }
 
 bool Client::whole_or_absent(const Entry& one) {
   const Got got = get(one);
@@ -134,8 +135,8 @@ bool Client::whole_or_absent(const Entry& one) {
 }
 
 uint64_t counted(const TierStats& stats) {
-  return stats.puts + stats.gets + stats.contains + stats.removed + stats.absent + stats.refused +
-         stats.corrupt + stats.failed + stats.late + stats.cancelled;
+  return stats.puts + stats.gets + stats.contains + stats.removed + stats.touched + stats.absent +
+         stats.refused + stats.corrupt + stats.failed + stats.late + stats.cancelled;
 }
 
 void TierContract::expect_there(const Entry& one) {

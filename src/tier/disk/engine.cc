@@ -69,7 +69,7 @@ Engine::~Engine() {
 void Engine::submit(std::shared_ptr<TierBatch> batch) {
   const size_t count = batch->items().size();
   if (count == 0) return;
-  if (batch->op() == TierOp::contains) return answer_contains(batch);
+  if (batch->op() == TierOp::contains || batch->op() == TierOp::touch) return answer_at_once(batch);
   std::list<Job> one;
   bool has_room = false;
   try {
@@ -94,9 +94,12 @@ void Engine::submit(std::shared_ptr<TierBatch> batch) {
   }
 }
 
-void Engine::answer_contains(const std::shared_ptr<TierBatch>& batch) {
+// contains and touch: the books know.
+void Engine::answer_at_once(const std::shared_ptr<TierBatch>& batch) {
   const TierOutcome verdict = batch->verdict(monotonic_ns());
-  for (size_t i = 0; i < batch->items().size(); ++i) {
+  const TierOp op = batch->op();
+  // The deepest goes first, so it is the first to be touched.
+  for (size_t i = batch->items().size(); i-- > 0;) {
     TierItem& item = batch->items()[i];
     TierOutcome outcome = verdict;
     if (outcome == TierOutcome::pending) {
@@ -107,8 +110,9 @@ void Engine::answer_contains(const std::shared_ptr<TierBatch>& batch) {
                 : id == kNoRecord ? TierOutcome::absent
                                   : TierOutcome::done;
       if (id != kNoRecord) item.info = books_[id].info();
+      if (id != kNoRecord && op == TierOp::touch) books_.touch(id, monotonic_ns());
     }
-    counters_.count(TierOp::contains, outcome, 0);
+    counters_.count(op, outcome, 0);
     batch->end(i, outcome);
   }
 }

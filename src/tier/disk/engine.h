@@ -91,7 +91,7 @@ class Engine final : public DiskTier {
   void sweep(std::deque<Job*>& queue, uint64_t now_ns, bool closing);
   void begin_some();
   bool begin_from(std::deque<Job*>& queue);
-  void answer_contains(const std::shared_ptr<TierBatch>& batch);
+  void answer_at_once(const std::shared_ptr<TierBatch>& batch);
   void start_sync();
   void settle_sync();
   void look_for_files(uint64_t now_ns);

@@ -48,7 +48,8 @@ void Engine::begin_item(Job& job, size_t item) {
     case TierOp::put: return begin_put(job, item);
     case TierOp::get: return begin_get(job, item);
     case TierOp::remove: return begin_remove(job, item);
-    case TierOp::contains: break;
+    case TierOp::contains:
+    case TierOp::touch: break;
   }
 }
 

@@ -30,6 +30,7 @@ enum class Verb : uint8_t {
   get,       // GET
   contains,  // STRLEN
   remove,    // UNLINK
+  touch,     // TOUCH; renew where entries have a time to live.
   // Of the tier.
   sweep,   // UNLINK, of what was not believed.
   asking,  // ASKING, just before a command that ASK sent here.

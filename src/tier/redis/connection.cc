@@ -136,6 +136,7 @@ void Connection::encode(const Command& command) {
     case Verb::contains:
       text("*2\r\n$6\r\nSTRLEN\r\n");
       return argument(KeyName(command.key).text());
+    case Verb::touch: text("*2\r\n$5\r\nTOUCH\r\n"); return argument(KeyName(command.key).text());
     case Verb::remove:
     case Verb::sweep: text("*2\r\n$6\r\nUNLINK\r\n"); return argument(KeyName(command.key).text());
     case Verb::renew:

@@ -251,6 +251,9 @@ void Loop::admit(std::shared_ptr<TierBatch> batch, uint64_t number, uint64_t now
       case TierOp::get: command.verb = Verb::get; break;
       case TierOp::contains: command.verb = Verb::contains; break;
       case TierOp::remove: command.verb = Verb::remove; break;
+      case TierOp::touch:
+        command.verb = options_.place.ttl_s == 0 ? Verb::touch : Verb::renew;
+        break;
     }
     TierOutcome outcome = verdict;
     if (outcome == TierOutcome::pending && op == TierOp::put) {

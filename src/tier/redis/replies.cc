@@ -70,6 +70,7 @@ void Loop::answered(Connection& from, Command& command, const Reply& reply, Tier
       return end_item(command,
                       reply.integer > kHeaderBytes ? TierOutcome::done : TierOutcome::absent);
     case Verb::remove:
+    case Verb::touch:
       if (!integer) break;
       return end_item(command, reply.integer > 0 ? TierOutcome::done : TierOutcome::absent);
     case Verb::set:
@@ -84,6 +85,7 @@ void Loop::answered(Connection& from, Command& command, const Reply& reply, Tier
     case Verb::renew:
       if (!integer) break;
       if (reply.integer == 1) return end_item(command, TierOutcome::done);
+      if (command.job->batch->op() == TierOp::touch) return end_item(command, TierOutcome::absent);
       return next_step(command, Verb::set);
     default: return;
   }

@@ -146,6 +146,7 @@ void Core::run(Task& task, std::atomic<uint64_t>& seen_ns) {
         case TierOp::put: answer = put(task, loan); break;
         case TierOp::contains: answer = directory_.contains(item.key); break;
         case TierOp::remove: answer = directory_.remove(item.key); break;
+        case TierOp::touch: answer = touch(task); break;
       }
     } catch (const std::bad_alloc&) {
       answer = {.outcome = TierOutcome::failed};
@@ -169,18 +170,11 @@ void Core::get(Task& task, ItemLoan& loan) {
   const Answer answer = directory_.get(wanted, loan);
   note(answer);
   const uint64_t used_ns = job.used_ns_of(task.index);
-  bool touches = false;
-  if (answer.outcome == TierOutcome::done || answer.gone) {
+  if (answer.gone) {
     const Lock lock(mutex_);
-    if (answer.gone) {
-      books_.forget(wanted.key, task.moment);
-    } else {
-      books_.use(wanted.key, used_ns);
-      const Books::Entry* entry = books_.find(wanted.key);
-      touches = entry != nullptr && entry->on_file_ns + options_.touch_ns < used_ns;
-      if (touches) books_.note_file_time(wanted.key, used_ns);
-    }
+    books_.forget(wanted.key, task.moment);
   }
+  const bool touches = answer.outcome == TierOutcome::done && use(wanted.key, used_ns);
   if (answer.outcome == TierOutcome::done) {
     job.batch->items()[task.index].info = answer.info;
     job.states[task.index].store(ItemState::ended, std::memory_order_release);
@@ -189,6 +183,25 @@ void Core::get(Task& task, ItemLoan& loan) {
   } else if (job.change(task.index, ItemState::working, ItemState::ended)) {
     end(task.job, task.index, answer.outcome);
   }
+}
+
+// Whether the file's own time is so old that others must be told.
+bool Core::use(const EntryKey& key, uint64_t used_ns) {
+  const Lock lock(mutex_);
+  books_.use(key, used_ns);
+  const Books::Entry* entry = books_.find(key);
+  const bool touches = entry != nullptr && entry->on_file_ns + options_.touch_ns < used_ns;
+  if (touches) books_.note_file_time(key, used_ns);
+  return touches;
+}
+
+Answer Core::touch(const Task& task) {
+  const Answer answer = directory_.contains(task.item.key);
+  const uint64_t used_ns = task.job->used_ns_of(task.index);
+  if (answer.outcome == TierOutcome::done && use(task.item.key, used_ns)) {
+    directory_.touch(task.item.key, used_ns);
+  }
+  return answer;
 }
 
 Answer Core::put(Task& task, ItemLoan& loan) {

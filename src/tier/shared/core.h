@@ -66,6 +66,8 @@ class Core : public std::enable_shared_from_this<Core> {
   void run(Task& task, std::atomic<uint64_t>& seen_ns);
   void get(Task& task, ItemLoan& loan);
   Answer put(Task& task, ItemLoan& loan);
+  Answer touch(const Task& task);
+  bool use(const EntryKey& key, uint64_t used_ns);
   void end(const std::shared_ptr<Job>& job, size_t i, TierOutcome outcome);
   void note(const Answer& answer);
 
