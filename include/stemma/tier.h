@@ -116,7 +116,8 @@ class TierBatch {
   std::function<void(TierBatch&)> on_done;
 
   // ---- After submit() ----
-  bool finished() const noexcept { return left_.load(std::memory_order_acquire) == 0; }
+  bool finished() const noexcept { return unfinished() == 0; }
+  size_t unfinished() const noexcept { return left_.load(std::memory_order_acquire); }  // Items.
   // Until it is finished or this time has come; says whether it is finished.
   bool wait(uint64_t until_ns = kNever);
   // What has not begun ends as cancelled, soon; what has begun may still be done.

@@ -61,14 +61,16 @@ struct StackLevel {
 
 struct StackOptions {
   std::vector<StackLevel> levels = {};  // Fastest first; 1 to kMostLevels.
-  uint64_t query_ns = 50'000'000;       // The longest that where() waits.
-  uint64_t load_ns = 5'000'000'000;     // The longest that load() waits.
-  uint64_t store_ns = 10'000'000'000;   // The longest that a put may take before it is given up.
-  uint64_t queue_bytes = 256U << 20U;   // Of payloads that wait for one level.
-  uint32_t prefetch_entries = 4096;     // Entries that wait to be prefetched; more are dropped.
-  uint32_t sightings = 1U << 16U;       // Entries remembered.
-  double caution = 1.0;                 // Loading must be that much faster than computing.
-  uint64_t probe_ns = 5'000'000'000;    // How often a level that is too slow is tried again.
+  // The longest that where() waits. A load ends when none of its entries has arrived for about so long, at most twice
+  // as long where entries are large: the tier is stalled, and waiting for it would take longer than computing.
+  uint64_t query_ns = 50'000'000;
+  uint64_t load_ns = 5'000'000'000;    // The longest that load() waits, even while entries arrive.
+  uint64_t store_ns = 10'000'000'000;  // The longest that a put may take before it is given up.
+  uint64_t queue_bytes = 256U << 20U;  // Of payloads that wait for one level.
+  uint32_t prefetch_entries = 4096;    // Entries that wait to be prefetched; more are dropped.
+  uint32_t sightings = 1U << 16U;      // Entries remembered.
+  double caution = 1.0;                // Loading must be that much faster than computing.
+  uint64_t probe_ns = 5'000'000'000;   // How often a level that is too slow is tried again.
   // A level that did not answer in time is not asked for so long; twice as long each further time, up to
   // 64 times.
   uint64_t rest_ns = 1'000'000'000;

@@ -11,6 +11,8 @@ namespace stemma::tier {
 
 namespace {
 
+// A tier works on about so many entries at a time.
+constexpr uint64_t kEntriesAtOnce = 8;
 // After so many uses a write-back level gets an entry that never left memory.
 constexpr uint32_t kHotUses = 4;
 
@@ -265,6 +267,28 @@ std::vector<Loaded> LayeredStack::load(std::span<const Wanted> wanted,
   return loaded;
 }
 
+bool LayeredStack::wait_while_moving(TierBatch& batch, uint64_t begun_ns, uint64_t silence_ns,
+                                     uint64_t until_ns) {
+  size_t left = batch.items().size();
+  uint64_t heard_ns = begun_ns;
+  while (!batch.wait(std::min(until_ns, deadline_after(heard_ns, silence_ns)))) {
+    const uint64_t now = monotonic_ns();
+    const size_t left_now = batch.unfinished();
+    if (now >= until_ns || left_now == left) return batch.finished();
+    left = left_now;
+    heard_ns = now;
+  }
+  return true;
+}
+
+uint64_t LayeredStack::silence_ns(size_t level, uint64_t first_bytes) const {
+  const std::lock_guard lock(mutex_);
+  const double expected = 2 * speeds_[level].estimate_ns(first_bytes);
+  const auto more = static_cast<uint64_t>(
+      std::min(expected, static_cast<double>(std::min(options_.query_ns, kNever / 2))));
+  return deadline_after(options_.query_ns, more);
+}
+
 // Level by level: each takes, in one batch, what it is the fastest to have of what is still missing.
 void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
                        std::vector<Loaded>& loaded, uint64_t until_ns) {
@@ -272,6 +296,7 @@ void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
     std::shared_ptr<TierBatch> batch;
     std::vector<Trip*> trips;
     uint64_t bytes = 0;
+    uint64_t largest = 0;  // Of its entries, in bytes.
     std::shared_ptr<std::atomic<uint64_t>> took_ns;
   };
   const uint64_t entered_ns = monotonic_ns();
@@ -289,6 +314,7 @@ void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
     }
     missing.clear();
     const uint64_t begin_ns = now_ns();
+    const uint64_t begun_ns = monotonic_ns();
     for (size_t l = 0; l < parts.size(); ++l) {
       Part& part = parts[l];
       if (part.trips.empty()) continue;
@@ -305,6 +331,7 @@ void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
         item.into = part.trips[i]->room->span();
         rooms->push_back(part.trips[i]->room);
         part.bytes += one.room();
+        part.largest = std::max(part.largest, one.room());
       }
       part.batch->keep = rooms;
       part.batch->deadline_ns = until_ns;
@@ -317,7 +344,9 @@ void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
     for (size_t l = 0; l < parts.size(); ++l) {
       Part& part = parts[l];
       if (part.batch == nullptr) continue;
-      if (!part.batch->wait(until_ns)) {
+      // Tiers work on several entries at a time, so the first may arrive late.
+      const uint64_t first_bytes = std::min(part.bytes, kEntriesAtOnce * part.largest);
+      if (!wait_while_moving(*part.batch, begun_ns, silence_ns(l, first_bytes), until_ns)) {
         // The rooms stay the batch's: what arrives now is nobody's.
         part.batch->cancel();
         if (monotonic_ns() - entered_ns >= options_.query_ns) rest(l);  // Not where time was short.

@@ -77,6 +77,11 @@ class LayeredStack final : public TierStack {
   uint64_t now_ns() const noexcept { return clock_.now_ns(); }
   void get(std::span<const Wanted> wanted, std::vector<Trip>& trips, std::vector<Loaded>& loaded,
            uint64_t until_ns);
+  // Until the batch is finished. False: it is `until_ns`, or none of its items has ended for `silence_ns`.
+  static bool wait_while_moving(TierBatch& batch, uint64_t begun_ns, uint64_t silence_ns,
+                                uint64_t until_ns);
+  // How long a level may load without a word before it counts as stalled.
+  uint64_t silence_ns(size_t level, uint64_t first_bytes) const;
   void land(const Wanted& wanted, const Trip& trip, const Loaded& loaded);
   void touch_down(const EntryKey& key, Flight& flight, const Loaded& loaded) noexcept;
   void put(const StoreItem& item, LevelMask levels, std::atomic<uint64_t> Level::* counter);

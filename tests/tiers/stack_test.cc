@@ -163,6 +163,22 @@ TEST_F(Stack, WhatALevelRefusesIsNotOfferedAgain) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(see(large, Sighting::used_again), 0U) << i;
 }
 
+// A tier that answered quickly and then stalls in the load costs no more than a question that is not answered.
+TEST_F(Stack, ALoadFromAStalledLevelIsGivenUpLongBeforeItsTimeIsOver) {
+  make({.query_ns = 40'000'000, .load_ns = kPatienceNs, .rest_ns = 600'000'000'000});
+  put(1, std::span(prompt).first(4));
+  const auto asked = wanted(std::span(prompt).first(4));
+  std::vector<LevelMask> levels(4, 0b10);
+  tiers[1]->set_plan({.stall = true});
+  const uint64_t begun = now_ns();
+  for (const Loaded& one : stack->load(asked, levels)) EXPECT_EQ(one.payload, nullptr);
+  EXPECT_LT(now_ns() - begun, kPatienceNs / 4);
+  EXPECT_EQ(stack->stats().rests, 1U);
+  // Nobody else waits for it.
+  EXPECT_EQ(stack->where(asked), std::vector<LevelMask>(4, 0));
+  tiers[1]->set_plan({});
+}
+
 TEST_F(Stack, WhatWasFoundOnALevelIsNotWrittenBackToIt) {
   make({}, WritePolicy::write_back, WritePolicy::write_back);
   put(1, std::span(prompt).first(1));
