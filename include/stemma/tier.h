@@ -54,6 +54,11 @@ struct EntryKey {
   friend bool operator==(const EntryKey&, const EntryKey&) = default;
 };
 
+// The key of an entry whose bytes are arranged as `layout` says (EntryInfo::layout). Other layouts give other keys, so
+// programs that arrange bytes in different ways, as during an upgrade, can share a tier.
+EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
+                   uint64_t layout) noexcept;
+
 // What an entry says of itself besides its key.
 struct EntryInfo {
   uint32_t begin = 0;   // Positions [begin, end) are what its bytes are about; `end` is where the
@@ -72,7 +77,7 @@ enum class TierOutcome : uint8_t {
   pending,  // Not ended yet.
   // put, contains, touch: it is there. get: the bytes are there. remove: it is gone.
   done,
-  absent,     // get, contains, touch: there is none. remove: there was none.
+  absent,  // get, contains, touch: there is none, or (get) one of another layout. remove: there was none.
   refused,    // put: too large, or no room for it. get: it is larger than the room given.
   corrupt,    // get: what lay there was not believed, and is gone or will be.
   failed,     // The tier could not: I/O error, unreachable, broken.

@@ -119,13 +119,30 @@ Result<EntryHeader> read_header(std::span<const uint8_t, kHeaderBytes> bytes) no
 }
 
 TierOutcome believe(const EntryHeader& header, const TierItem& item) noexcept {
-  if (!(header.key == item.key) || header.info.layout != item.info.layout ||
-      (item.info.end != 0 &&
-       (header.info.end != item.info.end || header.info.begin != item.info.begin))) {
-    return TierOutcome::corrupt;
-  }
+  if (!(header.key == item.key)) return TierOutcome::corrupt;
+  const bool same_range = item.info.end == 0 || (header.info.end == item.info.end &&
+                                                 header.info.begin == item.info.begin);
+  if (header.info.layout != item.info.layout || !same_range) return TierOutcome::absent;
   return header.info.bytes <= item.into.size() ? TierOutcome::done : TierOutcome::refused;
 }
+
+}  // namespace stemma::tier
+
+namespace stemma {
+
+EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
+                   uint64_t layout) noexcept {
+  std::array<uint8_t, 8> bytes;
+  key::put_le(bytes.data(), layout);
+  key::put_le(bytes.data(), uint64_t{XXH3_64bits(bytes.data(), bytes.size())});
+  EntryKey key{chain, kind, group};
+  for (size_t i = 0; i < bytes.size(); ++i) key.chain.bytes[i] ^= bytes[i];
+  return key;
+}
+
+}  // namespace stemma
+
+namespace stemma::tier {
 
 TierOutcome check_put(const TierItem& item, const TierTraits& traits) noexcept {
   const EntryInfo& info = item.info;

@@ -44,8 +44,9 @@ void write_header(const EntryHeader& header, std::span<uint8_t, kHeaderBytes> ou
 // write_header() would not have written).
 Result<EntryHeader> read_header(std::span<const uint8_t, kHeaderBytes> bytes) noexcept;
 
-// Whether an entry with this header is what the item of a get asks for: `done`; `corrupt` when it is
-// another one's; `refused` when it is larger than the item's room. The payload is still to be summed.
+// Whether an entry with this header is what the item of a get asks for: `done`, and the payload is still to be summed.
+// `absent`: a good entry of another layout or of other positions, which belongs to somebody else and stays.
+// `corrupt`: it has another key. `refused`: it is larger than the item's room.
 TierOutcome believe(const EntryHeader& header, const TierItem& item) noexcept;
 
 // Whether a put can be written at all: `pending` when it can, otherwise `refused`.

@@ -56,7 +56,8 @@ uint32_t BlockGrid::block_tokens(GroupIndex group) const noexcept {
 
 EntryKey BlockGrid::key(GroupIndex group, const ContentKey& chain) const noexcept {
   const bool recurrent = reaches[group].kind == tree::Reach::recurrent;
-  return {chain, recurrent ? EntryKind::checkpoint : EntryKind::block, static_cast<uint8_t>(group)};
+  const EntryKind kind = recurrent ? EntryKind::checkpoint : EntryKind::block;
+  return entry_key(chain, kind, static_cast<uint8_t>(group), layout);
 }
 
 EntryInfo BlockGrid::info(GroupIndex group, uint32_t block) const noexcept {

@@ -151,7 +151,8 @@ TEST(RestorePlan, EntriesSayWhatTheyAre) {
     EXPECT_EQ(one.info.layout, 77U);
     EXPECT_EQ(one.key.group, plan.place(i).group);
     EXPECT_EQ(one.key.kind == EntryKind::checkpoint, one.key.group == 2);
-    EXPECT_EQ(one.key.chain, keys.chain(grid.block_tokens(one.key.group), 1)[plan.place(i).block]);
+    const ContentKey& chain = keys.chain(grid.block_tokens(one.key.group), 1)[plan.place(i).block];
+    EXPECT_EQ(one.key, entry_key(chain, one.key.kind, one.key.group, 77));
   }
   EXPECT_EQ(order, "2:0-8 1:0-8 0:0-4 0:4-8 2:0-16 1:8-16 0:8-12 0:12-16 ");
   // A state and the block that ends where it is true have one chain, and are told apart by kind.

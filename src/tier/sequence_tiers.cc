@@ -169,7 +169,7 @@ SequenceTiersStats SequenceTiers::Work::stats() const {
 StoreItem SequenceTiers::Work::copy_of(const SavedPart& part, const ContentKey& chain,
                                        Priority priority, std::span<const uint32_t> words) const {
   StoreItem item;
-  item.key = {chain, part.kind, 0};
+  item.key = entry_key(chain, part.kind, 0, layout_);
   item.info = {.begin = part.range.begin,
                .end = part.range.end,
                .layout = layout_,
@@ -188,7 +188,8 @@ void SequenceTiers::Work::saved(const Prompt& prompt, const SavedPart& part,
                                 const ContentKey& chain, const Retain& retain) noexcept try {
   if (part.kind == EntryKind::logits) return;
   bool dropped = false;
-  if (const LevelMask levels = stack_.wanting({chain, part.kind, 0}, Sighting::computed)) {
+  if (const LevelMask levels =
+          stack_.wanting(entry_key(chain, part.kind, 0, layout_), Sighting::computed)) {
     std::span<const uint32_t> words;
     if (options_.keep_words && prompt.media.empty())
       words = prompt.tokens.subspan(part.range.begin, part.range.end - part.range.begin);
@@ -214,7 +215,7 @@ LevelMask SequenceTiers::Work::wants(EntryKind kind, const ContentKey& chain,
   const LevelMask able = leaving ? write_back_ | lost : ~LevelMask{0};
   if (able == 0) return 0;
   const Sighting sighting = leaving ? Sighting::evicted : Sighting::used_again;
-  const LevelMask levels = stack_.wanting({chain, kind, 0}, sighting) & able;
+  const LevelMask levels = stack_.wanting(entry_key(chain, kind, 0, layout_), sighting) & able;
   return levels == 0 || !leaving ? levels : levels | kLeaving;
 }
 
@@ -336,7 +337,8 @@ uint64_t SequenceTiers::Work::most_bytes(EntryKind kind, uint32_t begin,
 void SequenceTiers::Work::add_depth(const PromptFetch& fetch, std::span<const key::MediaSpan> spans,
                                     const ContentKey& key, uint32_t depth, Candidates& all) const {
   const auto add = [&](EntryKind kind, uint32_t begin) {
-    Wanted wanted{{key, kind, 0}, {.begin = begin, .end = depth, .layout = layout_}, 0};
+    Wanted wanted{
+        entry_key(key, kind, 0, layout_), {.begin = begin, .end = depth, .layout = layout_}, 0};
     wanted.at_most = most_bytes(kind, begin, depth);
     all.wanted.push_back(wanted);
     return static_cast<uint32_t>(all.wanted.size() - 1);

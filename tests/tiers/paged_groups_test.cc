@@ -304,7 +304,7 @@ TEST(PagedGroupsStack, TheDeepestDepthThatIsWorthItIsTaken) {
   // The near level has lost the deepest state.
   tier::PromptKeys keys = ok(tier::PromptKeys::of(scope, text));
   const auto batch = ok(TierBatch::make(TierOp::remove, 1));
-  batch->items()[0].key = {keys.chain(4, 10)[9], EntryKind::checkpoint, 1};
+  batch->items()[0].key = entry_key(keys.chain(4, 10)[9], EntryKind::checkpoint, 1, kLayout);
   stack.tier(0).submit(batch);
   ASSERT_TRUE(batch->wait(soon()));
   ok(cache.reset());

@@ -36,6 +36,8 @@ inline Text text_of(uint32_t count, uint32_t seed) {
   return text;
 }
 
+inline constexpr uint64_t kLayout = 7;  // How the tests' blocks are arranged.
+
 class PagedTiersTest : public ::testing::Test {
  protected:
   void make(std::vector<GroupOptions> groups, StackOptions stack = {},
@@ -60,7 +62,7 @@ class PagedTiersTest : public ::testing::Test {
     tiers = ok(PagedTiers::create({.cache = cache.get(),
                                    .io = engine.get(),
                                    .groups = groups,
-                                   .layout = 7,
+                                   .layout = kLayout,
                                    .keep_words = keep_words},
                                   ok(TierStack::create(std::move(stack)))));
   }
@@ -138,9 +140,9 @@ class PagedTiersTest : public ::testing::Test {
     const uint32_t blocks = depth / block_tokens;
     const bool state = groups_[group].attention == Attention::recurrent;
     const auto batch = ok(TierBatch::make(TierOp::remove, 1));
-    batch->items()[0].key = {keys.chain(block_tokens, blocks)[blocks - 1],
-                             state ? EntryKind::checkpoint : EntryKind::block,
-                             static_cast<uint8_t>(group)};
+    batch->items()[0].key = entry_key(keys.chain(block_tokens, blocks)[blocks - 1],
+                                      state ? EntryKind::checkpoint : EntryKind::block,
+                                      static_cast<uint8_t>(group), kLayout);
     host->submit(batch);
     ASSERT_TRUE(batch->wait(soon()));
     ASSERT_EQ(batch->items()[0].outcome, TierOutcome::done);

@@ -168,7 +168,7 @@ TEST_F(PagedWriteBack, WordsAreKeptOnlyIfAsked) {
     std::vector<uint8_t> into(full(8, 4).block_bytes);
     const auto batch = ok(TierBatch::make(TierOp::get, 1));
     TierItem& item = batch->items()[0];
-    item.key = {keys.chain(4, 2)[1], EntryKind::block, 0};
+    item.key = entry_key(keys.chain(4, 2)[1], EntryKind::block, 0, kLayout);
     item.info = {.begin = 4, .end = 8, .layout = 7, .bytes = into.size()};
     item.into = into;
     host->submit(batch);

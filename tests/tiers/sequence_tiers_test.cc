@@ -90,7 +90,8 @@ TEST(SequenceTiers, PresenceHasHoles) {
   std::vector<key::MediaSpan> none;
   key::KeyChain chain(here.rig.scope, kTalk.tokens, none, 64);
   const auto batch = ok(TierBatch::make(TierOp::remove, 1));
-  batch->items()[0].key = {chain.at(128), EntryKind::segment, 0};
+  const uint64_t layout = SequenceTiers::layout({.traits = FakeSequences(full_engine()).traits()});
+  batch->items()[0].key = entry_key(chain.at(128), EntryKind::segment, 0, layout);
   shared->submit(batch);
   ASSERT_TRUE(batch->wait());
   ASSERT_EQ(batch->items()[0].outcome, TierOutcome::done);

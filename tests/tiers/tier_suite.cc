@@ -189,6 +189,17 @@ TEST_P(TierContract, WhatDescribesItselfOtherwiseIsNotServed) {
   expect_there(one);
 }
 
+// During an upgrade two programs may use one tier.
+TEST_P(TierContract, AReaderWithAnotherLayoutLeavesEntriesAlone) {
+  const Entry one = entry(1, 5, 2000);
+  ASSERT_EQ(client->put(one), done);
+  Entry other = one;
+  other.info.layout ^= 1U;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(client->get(other).outcome, absent);
+  expect_there(one);
+  EXPECT_EQ(tier->stats().corrupt, 0U);
+}
+
 // ---- Puts of what is there ----
 
 TEST_P(TierContract, EqualPutsAreOneEntry) {

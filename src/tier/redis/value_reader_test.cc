@@ -110,7 +110,7 @@ TEST(ValueReader, AnotherOnesEntryIsNotBelieved) {
   EXPECT_EQ(other_key.read(64), TierOutcome::corrupt);
   Scene other_layout(64, 0);
   other_layout.item.info.layout = 10;
-  EXPECT_EQ(other_layout.read(64), TierOutcome::corrupt);
+  EXPECT_EQ(other_layout.read(64), TierOutcome::absent);
 }
 
 TEST(KeyNames, AreAsTheDocumentSays) {
