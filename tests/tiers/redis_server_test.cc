@@ -166,6 +166,75 @@ TEST_F(RedisServerTest, TouchRenewsATimeToLive) {
   EXPECT_EQ(Client(*tier).touch(std::span(&one, 1))[0], absent);
 }
 
+TEST_F(RedisServerTest, AValueThatIsTooLargeIsAMissAndGoes) {
+  RedisServer server;
+  ASSERT_TRUE(server.wait_up());
+  RawClient raw(server.port());
+  auto tier = open_redis(server.url());
+  Client client(*tier);
+  const auto some = entries(1, 2, 1'000);
+  ASSERT_EQ(client.put(some), Outcomes(2, done));
+  // More than any entry may have.
+  ASSERT_EQ(raw.command({"SETRANGE", name_of(some[0]), "70000000", "x"}).integer, 70'000'001);
+  EXPECT_EQ(client.get(some[0]).outcome, TierOutcome::corrupt);
+  EXPECT_TRUE(eventually([&] { return client.get(some[0]).outcome == absent; }));
+  EXPECT_EQ(client.get(some[1]).bytes, some[1].bytes);
+  EXPECT_EQ(tier->counters().drops, 0U);
+  EXPECT_EQ(tier->problem(), "");
+}
+
+TEST_F(RedisServerTest, AServerThatRefusesEverythingIsNotOpen) {
+  RedisServer server;
+  ASSERT_TRUE(server.wait_up());
+  RawClient raw(server.port());
+  // It may come in and see the slot map, and nothing else.
+  raw.command({"ACL", "SETUSER", "guest", "on", ">secret", "~*", "+ping", "+select", "+cluster"});
+  auto tier = open_redis("redis://guest:secret@127.0.0.1:" + std::to_string(server.port()));
+  ASSERT_TRUE(ready(*tier)) << tier->problem();
+  EXPECT_TRUE(tier->stats().open);
+  Client client(*tier);
+  const auto some = entries(1, 32, 1'000);
+  EXPECT_EQ(client.contains(some), Outcomes(32, failed));
+  EXPECT_FALSE(tier->stats().open);
+  EXPECT_NE(tier->problem().find("NOPERM"), std::string::npos) << tier->problem();
+  raw.command({"ACL", "SETUSER", "guest", "+@all"});
+  EXPECT_EQ(client.contains(some), Outcomes(32, absent));
+  EXPECT_TRUE(tier->stats().open);
+  EXPECT_EQ(tier->problem(), "");
+}
+
+TEST_F(RedisServerTest, AServerWithoutALimitOrThatDoesNotMakeRoomIsNamed) {
+  const struct {
+    std::vector<std::string> options;
+    const char* said;
+  } cases[] = {
+      {{}, "has no maxmemory"},
+      {{"--maxmemory", "64mb", "--maxmemory-policy", "noeviction"}, "refuses writes when"},
+      {{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"}, "keeps 67108864 bytes"}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.said);
+    struct Heard {
+      std::mutex mutex;
+      std::string lines;
+    } heard;
+    const auto hear = [](LogLevel, std::string_view line, void* to) {
+      Heard& out = *static_cast<Heard*>(to);
+      const std::lock_guard lock(out.mutex);
+      out.lines += line;
+    };
+    set_log_handler(hear, &heard);
+    RedisServer server(one.options);
+    ASSERT_TRUE(server.wait_up());
+    auto tier = open_redis(server.url());
+    EXPECT_TRUE(eventually([&] {
+      const std::lock_guard lock(heard.mutex);
+      return heard.lines.find(one.said) != std::string::npos;
+    })) << heard.lines;
+    tier.reset();
+    set_log_handler(nullptr, nullptr);
+  }
+}
+
 TEST_F(RedisServerTest, AFullServerRefusesAndAnEvictingOneForgets) {
   RedisServer server({"--maxmemory", "8mb", "--maxmemory-policy", "noeviction"});
   ASSERT_TRUE(server.wait_up());

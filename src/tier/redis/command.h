@@ -38,6 +38,7 @@ enum class Verb : uint8_t {
   auth,    // AUTH
   select,  // SELECT
   ping,    // PING
+  memory,  // INFO memory: whether the server has a limit, and what it does when it is full.
 };
 
 constexpr bool is_bulk(Verb verb) noexcept { return verb == Verb::get || verb == Verb::set; }

@@ -146,6 +146,7 @@ void Connection::encode(const Command& command) {
     case Verb::asking: return text("*1\r\n$6\r\nASKING\r\n");
     case Verb::slots: return text("*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n");
     case Verb::ping: return text("*1\r\n$4\r\nPING\r\n");
+    case Verb::memory: return text("*2\r\n$4\r\nINFO\r\n$6\r\nmemory\r\n");
     case Verb::select:
       text("*2\r\n$6\r\nSELECT\r\n");
       return argument(std::to_string(options_.place.db));

@@ -94,7 +94,8 @@ bool Loop::wait_ready(uint64_t until_ns) {
 
 std::string Loop::problem() const {
   const std::lock_guard lock(mutex_);
-  return problem_;
+  if (refusal_.empty()) return problem_;
+  return problem_ + (problem_.empty() ? "" : "\n") + refusal_;
 }
 
 TierStats Loop::stats() const {
@@ -104,7 +105,7 @@ TierStats Loop::stats() const {
   const std::lock_guard lock(mutex_);
   out.read_ns = reading_.total_ns(now_ns);
   out.write_ns = writing_.total_ns(now_ns);
-  out.open = ready_ || !gave_up_;
+  out.open = (ready_ || !gave_up_) && refusal_.empty();
   return out;
 }
 

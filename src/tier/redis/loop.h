@@ -58,6 +58,7 @@ class Loop final : public ConnectionOwner {
     bool in_map = false;  // It has slots.
     bool seed = false;    // It is in the URL.
     bool has_failed = false;
+    bool memory_known = false;  // It was asked for its limit.
     std::deque<Command> queues[2];
     std::vector<std::unique_ptr<Connection>> connections;
   };
@@ -86,6 +87,9 @@ class Loop final : public ConnectionOwner {
   void answered_error(Connection& from, Command& command, const Reply& reply);
   void next_step(Command command, Verb verb);
   void answered_slots(Connection& from, const Reply& reply);
+  void answered_memory(const Connection& from, const Reply& reply);
+  // Counts answers to commands of items: a server that only refuses is not open.
+  void heard(bool refused, std::string_view why);
   void redirect(Connection& from, Command command, std::string_view to, bool ask);
   void again_later(Command command, uint64_t delay_ns);
   void sweep(uint32_t node, const EntryKey& key);
@@ -125,6 +129,7 @@ class Loop final : public ConnectionOwner {
   bool stop_ = false;
   bool ready_ = false, gave_up_ = false;
   std::string problem_;
+  std::string refusal_;  // Why the server refuses every command; empty: it does not.
 
   BusyTime reading_, writing_;
   Counters ended_;  // Has no lock, needs none.
@@ -146,6 +151,7 @@ class Loop final : public ConnectionOwner {
   std::vector<std::unique_ptr<Connection>>
       gone_;  // Closed in this turn; events may still name them.
   std::set<std::string, std::less<>> remarks_;
+  uint32_t refusals_ = 0;  // In a row.
   bool stopping_ = false;
   uint64_t seed_;
   std::thread thread_;

@@ -17,6 +17,8 @@ constexpr uint8_t kMostTries = 3;
 constexpr uint64_t kTryAgainNs = 20'000'000;
 constexpr uint64_t kReadOnlyNs = 100'000'000;
 constexpr size_t kMostRemarks = 32;
+// After so many refusals in a row, a server refuses everything.
+constexpr uint32_t kManyRefusals = 16;
 
 // Whether a value that begins so is what a put would write. Its bytes are believed until somebody gets them: a
 // key names one content.
@@ -26,6 +28,26 @@ bool describes(std::string_view head, const TierItem& item) {
   std::memcpy(bytes.data(), head.data(), bytes.size());
   const Result<EntryHeader> header = read_header(bytes);
   return header && header->key == item.key && header->info == item.info;
+}
+
+// The value of a line "name:value" of INFO; empty when there is none.
+std::string_view info_field(std::string_view info, std::string_view name) {
+  for (size_t at = 0; at < info.size();) {
+    const size_t end = std::min(info.find("\r\n", at), info.size());
+    const std::string_view line = info.substr(at, end - at);
+    if (line.starts_with(name) && line.substr(name.size()).starts_with(':')) {
+      return line.substr(name.size() + 1);
+    }
+    at = end + 2;
+  }
+  return {};
+}
+
+// Printable characters of what a server said, not too many.
+std::string shown(std::string_view text) {
+  std::string out;
+  for (const char c : text.substr(0, 200)) out += c >= ' ' && c <= '~' ? c : '?';
+  return out;
 }
 
 std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
@@ -42,7 +64,45 @@ void Loop::entered(Connection& connection) {
   }
   node.problem.clear();
   node.has_failed = false;
+  if (!node.memory_known) {
+    node.memory_known = true;
+    Command command;
+    command.verb = Verb::memory;
+    node.queues[quick].push_back(command);
+  }
   publish();
+}
+
+// A cache needs a server with a limit that makes room by itself; an operator should hear at once, not when the machine
+// is out of memory or writes are refused.
+void Loop::answered_memory(const Connection& from, const Reply& reply) {
+  if (reply.type != Reply::Type::text) return;  // It does not tell, or not us.
+  const std::string_view limit = info_field(reply.text, "maxmemory");
+  const std::string_view policy = info_field(reply.text, "maxmemory_policy");
+  if (limit.empty() || policy.empty()) return;
+  const std::string who = "redis: " + nodes_[from.node]->address.text();
+  if (limit == "0") {
+    log(LogLevel::warning,
+        who +
+            " has no maxmemory: entries fill it until its machine has no memory left. "
+            "Set maxmemory, and maxmemory-policy allkeys-lru");
+  } else if (policy == "noeviction" ||
+             (policy.starts_with("volatile") && options_.place.ttl_s == 0)) {
+    log(LogLevel::warning, who + " refuses writes when its maxmemory is full (maxmemory-policy " +
+                               shown(policy) + "). Set maxmemory-policy allkeys-lru");
+  } else {
+    log(LogLevel::info,
+        who + " keeps " + shown(limit) + " bytes, maxmemory-policy " + shown(policy));
+  }
+}
+
+void Loop::heard(bool refused, std::string_view why) {
+  const bool all_before = refusals_ >= kManyRefusals;
+  refusals_ = refused ? std::min(refusals_ + 1, kManyRefusals) : 0;
+  const bool all_now = refusals_ >= kManyRefusals;
+  if (all_before == all_now) return;
+  const std::lock_guard lock(mutex_);
+  refusal_ = all_now ? "the server refuses every command: " + shown(why) : "";
 }
 
 // A reply of a kind that no server gives to this command: the two are out of step.
@@ -53,12 +113,14 @@ void Loop::insane(Connection& from, const Command& command) {
 
 void Loop::answered(Connection& from, Command& command, const Reply& reply, TierOutcome value) {
   if (command.verb == Verb::slots) return answered_slots(from, reply);
+  if (command.verb == Verb::memory) return answered_memory(from, reply);
   if (command.verb == Verb::get && value == TierOutcome::corrupt && command.job != nullptr) {
     // Before it ends: who asks again then finds it gone.
     sweep(from.node, command.key);
   }
   if (command.job == nullptr) return;  // Its item has ended, or it never had one.
   if (reply.type == Reply::Type::error) return answered_error(from, command, reply);
+  heard(false, {});
   const bool integer = reply.type == Reply::Type::integer;
   switch (command.verb) {
     case Verb::get:
@@ -133,6 +195,8 @@ void Loop::answered_error(Connection& from, Command& command, const Reply& reply
     map_wanted_ = true;
     return end_item(command, TierOutcome::failed);
   }
+  // A user who may not TOUCH can still use the tier; remark() says so once.
+  if (command.verb != Verb::touch) heard(true, text);
   end_item(command, TierOutcome::failed);
   if (word == "LOADING") {
     return from.close(Ending::broken, "the server is still loading its data");
@@ -147,9 +211,7 @@ void Loop::answered_error(Connection& from, Command& command, const Reply& reply
 void Loop::remark(std::string_view word, std::string_view text) {
   if (remarks_.size() >= kMostRemarks || remarks_.contains(word)) return;
   remarks_.emplace(word);
-  std::string line = "redis: the server refuses a command: ";
-  for (const char c : text.substr(0, 200)) line += c >= ' ' && c <= '~' ? c : '?';
-  log(LogLevel::warning, line);
+  log(LogLevel::warning, "redis: the server refuses a command: " + shown(text));
 }
 
 void Loop::redirect(Connection& from, Command command, std::string_view to, bool ask) {

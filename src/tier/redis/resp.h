@@ -27,11 +27,13 @@
 namespace stemma::tier::redis {
 
 struct ReplyLimits {
-  size_t line_bytes = size_t{4} << 10;       // Of a simple string, an error, a number.
-  size_t text_bytes = size_t{4} << 20;       // Of all texts of one reply together.
-  size_t elements = size_t{1} << 17;         // Of all arrays of one reply together.
-  size_t depth = 8;                          // Of arrays in arrays.
-  uint64_t bulk_bytes = uint64_t{64} << 20;  // Of a bulk string that the caller takes.
+  size_t line_bytes = size_t{4} << 10;  // Of a simple string, an error, a number.
+  size_t text_bytes = size_t{4} << 20;  // Of all texts of one reply together.
+  size_t elements = size_t{1} << 17;    // Of all arrays of one reply together.
+  size_t depth = 8;                     // Of arrays in arrays.
+  // Of a bulk string that the caller takes. As much as a server keeps under one key and more: the caller passes over
+  // what is too large for it, and the connection stays good.
+  uint64_t bulk_bytes = uint64_t{4} << 30;
 };
 
 struct Reply {
