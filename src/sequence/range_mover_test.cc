@@ -98,11 +98,11 @@ TEST(RangeMover, WhatNobodyHasWrittenIsSeen) {
   RangeMover::Options options = small();
   options.buffer_bytes = 8U << 20U;
   const auto mover = RangeMover::create(options);
-  for (uint32_t i = 0; i < 3; ++i) {
-    const uint32_t buffer = mover->take();
-    std::ranges::fill(mover->bytes(buffer), uint8_t{7});
-    mover->give_back(buffer, mover->buffer_bytes());
-  }
+  // Every buffer is used once, all at the same time: none is left that nobody had yet.
+  std::vector<uint32_t> all;
+  for (uint32_t i = 0; i < mover->buffers(); ++i) all.push_back(mover->take());
+  for (const uint32_t one : all) std::ranges::fill(mover->bytes(one), uint8_t{7});
+  for (const uint32_t one : all) mover->give_back(one, mover->buffer_bytes());
   ASSERT_TRUE(mover->wait_for_buffer());
   const uint32_t buffer = mover->take();
   const std::span<uint8_t> bytes = mover->bytes(buffer);
