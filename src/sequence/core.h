@@ -1,4 +1,4 @@
-// Core: the books of a SequenceCache, and what is done with them.
+// Core: what is done with the books of a SequenceCache (books.h).
 //
 // Decide, do, settle: the books are changed under the lock, the engine is called without it (see
 // Engine). Only the engine's thread changes anything, so between two of its locked stretches nothing has
@@ -25,117 +25,23 @@
 #include <vector>
 
 #include "base/index_lists.h"
-#include "base/mutex.h"
 #include "key/key_chain.h"
-#include "sequence/costs.h"
-#include "sequence/lexicon.h"
-#include "sequence/live_index.h"
+#include "sequence/books.h"
 #include "sequence/planner.h"
-#include "sequence/range_mover.h"
-#include "sequence/room.h"
+#include "sequence/records.h"
 #include "sequence/segment_store.h"
 #include "sequence/segment_writer.h"
-#include "sequence/session_table.h"
 #include "sequence/state_store.h"
-#include "sequence/stops.h"
 #include "stemma/sequence.h"
 
 namespace stemma::sequence {
 
 class Core;
 
-// What a request said about what it leaves, with ranges of its own.
-struct OwnRetain {
-  Retain retain;
-  std::vector<PriorityRange> ranges;
-  void assign(const Retain& from) {
-    ranges.assign(from.ranges.begin(), from.ranges.end());
-    retain = from;
-    retain.ranges = {};
-  }
-  Retain get() const noexcept {
-    Retain out = retain;
-    out.ranges = ranges;
-    return out;
-  }
-  // True if the request marked a part of its prompt as worth keeping. Such a part is saved even where computing it
-  // again looks cheap.
-  bool asks_to_keep() const noexcept {
-    const auto above = [](const PriorityRange& range) { return range.priority > kDefaultPriority; };
-    return retain.priority > kDefaultPriority || std::ranges::any_of(ranges, above);
-  }
-};
-
-// One of the engine's sequences.
-struct SequenceRecord {
-  SequenceState state = SequenceState::free;
-  uint64_t generation = 0;
-  // The engine may hold something in it that nobody knows: it could not be cleared.
-  bool dirty = false;
-  // What it holds, but for what its turn, if it has one that is ready, knows better: words of which
-  // [0, LiveIndex::length()) are true.
-  std::optional<Scope> scope;
-  Text text;
-  Held held;  // As the engine said last.
-  // A recurrent state has what was discarded in it, at whatever position it is: it can be resumed nowhere.
-  bool shifted = false;
-  TurnRecord* turn = nullptr;
-  SessionId session = kNoSession;  // Whose last turn it holds.
-  // Waiting to be saved: [0, capture), with an anchor at its end.
-  uint32_t capture = 0;
-  uint32_t saved = 0;  // [0, saved) was saved not long ago.
-  TenantId tenant = kNoTenant;
-  OwnRetain retain;
-};
-
-enum class TurnPhase : uint8_t { planned, ready, failed };
-
-struct TurnRecord {
-  uint32_t sequence = kNoSequence;
-  uint64_t generation = 0;
-  TurnPhase phase = TurnPhase::planned;
-  Scope scope = Scope::from_digest({});
-  Text text;
-  uint32_t prompt_tokens = 0;
-  uint32_t full_limit = 0;  // The most that its units allow,
-  uint32_t limit = 0;       // and that the caller allows as well.
-  uint32_t terminal = 0;    // Where the next prompt that begins like this one will want to resume.
-  SequenceState was = SequenceState::free;  // Its sequence's, before.
-  uint32_t available = 0;
-  uint32_t computed = 0;
-  uint32_t unmeasured =
-      kNoSequence;  // From here on nobody has said yet what computing took; kNoSequence: all is said.
-  bool keep = true;
-  bool bypass = false;
-  bool exclusive = true;
-  bool forgotten = false;  // Its scope was dropped: it leaves nothing.
-  bool counted = false;    // In the statistics.
-  // What follows LiveIndex::length() is not what the words say (a shift), or is not indexed.
-  bool approximate = false;
-  Reuse reuse = Reuse::everything;
-  uint32_t promised_end = 0;  // It may become so long: room for that is nobody else's.
-  uint32_t session = SessionTable::kNone;
-  TenantId tenant = kNoTenant;
-  OwnRetain retain;
-  Plan plan;
-  uint64_t epoch = 0;  // Of the books the plan was made with.
-  SegmentStore::Hold segments;
-  StateLease state;  // The state or checkpoint of the plan.
-  StateLease logits;
-  std::span<const float> logits_span;
-  std::vector<uint32_t> message_ends;
-  std::vector<uint32_t> stops;   // Ascending; depths to be kept when they are reached.
-  uint32_t interval_tokens = 0;  // While it answers, every so many tokens is a stop; 0 = none.
-  uint32_t late_tokens = 0;      // A stop can be kept when so many more tokens were computed.
-  std::vector<uint32_t> media_to_process;
-  std::vector<uint32_t> item_ends;  // Of the prompt's media items.
-  SequenceReport report;
-};
-
 // A capture that has begun: what a sequence held then, on its way to be saved. It has words of its own, so that it
 // outlives what the sequence holds.
 struct CaptureRun {
-  CaptureRun(Core& core, const Scope& of);
+  CaptureRun(SegmentStore* store, const Scope& of) : scope(of), writer(store) {}
   uint32_t sequence = kNoSequence;
   uint32_t depth = 0;
   uint32_t segments_to = 0;  // So much of it goes into segments.
@@ -146,29 +52,6 @@ struct CaptureRun {
   SegmentWriter writer;
   bool has_anchor = false;
   Captured anchor;  // The state or checkpoint at its end.
-};
-
-// What of the saved things a plan may not use, after it failed once.
-struct Excluded {
-  bool forks = false;
-  bool segments = false;
-  bool states = false;
-  bool checkpoints = false;
-};
-
-// What could serve a prompt.
-struct Found {
-  std::vector<LiveIndex::Match> matches;
-  std::vector<LiveCandidate> live;
-  std::vector<Vacancy> vacant;
-  std::vector<uint32_t> checkpoints;               // Depths, ascending, and ...
-  std::vector<StateCandidate> checkpoint_entries;  // ... what is there.
-  StateMatch state;
-  SavedCandidates saved;
-  uint32_t matched = 0;       // By anything at all.
-  uint32_t live_matched = 0;  // By sequences.
-  uint32_t by_mode = 0;       // By what the mode excludes.
-  bool scope_known = false;
 };
 
 class Core {
@@ -224,7 +107,7 @@ class Core {
 
   // core.cc
   SequenceStats stats();
-  std::string_view policy() const noexcept { return options_.policy; }
+  std::string_view policy() const noexcept { return books_.options.policy; }
   SessionInfo session(std::string_view name);
   SequenceInfo sequence(SequenceId id);
   Result<std::vector<SequenceContent>> contents();
@@ -234,68 +117,16 @@ class Core {
  private:
   friend class EngineSaver;
   friend class PartsSaver;
-  friend struct CaptureRun;
 
   Core(SequenceEngine& engine, const SequenceOptions& options);
   Result<void> set_up();
-  // Buffers for ranges, if the engine moves any. How much of the budget they take.
-  uint64_t make_mover(uint64_t budget);
-  Result<std::unique_ptr<StateStore>> make_store(uint64_t budget, uint64_t entry_bytes);
-
-  // Without the lock, for as long as it lives.
-  class Unlocked {
-   public:
-    explicit Unlocked(Core& core) noexcept : core_(core) { core_.mutex_.unlock(); }
-    ~Unlocked() { core_.mutex_.lock(); }
-    Unlocked(const Unlocked&) = delete;
-    Unlocked& operator=(const Unlocked&) = delete;
-
-   private:
-    Core& core_;
-  };
-
-  // Says what failed and is made good, without the lock.
-  void warn(const char* what);
-
-  // ---- Modes ----
-  bool any() const noexcept { return traits_.rewind == Rewind::any; }
-  static bool has(Reuse reuse, Reuse part) noexcept {
-    return (static_cast<uint8_t>(reuse) & static_cast<uint8_t>(part)) != 0;
-  }
-  Reuse mode_of(const TurnOptions& options) const noexcept {
-    return static_cast<Reuse>(static_cast<uint8_t>(options.reuse) &
-                              static_cast<uint8_t>(options_.reuse));
-  }
-
   // ---- Sequences ----
-  SequenceRecord& at(uint32_t sequence) noexcept { return records_[sequence]; }
-  static bool in_turn(const SequenceRecord& record) noexcept {
-    return record.turn != nullptr && record.turn->phase == TurnPhase::ready;
-  }
-  const Text& text_of(uint32_t sequence) const noexcept {
-    const SequenceRecord& record = records_[sequence];
-    return in_turn(record) ? record.turn->text : record.text;
-  }
-  const Scope& scope_of(uint32_t sequence) const noexcept {
-    const SequenceRecord& record = records_[sequence];
-    return in_turn(record) ? record.turn->scope : *record.scope;
-  }
-  uint32_t known(uint32_t sequence) const noexcept { return live_.length(SequenceId{sequence}); }
-  // Asks the engine, and remembers.
-  Held ask(uint32_t sequence);
-  // Where the sequence can be resumed, as far as we know.
-  Held resumable_part(uint32_t sequence) const noexcept;
   // Clears a sequence in the engine and in the books. False: it is broken now.
   bool empty(uint32_t sequence);
   // The books say that nothing is in it.
   void forget(uint32_t sequence) noexcept;
-  void set_state(uint32_t sequence, SequenceState state) noexcept;
   // Empties an idle sequence for somebody else; saves it first if that is worth it.
   bool retire(uint32_t sequence, SequenceReport* report);
-  Result<void> check(const TurnRecord& turn);
-  void changed() noexcept { ++epoch_; }
-  // Words [known, n) of the turn are in its sequence.
-  void index_up_to(TurnRecord& turn, uint32_t n) noexcept;
 
   // ---- Planning ----
   bool has_vacancy() const noexcept;  // A sequence that is not leased.
@@ -342,15 +173,10 @@ class Core {
   // Whether its boundaries must be saved as they are reached.
   bool anchors(const TurnRecord& turn) const noexcept;
   PlanInput plan_input(const TurnRecord& turn) const;
-  bool is_own(const TurnRecord& turn, uint32_t sequence) const noexcept;
-  // A use, now, of the state, checkpoint or logits at this depth (1 at least).
-  Touch touch_of(const OwnRetain& retain, uint32_t depth) const noexcept;
 
   // ---- Executing ----
   Result<void> try_plan(TurnRecord& turn, Excluded& excluded);
   Result<void> lay_base(TurnRecord& turn, Excluded& excluded);
-  // What is measured from now on is not what was computed before.
-  void settle_engine();
   Result<void> load_segments(TurnRecord& turn, Range range, Excluded& excluded);
   // All of pieces_. Bytes and calls are counted; after an error `bad` is where the segment begins.
   Result<void> load_one_by_one(SequenceId id, uint64_t& bytes, uint32_t& calls, uint32_t& bad);
@@ -360,12 +186,9 @@ class Core {
   void save_source(TurnRecord& turn);
   void replan(TurnRecord& turn, const Excluded& excluded, bool cold);
   void settle(TurnRecord& turn);
-  void count(TurnRecord& turn);
   void failed_step(TurnRecord& turn, Step step);
   // Clears a sequence that could not be cleared before. False: there is none, or it still cannot.
   bool mend();
-  // Whether the sequence holds [0, n) and can go on there.
-  bool verify(uint32_t sequence, uint32_t n);
   // Empties idle sequences, but not `spared`, until so many positions are free for this one, beyond what
   // others were promised. False: not enough.
   bool make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report);
@@ -379,10 +202,6 @@ class Core {
   uint32_t restorable_part(uint32_t sequence);
   // Whether another turn, which was not carried out yet, is to copy from it.
   bool is_planned_source(uint32_t s, const TurnRecord& turn) const noexcept;
-  // Cells of other sequences in turns, which the passes of this one look at too.
-  uint64_t cells_in_turns(uint32_t sequence) const noexcept;
-  // The same of all other sequences.
-  uint64_t cells_of_others(uint32_t sequence) const noexcept;
 
   // ---- Capturing ----
   // [0, depth) of the sequence is to be saved when there is time.
@@ -429,11 +248,6 @@ class Core {
                    const TurnOptions& options, key::KeyChain* chain, Admitted& admitted);
 
   // ---- Telling whoever listens ----
-  bool heard() const noexcept { return options_.listener != nullptr; }
-  const OwnRetain& retain_of(uint32_t sequence) const noexcept {
-    return in_turn(records_[sequence]) ? records_[sequence].turn->retain
-                                       : records_[sequence].retain;
-  }
   // Without words where there is no memory for them.
   PartLabel label_of(key::KeyChain& chain, const Text& text, Range range,
                      Priority priority) const noexcept;
@@ -476,34 +290,11 @@ class Core {
   // Requires that no turn of it is under way.
   void close_session(uint32_t session) noexcept;
 
-  SequenceEngine* engine_;
-  const SequenceOptions options_;
-  const Clock* clock_;
-  EngineTraits traits_;
-  bool use_states_ = false;
-  bool use_checkpoints_ = false;
   std::atomic<uint32_t> owners_{1};
-
-  base::Mutex mutex_;
-  bool gone_ = false;  // The cache was destroyed: turns can only end.
-  uint64_t epoch_ = 0;
+  Books books_;
   uint32_t pending_ = 0;
-  std::vector<SequenceRecord> records_;
-  base::IndexLists lists_;    // Of sequences: free ones, idle ones least recently used first.
-  base::IndexLists waiting_;  // Of sequences with a capture, oldest first.
-  Lexicon lexicon_;
-  LiveIndex live_;
-  Room room_;
-  SessionTable sessions_;
-  std::unique_ptr<RangeMover> mover_;  // If the engine moves ranges.
-  std::unique_ptr<SegmentStore> segments_;
-  std::unique_ptr<StateStore> states_;  // Whole states.
-  std::unique_ptr<StateStore> checkpoints_;
-  std::unique_ptr<StateStore> logits_;
+  base::IndexLists waiting_;         // Of sequences with a capture, oldest first.
   std::unique_ptr<CaptureRun> run_;  // The capture that goes on bit by bit.
-  CostMeter meter_;
-  WindowSlack window_slack_;
-  SequenceStats stats_;  // The sums.
   // Scratch.
   std::vector<SavedSegment> pieces_;
   std::vector<uint8_t> flags_;

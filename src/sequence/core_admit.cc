@@ -25,7 +25,7 @@ class PartsSaver final : public Saver {
     if (part == nullptr || part->bytes.size() > out.size()) {
       return Error(Errc::out_of_range, "nobody brought it", range.begin);
     }
-    const Core::Unlocked unlocked(core_);
+    const Books::Unlocked unlocked(core_.books_);
     std::memcpy(out.data(), part->bytes.data(), part->bytes.size());
     ++taken;
     bytes += part->bytes.size();
@@ -68,19 +68,20 @@ void Core::admit_segments(const Scope& scope, const Text& text, std::span<const 
   }
   if (count == 0) return;
   PartsSaver saver(*this, parts, text, chain, options.retain.priority);
-  if (segments_ != nullptr && end != 0) {
+  if (books_.segments != nullptr && end != 0) {
     // The prompt goes on to the end of a unit, for which there may be no segment: then it ends before.
     uint32_t whole = end;
     for (const key::MediaSpan& span : text.spans) {
       if (span.begin < end && end < span.end) whole = span.end;
     }
-    whole =
-        text.floor(static_cast<uint32_t>(std::min<uint64_t>(whole, segments_->capacity_tokens())));
-    (void)segments_->capture(scope, text.prompt(whole), options.tenant, options.retain, saver);
+    whole = text.floor(
+        static_cast<uint32_t>(std::min<uint64_t>(whole, books_.segments->capacity_tokens())));
+    (void)books_.segments->capture(scope, text.prompt(whole), options.tenant, options.retain,
+                                   saver);
   }
   // One that another goes beyond is not needed: its words are there.
   const uint32_t reach =
-      segments_ == nullptr ? 0 : segments_->reach(scope, text.prompt(), end).usable;
+      books_.segments == nullptr ? 0 : books_.segments->reach(scope, text.prompt(), end).usable;
   const auto there = static_cast<uint32_t>(std::ranges::count_if(parts, [&](const SavedPart& part) {
     return part.kind == EntryKind::segment && part.range.end <= reach;
   }));
@@ -92,9 +93,9 @@ void Core::admit_segments(const Scope& scope, const Text& text, std::span<const 
 
 void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& part,
                        const TurnOptions& options, key::KeyChain* chain, Admitted& admitted) {
-  StateStore* store = part.kind == EntryKind::state        ? states_.get()
-                      : part.kind == EntryKind::checkpoint ? checkpoints_.get()
-                      : part.kind == EntryKind::logits     ? logits_.get()
+  StateStore* store = part.kind == EntryKind::state        ? books_.states.get()
+                      : part.kind == EntryKind::checkpoint ? books_.checkpoints.get()
+                      : part.kind == EntryKind::logits     ? books_.logits.get()
                                                            : nullptr;
   const uint32_t depth = part.range.end;
   if (store == nullptr || part.range.begin != 0 || depth == 0 || depth > text.length() ||
@@ -118,14 +119,15 @@ void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& pa
   bool sealed = false;
   PartLabel label;
   {
-    const Unlocked unlocked(*this);
+    const Books::Unlocked unlocked(books_);
     if (named) label = label_of(*chain, text, {0, depth}, options.retain.priority);
     std::memcpy(draft->state().data(), part.bytes.data(), part.bytes.size());
     sealed = draft->seal(part.bytes.size()).has_value();
   }
   OwnRetain retain;
   retain.assign(options.retain);
-  if (!sealed || !draft->commit(part.bytes.size(), touch_of(retain, depth), std::move(label))) {
+  if (!sealed ||
+      !draft->commit(part.bytes.size(), books_.touch_of(retain, depth), std::move(label))) {
     ++admitted.refused;
     return;
   }
@@ -134,39 +136,39 @@ void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& pa
 }
 
 uint32_t Core::saved_tokens(const Scope& scope, const Prompt& prompt) const try {
-  if (segments_ == nullptr) return 0;
-  return segments_->reach(scope, prompt, static_cast<uint32_t>(prompt.tokens.size())).usable;
+  if (books_.segments == nullptr) return 0;
+  return books_.segments->reach(scope, prompt, static_cast<uint32_t>(prompt.tokens.size())).usable;
 } catch (const std::bad_alloc&) {
   return 0;
 }
 
 uint32_t Core::saved_checkpoints(const Scope& scope, const Prompt& prompt,
                                  std::span<uint32_t> out) {
-  const base::MutexLock lock(mutex_);
+  const base::MutexLock lock(books_.mutex);
   Text text;
-  if (gone_ || checkpoints_ == nullptr || !lexicon_.read(prompt, text)) return 0;
+  if (books_.gone || books_.checkpoints == nullptr || !books_.lexicon.read(prompt, text)) return 0;
   uint32_t count = 0;
   for (uint32_t depth = text.length(); depth != 0 && count < out.size(); --depth) {
-    depth = checkpoints_->find(scope, text, depth).exact.depth;
+    depth = books_.checkpoints->find(scope, text, depth).exact.depth;
     if (depth == 0) break;
     out[count++] = depth;
   }
-  lexicon_.release(text);
+  books_.lexicon.release(text);
   return count;
 }
 
 Result<Admitted> Core::admit(const Scope& scope, const Prompt& prompt,
                              std::span<const SavedPart> parts, const TurnOptions& options) {
-  const base::MutexLock lock(mutex_);
+  const base::MutexLock lock(books_.mutex);
   Admitted admitted;
-  if (gone_) return admitted;
+  if (books_.gone) return admitted;
   Text text;
-  STEMMA_TRY_VOID(lexicon_.read(prompt, text));
+  STEMMA_TRY_VOID(books_.lexicon.read(prompt, text));
   Result<Admitted> answer = admitted;
   try {
     // Elsewhere it has a name, under which it can leave again.
     std::optional<key::KeyChain> chain;
-    if (heard()) chain.emplace(scope, text.all(), text.spans, options_.segment_tokens);
+    if (books_.heard()) chain.emplace(scope, text.all(), text.spans, books_.options.segment_tokens);
     key::KeyChain* const names = chain ? &*chain : nullptr;
     admit_segments(scope, text, parts, options, names, admitted);
     for (const SavedPart& part : parts) {
@@ -176,8 +178,8 @@ Result<Admitted> Core::admit(const Scope& scope, const Prompt& prompt,
   } catch (const std::bad_alloc&) {
     answer = Error(Errc::out_of_memory, "no memory to take in what was saved");
   }
-  lexicon_.release(text);
-  changed();
+  books_.lexicon.release(text);
+  books_.changed();
   return answer;
 }
 

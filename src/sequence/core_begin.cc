@@ -43,14 +43,14 @@ Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const Tur
     }
     last = end;
   }
-  STEMMA_TRY_VOID(lexicon_.read(prompt, turn.text));
+  STEMMA_TRY_VOID(books_.lexicon.read(prompt, turn.text));
   turn.scope = scope;
   turn.prompt_tokens = turn.text.length();
   const uint64_t end = uint64_t{turn.prompt_tokens} + options.reserve_tokens;
-  if (end > traits_.context_tokens) {
+  if (end > books_.traits.context_tokens) {
     return Error(Errc::out_of_range,
                  "the prompt and what it reserves are more than the context has",
-                 traits_.context_tokens);
+                 books_.traits.context_tokens);
   }
   turn.promised_end = static_cast<uint32_t>(end);
   const uint32_t most =
@@ -59,7 +59,7 @@ Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const Tur
   turn.bypass = options.bypass;
   turn.exclusive = options.exclusive;
   turn.keep = options.keep && !options.bypass;
-  turn.reuse = options.bypass ? Reuse::disabled : mode_of(options);
+  turn.reuse = options.bypass ? Reuse::disabled : books_.mode_of(options);
   turn.tenant = options.tenant;
   turn.retain.assign(options.retain);
   turn.message_ends.assign(options.message_ends.begin(), options.message_ends.end());
@@ -73,26 +73,21 @@ Result<void> Core::read_turn(const Scope& scope, const Prompt& prompt, const Tur
 
 PlanInput Core::plan_input(const TurnRecord& turn) const {
   PlanInput input;
-  input.traits = traits_;
+  input.traits = books_.traits;
   input.limit = turn.limit;
   input.prompt = turn.prompt_tokens;
-  input.segment_tokens = options_.segment_tokens;
-  input.costs = meter_.costs();
-  input.beside_cells = cells_in_turns(turn.sequence);
-  input.restorable = segments_ != nullptr || states_ != nullptr;
+  input.segment_tokens = books_.options.segment_tokens;
+  input.costs = books_.meter.costs();
+  input.beside_cells = books_.cells_in_turns(turn.sequence);
+  input.restorable = books_.segments != nullptr || books_.states != nullptr;
   return input;
-}
-
-bool Core::is_own(const TurnRecord& turn, uint32_t sequence) const noexcept {
-  return turn.session != SessionTable::kNone &&
-         records_[sequence].session == sessions_[turn.session].id;
 }
 
 void Core::find_live(TurnRecord& turn, Found& found, bool begins, uint32_t fixed,
                      const Excluded& excluded) {
-  live_.match(turn.scope, turn.text.all(), found.matches);
-  found.scope_known = live_.knows(turn.scope);
-  const bool allowed = has(turn.reuse, Reuse::live);
+  books_.live.match(turn.scope, turn.text.all(), found.matches);
+  found.scope_known = books_.live.knows(turn.scope);
+  const bool allowed = allows(turn.reuse, Reuse::live);
   for (const LiveIndex::Match& match : found.matches) {
     const uint32_t s = to_index(match.sequence);
     const uint32_t common = turn.text.floor(match.positions);
@@ -102,15 +97,16 @@ void Core::find_live(TurnRecord& turn, Found& found, bool begins, uint32_t fixed
       continue;
     }
     found.live_matched = std::max(found.live_matched, common);
-    const bool can_stay = fixed == kNoSequence ? at(s).state == SequenceState::idle : s == fixed;
+    const bool can_stay =
+        fixed == kNoSequence ? books_.at(s).state == SequenceState::idle : s == fixed;
     if (!can_stay && excluded.forks) continue;
     // What a turn that was not executed yet will leave of it, nobody knows.
-    if (!can_stay && at(s).turn != nullptr && !in_turn(at(s))) continue;
-    Held held = resumable_part(s);
+    if (!can_stay && books_.at(s).turn != nullptr && !in_turn(books_.at(s))) continue;
+    Held held = books_.resumable_part(s);
     // Passes of others recycle the cells behind a sequence's window: it may go back less far than it could.
-    if (begins && traits_.rewind == Rewind::window && common < held.end) held = ask(s);
-    if (!held.whole || held.end != room_.length(match.sequence)) continue;
-    found.live.push_back({s, common, held, can_stay, is_own(turn, s)});
+    if (begins && books_.traits.rewind == Rewind::window && common < held.end) held = books_.ask(s);
+    if (!held.whole || held.end != books_.room.length(match.sequence)) continue;
+    found.live.push_back({s, common, held, can_stay, books_.is_own(turn, s)});
   }
 }
 
@@ -127,38 +123,38 @@ void Core::find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed) {
   const PlanInput input = plan_input(turn);
   // A conversation that has nothing in common with its own past goes on where that was.
   if (turn.session != SessionTable::kNone) {
-    const Session& session = sessions_[turn.session];
+    const Session& session = books_.sessions[turn.session];
     const uint32_t s = to_index(session.sequence);
-    if (records_[s].state == SequenceState::idle && records_[s].session == session.id &&
-        records_[s].generation == session.generation &&
+    if (books_.records[s].state == SequenceState::idle && books_.records[s].session == session.id &&
+        books_.records[s].generation == session.generation &&
         std::none_of(found.matches.begin(), found.matches.end(),
                      [&](const LiveIndex::Match& it) { return to_index(it.sequence) == s; })) {
-      add(s, turn.exclusive ? 0 : price_of(input, 0, room_.length(SequenceId{s}), true));
+      add(s, turn.exclusive ? 0 : price_of(input, 0, books_.room.length(SequenceId{s}), true));
     }
   }
-  for (uint32_t s = 0; s < records_.size(); ++s) {
-    if (records_[s].state == SequenceState::free) add(s, 0);
+  for (uint32_t s = 0; s < books_.records.size(); ++s) {
+    if (books_.records[s].state == SequenceState::free) add(s, 0);
   }
-  for (uint32_t s = lists_.front(0); s != base::IndexLists::kNone && found.vacant.size() < 3;
-       s = lists_.after(s)) {
-    add(s, price_of(input, 0, room_.length(SequenceId{s}), is_own(turn, s)));
+  for (uint32_t s = books_.idle_order.front(0);
+       s != base::IndexLists::kNone && found.vacant.size() < 3; s = books_.idle_order.after(s)) {
+    add(s, price_of(input, 0, books_.room.length(SequenceId{s}), books_.is_own(turn, s)));
   }
-  for (uint32_t s = 0; s < records_.size(); ++s) {
-    if (records_[s].state == SequenceState::broken) add(s, input.costs.load.call_ns);
+  for (uint32_t s = 0; s < books_.records.size(); ++s) {
+    if (books_.records[s].state == SequenceState::broken) add(s, input.costs.load.call_ns);
   }
 }
 
 void Core::find_saved(TurnRecord& turn, Found& found, bool hold, const Excluded& excluded) {
   const Prompt prompt = turn.text.prompt();
-  const bool allowed = has(turn.reuse, Reuse::saved);
-  if (segments_ != nullptr && !excluded.segments) {
+  const bool allowed = allows(turn.reuse, Reuse::saved);
+  if (books_.segments != nullptr && !excluded.segments) {
     SegmentStore::Reach reach;
     if (hold && allowed) {
       turn.segments =
-          segments_->hold(turn.scope, prompt, turn.limit, turn.tenant, turn.retain.get());
+          books_.segments->hold(turn.scope, prompt, turn.limit, turn.tenant, turn.retain.get());
       reach = {turn.segments.usable, turn.segments.matched, turn.segments.scope_known};
     } else {
-      reach = segments_->reach(turn.scope, prompt, turn.limit);
+      reach = books_.segments->reach(turn.scope, prompt, turn.limit);
     }
     const uint32_t matched = turn.text.floor(reach.matched);
     found.scope_known = found.scope_known || reach.scope_known;
@@ -169,8 +165,8 @@ void Core::find_saved(TurnRecord& turn, Found& found, bool hold, const Excluded&
       found.by_mode = std::max(found.by_mode, matched);
     }
   }
-  if (states_ != nullptr && !excluded.states) {
-    found.state = states_->find(turn.scope, turn.text, turn.limit);
+  if (books_.states != nullptr && !excluded.states) {
+    found.state = books_.states->find(turn.scope, turn.text, turn.limit);
     const uint32_t exact = found.state.exact.depth;
     const uint32_t common = turn.text.floor(found.state.longest.common);
     found.scope_known = found.scope_known || found.state.longest;
@@ -183,7 +179,8 @@ void Core::find_saved(TurnRecord& turn, Found& found, bool hold, const Excluded&
       found.by_mode = std::max({found.by_mode, exact, common});
     }
   }
-  if (checkpoints_ != nullptr && allowed && !excluded.checkpoints) find_checkpoints(turn, found);
+  if (books_.checkpoints != nullptr && allowed && !excluded.checkpoints)
+    find_checkpoints(turn, found);
 }
 
 void Core::find_checkpoints(TurnRecord& turn, Found& found) {
@@ -196,7 +193,7 @@ void Core::find_checkpoints(TurnRecord& turn, Found& found) {
   reaches.erase(std::unique(reaches.begin(), reaches.end()), reaches.end());
   for (uint32_t reach : reaches) {
     if (reach == 0 || (!found.checkpoints.empty() && found.checkpoints.back() == reach)) continue;
-    const StateCandidate entry = checkpoints_->find(turn.scope, turn.text, reach).exact;
+    const StateCandidate entry = books_.checkpoints->find(turn.scope, turn.text, reach).exact;
     if (!entry || (!found.checkpoints.empty() && found.checkpoints.back() == entry.depth)) continue;
     found.checkpoints.push_back(entry.depth);
     found.checkpoint_entries.push_back(entry);
@@ -214,12 +211,13 @@ void Core::find(TurnRecord& turn, Found& found, bool hold, uint32_t fixed,
 }
 
 bool Core::could_have(uint32_t sequence, uint32_t kept, uint64_t tokens, uint32_t spared) {
-  for (uint32_t s = 0; s < records_.size(); ++s) {
-    const SequenceState state = records_[s].state;
+  for (uint32_t s = 0; s < books_.records.size(); ++s) {
+    const SequenceState state = books_.records[s].state;
     const bool may_go = state == SequenceState::idle || state == SequenceState::broken;
     flags_[s] = may_go && s != spared && !is_source(s, sequence) ? 1 : 0;
   }
-  return room_.free_if(SequenceId{sequence}, kept, flags_) >= promised_to_others(sequence) + tokens;
+  return books_.room.free_if(SequenceId{sequence}, kept, flags_) >=
+         promised_to_others(sequence) + tokens;
 }
 
 bool Core::fits(const TurnRecord& turn, const Plan& plan) {
@@ -229,21 +227,21 @@ bool Core::fits(const TurnRecord& turn, const Plan& plan) {
 
 uint64_t Core::needs_room(const TurnRecord& turn, const Plan& plan) const noexcept {
   // What is loaded comes whole, and is cut afterwards; no segment ends behind the context.
-  const uint64_t tokens = options_.segment_tokens;
+  const uint64_t tokens = books_.options.segment_tokens;
   const auto end_of_segment = [&](uint64_t depth) {
-    return std::min<uint64_t>((depth + tokens - 1) / tokens * tokens, traits_.context_tokens);
+    return std::min<uint64_t>((depth + tokens - 1) / tokens * tokens, books_.traits.context_tokens);
   };
   uint64_t most =
       std::max<uint64_t>({turn.promised_end, plan.state_depth, end_of_segment(plan.segments_to)});
   // Of a segment that begins inside the base, that part is there twice until it is cut.
-  if (traits_.unified && plan.segments_to != 0) {
+  if (books_.traits.unified && plan.segments_to != 0) {
     most = std::max(most, end_of_segment(plan.base_tokens) + plan.base_tokens % tokens);
   }
   return most - has_without_room(plan);
 }
 
 uint32_t Core::has_without_room(const Plan& plan) const noexcept {
-  const bool shared = plan.base == Base::fork && traits_.fork == Fork::shared;
+  const bool shared = plan.base == Base::fork && books_.traits.fork == Fork::shared;
   return plan.base == Base::stay || shared ? plan.base_tokens : 0;
 }
 
@@ -251,33 +249,34 @@ uint32_t Core::will_have_without_room(const Plan& plan, uint32_t sequence) const
   const uint32_t has_now = has_without_room(plan);
   if (plan.base != Base::fork) return has_now;
   // What another plan leaves of its source, nobody knows.
-  const SequenceRecord& source = records_[plan.source];
+  const SequenceRecord& source = books_.records[plan.source];
   const bool stays = source.turn != nullptr ? in_turn(source) : plan.source != sequence;
-  return stays ? std::min(has_now, room_.length(SequenceId{plan.source})) : 0;
+  return stays ? std::min(has_now, books_.room.length(SequenceId{plan.source})) : 0;
 }
 
 bool Core::is_source(uint32_t s, uint32_t sequence) const noexcept {
-  return traits_.fork == Fork::shared &&
-         std::any_of(records_.begin(), records_.end(), [&](const SequenceRecord& record) {
-           const TurnRecord* turn = record.turn;
-           return turn != nullptr && turn->sequence != sequence &&
-                  turn->phase == TurnPhase::planned && turn->plan.source == s;
-         });
+  return books_.traits.fork == Fork::shared &&
+         std::any_of(books_.records.begin(), books_.records.end(),
+                     [&](const SequenceRecord& record) {
+                       const TurnRecord* turn = record.turn;
+                       return turn != nullptr && turn->sequence != sequence &&
+                              turn->phase == TurnPhase::planned && turn->plan.source == s;
+                     });
 }
 
 uint64_t Core::promised_to_others(uint32_t sequence) const {
-  if (!traits_.unified) return 0;
+  if (!books_.traits.unified) return 0;
   uint64_t total = 0;
-  for (uint32_t s = 0; s < records_.size(); ++s) {
-    const TurnRecord* turn = records_[s].turn;
+  for (uint32_t s = 0; s < books_.records.size(); ++s) {
+    const TurnRecord* turn = books_.records[s].turn;
     if (turn == nullptr || s == sequence) continue;
     uint64_t has_now = turn->computed;
     if (turn->phase == TurnPhase::planned) {
       // What its plan needs no room for, and what it will let go before it takes any.
       const SequenceId id{s};
       const uint32_t kept = turn->plan.base == Base::stay ? turn->plan.base_tokens : 0;
-      has_now = will_have_without_room(turn->plan, sequence) + room_.free_if(id, kept, nobody_) -
-                room_.free_for(id);
+      has_now = will_have_without_room(turn->plan, sequence) +
+                books_.room.free_if(id, kept, nobody_) - books_.room.free_for(id);
     }
     total += turn->promised_end - std::min<uint64_t>(turn->promised_end, has_now);
   }
@@ -310,14 +309,15 @@ void Core::explain(TurnRecord& turn, const Found& found) {
                    : n == 0                                     ? Outcome::miss
                    : n == turn.full_limit                       ? Outcome::full_hit
                                                                 : Outcome::partial_hit;
-  uint32_t possible = std::max(found.saved.state_depth, any() ? found.saved.state_longest : 0);
-  const bool copies = traits_.fork == Fork::shared || traits_.fork == Fork::copy;
+  uint32_t possible =
+      std::max(found.saved.state_depth, books_.any() ? found.saved.state_longest : 0);
+  const bool copies = books_.traits.fork == Fork::shared || books_.traits.fork == Fork::copy;
   for (const LiveCandidate& live : found.live) {
     if (!live.can_stay && !copies) continue;
-    possible = std::max(
-        possible, resumable(traits_, live.held, std::min(live.common, turn.limit), !live.can_stay));
+    possible = std::max(possible, resumable(books_.traits, live.held,
+                                            std::min(live.common, turn.limit), !live.can_stay));
   }
-  possible = std::max(possible, any() ? found.saved.segments
+  possible = std::max(possible, books_.any() ? found.saved.segments
                                 : found.checkpoints.empty()
                                     ? 0
                                     : std::min(found.checkpoints.back(),
@@ -337,13 +337,13 @@ void Core::explain(TurnRecord& turn, const Found& found) {
     if (found.by_mode > n && found.by_mode >= found.live_matched) return SequenceMiss::mode;
     if (turn.limit < turn.full_limit && turn.limit == 0) return SequenceMiss::at_most;
     if (possible > n) return SequenceMiss::not_worth;
-    return any() ? SequenceMiss::not_saved : SequenceMiss::no_rewind;
+    return books_.any() ? SequenceMiss::not_saved : SequenceMiss::no_rewind;
   }();
 }
 
 bool Core::anchors(const TurnRecord& turn) const noexcept {
-  return !any() && turn.keep && !turn.approximate && !turn.forgotten &&
-         has(turn.reuse, Reuse::saved) && (use_checkpoints_ || use_states_);
+  return !books_.any() && turn.keep && !turn.approximate && !turn.forgotten &&
+         allows(turn.reuse, Reuse::saved) && (books_.use_checkpoints || books_.use_states);
 }
 
 void Core::choose_stops(TurnRecord& turn, const Found& found) {
@@ -352,9 +352,10 @@ void Core::choose_stops(TurnRecord& turn, const Found& found) {
   turn.late_tokens = 0;
   if (!anchors(turn)) return;
   // Where the whole prompt is within the window, nothing of it is lost while it is computed.
-  if (use_checkpoints_ && traits_.rewind == Rewind::window) {
-    turn.late_tokens =
-        turn.prompt_tokens <= traits_.rewind_tokens ? turn.prompt_tokens : window_slack_.tokens();
+  if (books_.use_checkpoints && books_.traits.rewind == Rewind::window) {
+    turn.late_tokens = turn.prompt_tokens <= books_.traits.rewind_tokens
+                           ? turn.prompt_tokens
+                           : books_.window_slack.tokens();
   }
   StopInput input;
   input.available = turn.plan.available;
@@ -362,26 +363,27 @@ void Core::choose_stops(TurnRecord& turn, const Found& found) {
   input.parting = found.matched;
   input.message_ends = turn.message_ends;
   input.gap_tokens = turn.late_tokens != 0 ? kLeastLateGap : kLeastChunk;
-  input.least_tokens = options_.least_tokens;
-  input.marks = options_.marks;
-  if (options_.interval_tokens != 0) {
+  input.least_tokens = books_.options.least_tokens;
+  input.marks = books_.options.marks;
+  if (books_.options.interval_tokens != 0) {
     // A caller that asks for short intervals gets short chunks.
-    input.interval_tokens = options_.interval_tokens;
+    input.interval_tokens = books_.options.interval_tokens;
     input.exact_intervals = true;
-    input.gap_tokens = std::min(input.gap_tokens, options_.interval_tokens);
-    input.least_tokens = std::min(input.least_tokens, options_.interval_tokens);
+    input.gap_tokens = std::min(input.gap_tokens, books_.options.interval_tokens);
+    input.least_tokens = std::min(input.least_tokens, books_.options.interval_tokens);
   } else {
     // Each checkpoint may push out a more useful one, so a request gets only a small part of the store.
     constexpr uint64_t kShareOfStore = 16;
     constexpr uint64_t kFew = 3;
     const uint64_t bytes = anchor_bytes(turn.prompt_tokens);
-    const StateStore& store = use_checkpoints_ ? *checkpoints_ : *states_;
+    const StateStore& store = books_.use_checkpoints ? *books_.checkpoints : *books_.states;
     const uint64_t room = store.stats().budget_bytes / std::max<uint64_t>(bytes, 1) / kShareOfStore;
     input.marks =
         static_cast<uint32_t>(std::min<uint64_t>(input.marks, std::max<uint64_t>(room, kFew)));
     if (room > kFew) {
-      input.interval_tokens = natural_interval(turn.prompt_tokens, meter_.costs().save.of(1, bytes),
-                                               meter_.costs().token_ns);
+      input.interval_tokens =
+          natural_interval(turn.prompt_tokens, books_.meter.costs().save.of(1, bytes),
+                           books_.meter.costs().token_ns);
     }
   }
   turn.interval_tokens = input.interval_tokens;
@@ -391,8 +393,9 @@ void Core::choose_stops(TurnRecord& turn, const Found& found) {
 }
 
 uint64_t Core::anchor_bytes(uint32_t depth) const noexcept {
-  if (use_checkpoints_) return traits_.checkpoint_bytes;
-  return traits_.fixed_bytes + traits_.checkpoint_bytes + depth * traits_.bytes_per_token;
+  if (books_.use_checkpoints) return books_.traits.checkpoint_bytes;
+  return books_.traits.fixed_bytes + books_.traits.checkpoint_bytes +
+         depth * books_.traits.bytes_per_token;
 }
 
 void Core::note_media(TurnRecord& turn) {
@@ -412,7 +415,7 @@ void Core::describe(TurnRecord& turn) {
     step(Step::state) = plan.available;
   } else {
     if (plan.base == Base::stay) {
-      const bool cut = room_.length(SequenceId{plan.sequence}) > plan.base_tokens;
+      const bool cut = books_.room.length(SequenceId{plan.sequence}) > plan.base_tokens;
       step(cut ? Step::trim : Step::stay) = plan.base_tokens;
     } else if (plan.base == Base::fork) {
       step(Step::fork) = plan.base_tokens;
@@ -424,16 +427,16 @@ void Core::describe(TurnRecord& turn) {
 
 Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOptions& options,
                          bool whole) try {
-  const base::MutexLock lock(mutex_);
-  if (gone_) return Error(Errc::stale, "the cache is gone");
+  const base::MutexLock lock(books_.mutex);
+  if (books_.gone) return Error(Errc::stale, "the cache is gone");
   auto record = std::make_unique<TurnRecord>();
   TurnRecord& turn = *record;
-  const uint64_t started = clock_->now_ns();
+  const uint64_t started = books_.clock->now_ns();
   const auto fail = [&](const Error& error) {
-    lexicon_.release(turn.text);
+    books_.lexicon.release(turn.text);
     if (error.code() != Errc::invalid_argument) {
-      ++stats_.turns;
-      ++stats_.outcomes[static_cast<size_t>(Outcome::refused)];
+      ++books_.stats.turns;
+      ++books_.stats.outcomes[static_cast<size_t>(Outcome::refused)];
     }
     return error;
   };
@@ -442,15 +445,15 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
       return fail(read.error());
     }
     if (!options.session.empty()) {
-      const uint32_t known_session = sessions_.find(options.session);
+      const uint32_t known_session = books_.sessions.find(options.session);
       if (options.exclusive && known_session != SessionTable::kNone &&
-          sessions_[known_session].in_flight != 0) {
+          books_.sessions[known_session].in_flight != 0) {
         return fail(Error(Errc::busy, "another turn of this session is under way"));
       }
       turn.session = known_session;
     }
     if (!has_vacancy()) return fail(Error(Errc::busy, "every sequence is leased"));
-    if (options.want_logits && logits_ != nullptr && turn.reuse != Reuse::disabled) {
+    if (options.want_logits && books_.logits != nullptr && turn.reuse != Reuse::disabled) {
       find_logits(turn, options.at_most);
     }
     Found found;
@@ -464,32 +467,33 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
     describe(turn);
     note_media(turn);
     // If there are more sessions under way than can be remembered, this one has no name.
-    if (!options.session.empty()) turn.session = sessions_.open(options.session);
+    if (!options.session.empty()) turn.session = books_.sessions.open(options.session);
     if (turn.session != SessionTable::kNone && turn.retain.retain.session == kNoSession) {
-      turn.retain.retain.session = sessions_[turn.session].id;
+      turn.retain.retain.session = books_.sessions[turn.session].id;
     }
   } catch (const std::bad_alloc&) {
     return fail(Error(Errc::out_of_memory, "no memory to plan"));
   }
 
   const uint32_t s = turn.plan.sequence;
-  SequenceRecord& sequence = at(s);
+  SequenceRecord& sequence = books_.at(s);
   turn.sequence = s;
-  turn.generation = sequence.generation +
-                    (turn.plan.base != Base::stay && room_.length(SequenceId{s}) != 0 ? 1 : 0);
+  turn.generation =
+      sequence.generation +
+      (turn.plan.base != Base::stay && books_.room.length(SequenceId{s}) != 0 ? 1 : 0);
   turn.was = sequence.state;
   sequence.turn = &turn;
-  set_state(s, SequenceState::leased);
+  books_.set_state(s, SequenceState::leased);
   if (turn.session != SessionTable::kNone) {
-    Session& session = sessions_[turn.session];
+    Session& session = books_.sessions[turn.session];
     ++session.in_flight;
     session.over = false;
     ++session.turns;
     session.last_used_ns = started;
     session.sequence = SequenceId{s};
   }
-  turn.epoch = epoch_;
-  turn.report.plan_ns = elapsed_ns(started, clock_->now_ns());
+  turn.epoch = books_.epoch;
+  turn.report.plan_ns = elapsed_ns(started, books_.clock->now_ns());
   retain_owner();
   return Turn(this, record.release());
 } catch (const std::bad_alloc&) {
@@ -497,7 +501,7 @@ Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOpt
 }
 
 StateCandidate Core::kept_logits(const TurnRecord& turn) {
-  const StateCandidate entry = logits_->find(turn.scope, turn.text, turn.prompt_tokens).exact;
+  const StateCandidate entry = books_.logits->find(turn.scope, turn.text, turn.prompt_tokens).exact;
   return entry.depth == turn.prompt_tokens ? entry : StateCandidate();
 }
 
@@ -510,15 +514,15 @@ void Core::allow_all(TurnRecord& turn, uint32_t at_most) noexcept {
 void Core::find_logits(TurnRecord& turn, uint32_t at_most) {
   const StateCandidate entry = kept_logits(turn);
   if (!entry) return;
-  Result<StateLease> lease = logits_->lease(entry);
+  Result<StateLease> lease = books_.logits->lease(entry);
   if (!lease) return;
   const Result<SavedState> read = lease->read();
   if (!read) {
-    logits_->remove(*lease);
-    ++stats_.quarantined;
+    books_.logits->remove(*lease);
+    ++books_.stats.quarantined;
     return;
   }
-  logits_->used(*lease, touch_of(turn.retain, turn.prompt_tokens));
+  books_.logits->used(*lease, books_.touch_of(turn.retain, turn.prompt_tokens));
   // They were saved as bytes; the store keeps them aligned.
   turn.logits_span = {reinterpret_cast<const float*>(read->state.data()),
                       read->state.size() / sizeof(float)};
@@ -539,30 +543,26 @@ void Core::hold_anchor(TurnRecord& turn, const Found& found) {
   } else {
     return;
   }
-  Result<StateLease> lease = (plan.state_depth != 0 ? states_ : checkpoints_)->lease(entry);
+  Result<StateLease> lease =
+      (plan.state_depth != 0 ? books_.states : books_.checkpoints)->lease(entry);
   STEMMA_CHECK(lease.has_value());  // Nothing has changed since it was found.
   turn.state = *std::move(lease);
 }
 
-Touch Core::touch_of(const OwnRetain& retain, uint32_t depth) const noexcept {
-  // Quotas are of segments: nothing else is any tenant's.
-  return retain::touch_of(retain.get(), depth - 1, clock_->now_ns());
-}
-
 Result<SequenceReport> Core::lookup(const Scope& scope, const Prompt& prompt,
                                     const TurnOptions& options) {
-  const base::MutexLock lock(mutex_);
-  if (gone_) return Error(Errc::stale, "the cache is gone");
+  const base::MutexLock lock(books_.mutex);
+  if (books_.gone) return Error(Errc::stale, "the cache is gone");
   TurnRecord turn;
   Found found;
   Result<SequenceReport> out = Error(Errc::out_of_memory, "no memory to plan");
   try {
     if (const Result<void> read = read_turn(scope, prompt, options, false, turn); !read) {
-      lexicon_.release(turn.text);
+      books_.lexicon.release(turn.text);
       return read.error();
     }
-    if (!options.session.empty()) turn.session = sessions_.find(options.session);
-    if (options.want_logits && logits_ != nullptr && turn.reuse != Reuse::disabled &&
+    if (!options.session.empty()) turn.session = books_.sessions.find(options.session);
+    if (options.want_logits && books_.logits != nullptr && turn.reuse != Reuse::disabled &&
         kept_logits(turn)) {
       allow_all(turn, options.at_most);
     }
@@ -576,24 +576,24 @@ Result<SequenceReport> Core::lookup(const Scope& scope, const Prompt& prompt,
   } catch (const std::bad_alloc&) {
     // As it stands.
   }
-  lexicon_.release(turn.text);
+  books_.lexicon.release(turn.text);
   return out;
 }
 
 bool Core::can_admit(std::string_view name) {
-  const base::MutexLock lock(mutex_);
-  if (gone_) return false;
+  const base::MutexLock lock(books_.mutex);
+  if (books_.gone) return false;
   if (!name.empty()) {
-    const uint32_t session = sessions_.find(name);
-    if (session != SessionTable::kNone && sessions_[session].in_flight != 0) return false;
+    const uint32_t session = books_.sessions.find(name);
+    if (session != SessionTable::kNone && books_.sessions[session].in_flight != 0) return false;
   }
   return has_vacancy();
 }
 
 bool Core::has_vacancy() const noexcept {
-  return std::any_of(records_.begin(), records_.end(), [](const SequenceRecord& record) {
-    return record.state != SequenceState::leased;
-  });
+  return std::any_of(
+      books_.records.begin(), books_.records.end(),
+      [](const SequenceRecord& record) { return record.state != SequenceState::leased; });
 }
 
 }  // namespace stemma::sequence

@@ -24,28 +24,28 @@ class EngineSaver final : public Saver {
   // `most_tokens` is what may be read at once.
   EngineSaver(Core& core, const CaptureRun& run, uint32_t most_tokens)
       : core_(core), run_(run), id_(SequenceId{run.sequence}), most_tokens_(most_tokens) {
-    if (core.heard()) {
-      chain_.emplace(run.scope, run.text.all(), run.text.spans, core.options_.segment_tokens);
+    if (core.books_.heard()) {
+      chain_.emplace(run.scope, run.text.all(), run.text.spans, core.books_.options.segment_tokens);
     }
   }
   uint32_t most_tokens() const noexcept override { return most_tokens_; }
   Result<uint64_t> size(Range range) override {
-    const Core::Unlocked unlocked(core_);
-    return core_.engine_->size(id_, Part::segment, range);
+    const Books::Unlocked unlocked(core_.books_);
+    return core_.books_.engine->size(id_, Part::segment, range);
   }
   Result<uint64_t> save(Range range, std::span<uint8_t> out) override {
     uint64_t started = 0;
     Result<uint64_t> written = Error(Errc::busy, "");
     {
-      const Core::Unlocked unlocked(core_);
-      core_.engine_->settle();
-      started = core_.clock_->now_ns();
-      written = core_.engine_->save(id_, Part::segment, range, out);
+      const Books::Unlocked unlocked(core_.books_);
+      core_.books_.engine->settle();
+      started = core_.books_.clock->now_ns();
+      written = core_.books_.engine->save(id_, Part::segment, range, out);
     }
     if (written) {
-      const uint64_t spent = elapsed_ns(started, core_.clock_->now_ns());
-      core_.stats_.capture_ns += spent;
-      core_.meter_.saved(1, *written, spent);
+      const uint64_t spent = elapsed_ns(started, core_.books_.clock->now_ns());
+      core_.books_.stats.capture_ns += spent;
+      core_.books_.meter.saved(1, *written, spent);
     }
     return written;
   }
@@ -56,11 +56,11 @@ class EngineSaver final : public Saver {
   }
   PartLabel saved(Range segment, std::span<const uint8_t> bytes) override {
     if (!chain_) return {};
-    const Core::Unlocked unlocked(core_);
+    const Books::Unlocked unlocked(core_.books_);
     PartLabel label = core_.label_of(*chain_, run_.text, segment, run_.retain.retain.priority);
-    core_.options_.listener->saved(run_.scope, run_.text.prompt(),
-                                   {EntryKind::segment, segment, bytes}, label.chain,
-                                   run_.retain.get());
+    core_.books_.options.listener->saved(run_.scope, run_.text.prompt(),
+                                         {EntryKind::segment, segment, bytes}, label.chain,
+                                         run_.retain.get());
     return label;
   }
 
@@ -85,12 +85,12 @@ CaptureFate fate_of_both(CaptureFate segments, CaptureFate anchor) noexcept {
 // ---- The queue ---------------------------------------------------------------------------------
 
 void Core::queue(uint32_t sequence, uint32_t depth) {
-  SequenceRecord& record = at(sequence);
+  SequenceRecord& record = books_.at(sequence);
   if (record.capture != 0) {
     // A later one of the same sequence has all that the earlier one had.
-    ++stats_.captures[static_cast<size_t>(CaptureFate::coalesced)];
+    ++books_.stats.captures[static_cast<size_t>(CaptureFate::coalesced)];
     waiting_.unlink(sequence);
-  } else if (pending_ >= options_.pending_captures) {
+  } else if (pending_ >= books_.options.pending_captures) {
     unqueue(waiting_.front(0), CaptureFate::crowded);
   }
   if (record.capture == 0) ++pending_;
@@ -99,45 +99,48 @@ void Core::queue(uint32_t sequence, uint32_t depth) {
 }
 
 void Core::unqueue(uint32_t sequence, CaptureFate fate) {
-  SequenceRecord& record = at(sequence);
+  SequenceRecord& record = books_.at(sequence);
   STEMMA_CHECK(record.capture != 0);
   waiting_.unlink(sequence);
   record.capture = 0;
   --pending_;
-  ++stats_.captures[static_cast<size_t>(fate)];
+  ++books_.stats.captures[static_cast<size_t>(fate)];
 }
 
 uint32_t Core::unsaved(uint32_t sequence) const noexcept {
-  const SequenceRecord& record = records_[sequence];
+  const SequenceRecord& record = books_.records[sequence];
   return record.capture - std::min(record.capture, record.saved);
 }
 
 bool Core::worth_saving(uint32_t sequence) const noexcept {
-  const SequenceRecord& record = records_[sequence];
+  const SequenceRecord& record = books_.records[sequence];
   if (record.retain.asks_to_keep()) return unsaved(sequence) != 0;
   const Range range{record.capture - unsaved(sequence), record.capture};
-  return sequence::worth_saving(meter_.costs(), traits_, options_.segment_tokens, range);
+  return sequence::worth_saving(books_.meter.costs(), books_.traits, books_.options.segment_tokens,
+                                range);
 }
 
 bool Core::worth_keeping(uint32_t depth) const noexcept {
   // A guess that it never pays could never be found wrong.
-  if (!meter_.moves_measured()) return true;
-  return restores_faster(meter_.costs(), traits_, options_.segment_tokens, {0, depth});
+  if (!books_.meter.moves_measured()) return true;
+  return restores_faster(books_.meter.costs(), books_.traits, books_.options.segment_tokens,
+                         {0, depth});
 }
 
 bool Core::worth_waiting(Range unsaved, uint32_t kept) const noexcept {
-  const Range lost{any() ? kept : 0, unsaved.end};
+  const Range lost{books_.any() ? kept : 0, unsaved.end};
   if (lost.begin >= lost.end) return false;
-  const uint64_t saving =
-      cost_of_moving(meter_.costs().save, traits_, options_.segment_tokens, unsaved, !any());
-  return saving < std::max(meter_.costs().compute(lost) / 2, kMomentNs) &&
-         sequence::worth_saving(meter_.costs(), traits_, options_.segment_tokens, unsaved);
+  const uint64_t saving = cost_of_moving(books_.meter.costs().save, books_.traits,
+                                         books_.options.segment_tokens, unsaved, !books_.any());
+  return saving < std::max(books_.meter.costs().compute(lost) / 2, kMomentNs) &&
+         sequence::worth_saving(books_.meter.costs(), books_.traits, books_.options.segment_tokens,
+                                unsaved);
 }
 
 uint64_t Core::save_before_cut(uint32_t sequence, uint32_t kept) {
-  const uint32_t end = at(sequence).capture;
+  const uint32_t end = books_.at(sequence).capture;
   const uint32_t fresh = unsaved(sequence);
-  const bool marked = at(sequence).retain.asks_to_keep();
+  const bool marked = books_.at(sequence).retain.asks_to_keep();
   uint64_t bytes = 0;
   if (worth_waiting({end - fresh, end}, kept) || (marked && fresh != 0 && kept < end)) {
     bytes = capture_in_a_step(sequence).bytes;
@@ -155,22 +158,23 @@ bool Core::has_room_for(uint32_t sequence) const {
     return bytes <= stats.budget_bytes - stats.bytes;
   };
   // What is larger than all of it pushes nothing out.
-  if (checkpoints_ != nullptr && traits_.checkpoint_bytes <= checkpoints_->stats().budget_bytes &&
-      !fits(*checkpoints_, traits_.checkpoint_bytes)) {
+  if (books_.checkpoints != nullptr &&
+      books_.traits.checkpoint_bytes <= books_.checkpoints->stats().budget_bytes &&
+      !fits(*books_.checkpoints, books_.traits.checkpoint_bytes)) {
     return false;
   }
-  if (segments_ != nullptr) return segments_->free_tokens() >= unsaved(sequence);
-  return states_ == nullptr ||
-         fits(*states_, traits_.fixed_bytes + traits_.checkpoint_bytes +
-                            records_[sequence].capture * traits_.bytes_per_token);
+  if (books_.segments != nullptr) return books_.segments->free_tokens() >= unsaved(sequence);
+  return books_.states == nullptr ||
+         fits(*books_.states, books_.traits.fixed_bytes + books_.traits.checkpoint_bytes +
+                                  books_.records[sequence].capture * books_.traits.bytes_per_token);
 }
 
 // ---- Bit by bit --------------------------------------------------------------------------------
 
 Drained Core::drain(const DrainLimits& limits) {
-  const base::MutexLock lock(mutex_);
+  const base::MutexLock lock(books_.mutex);
   Drained drained;
-  if (gone_) return drained;
+  if (books_.gone) return drained;
   try {
     drain(limits, drained);
   } catch (const std::bad_alloc&) {
@@ -183,10 +187,10 @@ void Core::drain(const DrainLimits& limits, Drained& drained) {
   while (mend()) {
   }
   tell_of_evicted();
-  const uint64_t started = clock_->now_ns();
+  const uint64_t started = books_.clock->now_ns();
   const uint64_t until = limits.ns > kNever - started ? kNever : started + limits.ns;
   uint32_t passed_over = 0;
-  while ((run_ != nullptr || drained.bytes < limits.bytes) && clock_->now_ns() < until) {
+  while ((run_ != nullptr || drained.bytes < limits.bytes) && books_.clock->now_ns() < until) {
     if (run_ == nullptr && !start_next(limits, drained, passed_over)) {
       drained.more = drained.items >= limits.items && pending_ != 0;
       return;
@@ -233,48 +237,51 @@ bool Core::start_next(const DrainLimits& limits, Drained& drained, uint32_t& pas
 }
 
 std::unique_ptr<CaptureRun> Core::start_run(uint32_t sequence) {
-  SequenceRecord& record = at(sequence);
+  SequenceRecord& record = books_.at(sequence);
   const uint32_t depth = record.capture;
   // It leaves the queue first: whatever happens, it is not tried again and again.
   waiting_.unlink(sequence);
   record.capture = 0;
   --pending_;
-  const Held held = ask(sequence);
-  const bool there = held.whole && held.end == room_.length(SequenceId{sequence}) &&
-                     held.end >= depth && known(sequence) >= depth;
+  const Held held = books_.ask(sequence);
+  const bool there = held.whole && held.end == books_.room.length(SequenceId{sequence}) &&
+                     held.end >= depth && books_.known(sequence) >= depth;
   std::unique_ptr<CaptureRun> run;
   if (there) try {
-      run = std::make_unique<CaptureRun>(*this, scope_of(sequence));
+      run = std::make_unique<CaptureRun>(books_.segments.get(), books_.scope_of(sequence));
       run->sequence = sequence;
       run->depth = depth;
       run->generation = record.generation;
       run->retain.assign(record.retain.get());
       // Of what is longer than the whole store, the beginning.
-      const Text& text = text_of(sequence);
-      run->segments_to = segments_ == nullptr ? 0
-                                              : text.floor(static_cast<uint32_t>(std::min<uint64_t>(
-                                                    depth, segments_->capacity_tokens())));
-      if (!lexicon_.copy(text, text.floor(depth), run->text)) run.reset();
+      const Text& text = books_.text_of(sequence);
+      run->segments_to = books_.segments == nullptr
+                             ? 0
+                             : text.floor(static_cast<uint32_t>(
+                                   std::min<uint64_t>(depth, books_.segments->capacity_tokens())));
+      if (!books_.lexicon.copy(text, text.floor(depth), run->text)) run.reset();
     } catch (const std::bad_alloc&) {
       run.reset();
     }
   if (run == nullptr) {
     count_capture({there ? CaptureFate::no_room : CaptureFate::stale, 0});
-    changed();
+    books_.changed();
     return run;
   }
   // The checkpoint first: it can be had while its position can be resumed, a state while it is the end.
-  const bool anchored = (use_checkpoints_ || use_states_) && (!any() || use_states_);
+  const bool anchored =
+      (books_.use_checkpoints || books_.use_states) && (!books_.any() || books_.use_states);
   if (anchored && depth >= 1) {
     const bool reachable =
-        use_checkpoints_ && traits_.rewind == Rewind::window
-            ? can_resume(traits_, held, depth)
-            : depth == held.end && can_resume(traits_, resumable_part(sequence), depth);
-    run->anchor = reachable ? capture_anchor(sequence, depth, touch_of(record.retain, depth))
+        books_.use_checkpoints && books_.traits.rewind == Rewind::window
+            ? can_resume(books_.traits, held, depth)
+            : depth == held.end &&
+                  can_resume(books_.traits, books_.resumable_part(sequence), depth);
+    run->anchor = reachable ? capture_anchor(sequence, depth, books_.touch_of(record.retain, depth))
                             : Captured{CaptureFate::stale, 0};
     run->has_anchor = true;
   }
-  if (segments_ != nullptr) {
+  if (books_.segments != nullptr) {
     EngineSaver saver(*this, *run, 0);
     run->writer.begin(run->scope, run->text.prompt(run->segments_to), record.tenant,
                       record.retain.get(), saver);
@@ -283,7 +290,7 @@ std::unique_ptr<CaptureRun> Core::start_run(uint32_t sequence) {
 }
 
 bool Core::go_on(CaptureRun& run, uint64_t until) {
-  EngineSaver saver(*this, run, until == kNever ? traits_.range_tokens : step_tokens());
+  EngineSaver saver(*this, run, until == kNever ? books_.traits.range_tokens : step_tokens());
   const bool collected = run.writer.collect(saver, until);
   if (run.writer.read(saver)) return true;
   return collected && run.writer.over();
@@ -296,10 +303,10 @@ void Core::wait_for(CaptureRun& run) {
                            : other != nullptr && other->writer.waits() ? other
                                                                        : nullptr;
   {
-    const Unlocked unlocked(*this);
+    const Books::Unlocked unlocked(books_);
     if (busy != nullptr) {
       busy->writer.wait();
-    } else if (!mover_->wait_for_buffer()) {
+    } else if (!books_.mover->wait_for_buffer()) {
       run.writer.limit(0);  // There is no memory for one.
     }
   }
@@ -309,16 +316,16 @@ void Core::wait_for(CaptureRun& run) {
 }
 
 uint32_t Core::step_tokens() const noexcept {
-  const MoveCost& save = meter_.costs().save;
-  const uint64_t segment = options_.segment_tokens;
+  const MoveCost& save = books_.meter.costs().save;
+  const uint64_t segment = books_.options.segment_tokens;
   uint64_t tokens = 0;
-  if (traits_.range_tokens != 0) {
-    const uint64_t call = save.of(1, traits_.fixed_bytes);
-    const uint64_t many = std::max<uint64_t>(save.of(0, 1024 * traits_.bytes_per_token), 1);
-    tokens = std::min<uint64_t>(std::max<uint64_t>(traits_.range_tokens, segment),
+  if (books_.traits.range_tokens != 0) {
+    const uint64_t call = save.of(1, books_.traits.fixed_bytes);
+    const uint64_t many = std::max<uint64_t>(save.of(0, 1024 * books_.traits.bytes_per_token), 1);
+    tokens = std::min<uint64_t>(std::max<uint64_t>(books_.traits.range_tokens, segment),
                                 (kStepNs - std::min(kStepNs, call)) * 1024 / many);
   } else {
-    const uint64_t bytes = traits_.fixed_bytes + segment * traits_.bytes_per_token;
+    const uint64_t bytes = books_.traits.fixed_bytes + segment * books_.traits.bytes_per_token;
     tokens = kStepNs / std::max<uint64_t>(save.of(1, bytes), 1) * segment;
   }
   return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, segment, uint64_t{1} << 30U));
@@ -328,18 +335,19 @@ Captured Core::end_run(CaptureRun& run) {
   Captured captured = run.writer.captured();
   if (run.has_anchor) {
     captured.fate =
-        segments_ == nullptr ? run.anchor.fate : fate_of_both(captured.fate, run.anchor.fate);
+        books_.segments == nullptr ? run.anchor.fate : fate_of_both(captured.fate, run.anchor.fate);
     captured.bytes += run.anchor.bytes;
   }
-  SequenceRecord& record = at(run.sequence);
+  SequenceRecord& record = books_.at(run.sequence);
   const bool whole = captured.fate == CaptureFate::present || run.writer.next() >= run.segments_to;
   if ((captured.fate == CaptureFate::saved || captured.fate == CaptureFate::present) && whole &&
-      run.depth != 0 && record.generation == run.generation && known(run.sequence) >= run.depth) {
+      run.depth != 0 && record.generation == run.generation &&
+      books_.known(run.sequence) >= run.depth) {
     record.saved = std::max(record.saved, run.depth);
   }
-  lexicon_.release(run.text);
+  books_.lexicon.release(run.text);
   count_capture(captured);
-  changed();
+  books_.changed();
   return captured;
 }
 
@@ -352,9 +360,9 @@ void Core::pause_run() {
     EngineSaver saver(*this, run, 0);
     if (!run.writer.collect(saver, kNever)) wait_for(run);
   }
-  const SequenceRecord& record = at(run.sequence);
+  const SequenceRecord& record = books_.at(run.sequence);
   const bool again = unread && run.depth != 0 && record.generation == run.generation &&
-                     record.capture == 0 && known(run.sequence) >= run.depth;
+                     record.capture == 0 && books_.known(run.sequence) >= run.depth;
   (void)end_run(run);
   if (again) queue(run.sequence, run.depth);
   run_.reset();
@@ -362,7 +370,7 @@ void Core::pause_run() {
 
 void Core::read_on(uint32_t sequence) {
   if (run_ == nullptr || run_->sequence != sequence || !run_->writer.reads()) return;
-  const uint64_t started = clock_->now_ns();
+  const uint64_t started = books_.clock->now_ns();
   EngineSaver saver(*this, *run_, step_tokens());
   while (run_->writer.read(saver) && !part_will_do()) {
   }
@@ -370,21 +378,21 @@ void Core::read_on(uint32_t sequence) {
     (void)end_run(*run_);
     run_.reset();
   }
-  stats_.waited_ns += elapsed_ns(started, clock_->now_ns());
+  books_.stats.waited_ns += elapsed_ns(started, books_.clock->now_ns());
 }
 
 void Core::will_lose(uint32_t sequence, uint32_t n) noexcept {
   if (run_ == nullptr || run_->sequence != sequence || n >= run_->depth) return;
   run_->writer.limit(n);
   // What comes there next are other words: none of it is this capture's.
-  run_->depth = any() ? n : 0;
+  run_->depth = books_.any() ? n : 0;
 }
 
 // ---- At once -----------------------------------------------------------------------------------
 
 void Core::count_capture(const Captured& captured) {
-  ++stats_.captures[static_cast<size_t>(captured.fate)];
-  stats_.captured_bytes += captured.bytes;
+  ++books_.stats.captures[static_cast<size_t>(captured.fate)];
+  books_.stats.captured_bytes += captured.bytes;
 }
 
 Captured Core::capture(uint32_t sequence) {
@@ -400,39 +408,39 @@ Captured Core::capture(uint32_t sequence) {
 // On a device computing is cheap, and with full attention a part that was saved is of use by itself. Elsewhere the
 // request that needs the place waits until all of it is saved.
 bool Core::part_will_do() const noexcept {
-  return traits_.range_tokens != 0 && segments_ != nullptr && any();
+  return books_.traits.range_tokens != 0 && books_.segments != nullptr && books_.any();
 }
 
 Captured Core::capture_in_a_step(uint32_t sequence) {
-  SequenceRecord& record = at(sequence);
+  SequenceRecord& record = books_.at(sequence);
   const uint32_t most = step_tokens();
   if (part_will_do() && unsaved(sequence) > most) {
     // The beginning: what lies behind it can be computed from there.
-    record.capture = text_of(sequence).floor((record.saved + most) / options_.segment_tokens *
-                                             options_.segment_tokens);
+    record.capture = books_.text_of(sequence).floor(
+        (record.saved + most) / books_.options.segment_tokens * books_.options.segment_tokens);
     if (record.capture <= record.saved) {
       record.capture = std::max(record.capture, 1U);
       unqueue(sequence, CaptureFate::crowded);
       return {CaptureFate::crowded, 0};
     }
   }
-  const uint64_t started = clock_->now_ns();
+  const uint64_t started = books_.clock->now_ns();
   const Captured captured = capture(sequence);
-  stats_.waited_ns += elapsed_ns(started, clock_->now_ns());
+  books_.stats.waited_ns += elapsed_ns(started, books_.clock->now_ns());
   return captured;
 }
 
 Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch) {
   const SequenceId id{sequence};
-  const Text& text = text_of(sequence);
-  const Scope scope = scope_of(sequence);
+  const Text& text = books_.text_of(sequence);
+  const Scope scope = books_.scope_of(sequence);
   // Together with segments, a checkpoint; a state where the full part would not be saved otherwise. An
   // engine with checkpoints and no segments gets both: the one to go back, the other to come back.
   Captured total{CaptureFate::present, 0};
   for (const Part part : {Part::checkpoint, Part::state}) {
-    StateStore* store = part == Part::state ? states_.get() : checkpoints_.get();
+    StateStore* store = part == Part::state ? books_.states.get() : books_.checkpoints.get();
     if (store == nullptr) continue;
-    if (part == Part::state && at(sequence).held.end != depth) continue;
+    if (part == Part::state && books_.at(sequence).held.end != depth) continue;
     const StateCandidate there = store->find(scope, text, depth).exact;
     const EntryKind kind = part == Part::state ? EntryKind::state : EntryKind::checkpoint;
     if (there && there.depth == depth) {
@@ -445,8 +453,8 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
     const Range range{0, depth};
     Result<uint64_t> size = Error(Errc::busy, "");
     {
-      const Unlocked unlocked(*this);
-      size = engine_->size(id, part, range);
+      const Books::Unlocked unlocked(books_);
+      size = books_.engine->size(id, part, range);
     }
     if (!size || *size == 0) {
       total.fate = CaptureFate::failed;
@@ -464,26 +472,26 @@ Captured Core::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& to
     bool sealed = false;
     PartLabel label;
     {
-      const Unlocked unlocked(*this);
-      engine_->settle();
-      started = clock_->now_ns();
-      written = engine_->save(id, part, range, draft->state());
+      const Books::Unlocked unlocked(books_);
+      books_.engine->settle();
+      started = books_.clock->now_ns();
+      written = books_.engine->save(id, part, range, draft->state());
       sealed = written && *written != 0 && *written <= *size && draft->seal(*written).has_value();
-      if (sealed && heard()) {
-        key::KeyChain chain(scope, text.all(), text.spans, options_.segment_tokens);
-        label = label_of(chain, text, range, retain_of(sequence).retain.priority);
+      if (sealed && books_.heard()) {
+        key::KeyChain chain(scope, text.all(), text.spans, books_.options.segment_tokens);
+        label = label_of(chain, text, range, books_.retain_of(sequence).retain.priority);
       }
     }
     if (!sealed || !draft->commit(*written, touch, std::move(label))) {
       total.fate = CaptureFate::failed;
       continue;
     }
-    const uint64_t spent = elapsed_ns(started, clock_->now_ns());
-    stats_.capture_ns += spent;
-    meter_.saved(1, *written, spent);
-    if (heard()) {
+    const uint64_t spent = elapsed_ns(started, books_.clock->now_ns());
+    books_.stats.capture_ns += spent;
+    books_.meter.saved(1, *written, spent);
+    if (books_.heard()) {
       tell_of_state(sequence, *store, part, depth);
-      if (part == Part::checkpoint && segments_ != nullptr) tell_of_tail(sequence, depth);
+      if (part == Part::checkpoint && books_.segments != nullptr) tell_of_tail(sequence, depth);
     }
     total.fate = CaptureFate::saved;
     total.bytes += *written;
@@ -505,15 +513,16 @@ Result<SequenceReport> Core::warm(const Scope& scope, const Prompt& prefix,
   while (turn.computed() < turn.length()) {
     const uint32_t begin = turn.computed();
     const uint32_t end = turn.next_stop();
-    const uint64_t started = clock_->now_ns();
+    const uint64_t started = books_.clock->now_ns();
     STEMMA_TRY_VOID(
         compute(user, turn.sequence(), prefix.tokens.subspan(begin, end - begin), begin));
-    STEMMA_TRY_VOID(turn.computed(end, elapsed_ns(started, clock_->now_ns())));
+    STEMMA_TRY_VOID(turn.computed(end, elapsed_ns(started, books_.clock->now_ns())));
   }
   const SequenceId sequence = turn.sequence();
   STEMMA_TRY_VOID(turn.finish());
-  const base::MutexLock lock(mutex_);
-  if (at(to_index(sequence)).capture != 0) report.saved_bytes += capture(to_index(sequence)).bytes;
+  const base::MutexLock lock(books_.mutex);
+  if (books_.at(to_index(sequence)).capture != 0)
+    report.saved_bytes += capture(to_index(sequence)).bytes;
   return report;
 }
 

@@ -22,29 +22,19 @@ bool is_bad(const Error& error) noexcept {
 
 }  // namespace
 
-void Core::warn(const char* what) {
-  const Unlocked unlocked(*this);
-  log(LogLevel::warning, what);
-}
-
-bool Core::verify(uint32_t sequence, uint32_t n) {
-  const Held held = ask(sequence);
-  return held.whole && held.end == n && can_resume(traits_, held, n);
-}
-
 bool Core::make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared,
                          SequenceReport* report) {
   return free_up(sequence, tokens + promised_to_others(sequence), spared, report);
 }
 
 bool Core::free_up(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report) {
-  while (room_.free_for(SequenceId{sequence}) < tokens) {
-    uint32_t victim = lists_.front(0);
+  while (books_.room.free_for(SequenceId{sequence}) < tokens) {
+    uint32_t victim = books_.idle_order.front(0);
     while (victim != base::IndexLists::kNone && (victim == spared || is_source(victim, sequence))) {
-      victim = lists_.after(victim);
+      victim = books_.idle_order.after(victim);
     }
     // A context of its own has nothing to gain from others.
-    if (!traits_.unified) return false;
+    if (!books_.traits.unified) return false;
     if (victim != base::IndexLists::kNone) {
       (void)retire(victim, report);
     } else if (!mend()) {
@@ -55,9 +45,9 @@ bool Core::free_up(uint32_t sequence, uint64_t tokens, uint32_t spared, Sequence
 }
 
 bool Core::mend() {
-  for (uint32_t s = 0; s < records_.size(); ++s) {
-    if (records_[s].state != SequenceState::broken || !empty(s)) continue;
-    set_state(s, SequenceState::free);
+  for (uint32_t s = 0; s < books_.records.size(); ++s) {
+    if (books_.records[s].state != SequenceState::broken || !empty(s)) continue;
+    books_.set_state(s, SequenceState::free);
     return true;
   }
   return false;
@@ -65,25 +55,21 @@ bool Core::mend() {
 
 void Core::failed_step(TurnRecord& turn, Step step) {
   ++turn.report.failures;
-  ++stats_.failures[static_cast<size_t>(step)];
-}
-
-void Core::settle_engine() {
-  const Unlocked unlocked(*this);
-  engine_->settle();
+  ++books_.stats.failures[static_cast<size_t>(step)];
 }
 
 Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& excluded) {
   const SequenceId id{turn.sequence};
-  STEMMA_TRY_VOID(segments_->list(turn.segments, range, pieces_));
-  settle_engine();
-  const uint64_t started = clock_->now_ns();
+  STEMMA_TRY_VOID(books_.segments->list(turn.segments, range, pieces_));
+  books_.settle_engine();
+  const uint64_t started = books_.clock->now_ns();
   uint64_t bytes = 0;
   uint32_t calls = 0;
   uint32_t bad = 0;  // Where the segment begins that could not be loaded.
-  room_.prepare(id, id);
-  Result<void> loaded = SegmentLoader::serves(*segments_) ? load_ranges(id, bytes, calls, bad)
-                                                          : load_one_by_one(id, bytes, calls, bad);
+  books_.room.prepare(id, id);
+  Result<void> loaded = SegmentLoader::serves(*books_.segments)
+                            ? load_ranges(id, bytes, calls, bad)
+                            : load_one_by_one(id, bytes, calls, bad);
   if (!loaded) {
     if (is_bad(loaded.error())) {
       quarantine_segment(turn, bad);
@@ -93,15 +79,15 @@ Result<void> Core::load_segments(TurnRecord& turn, Range range, Excluded& exclud
     return loaded;
   }
   // With full attention alone what was loaded can be seen at once.
-  if (any() && !verify(turn.sequence, range.end)) {
+  if (books_.any() && !books_.verify(turn.sequence, range.end)) {
     quarantine_segment(turn, range.begin);
     return Error(Errc::corrupt, "segments were loaded, and are not there");
   }
   turn.report.restored_bytes += bytes;
-  stats_.restored_bytes += bytes;
-  const uint64_t spent = elapsed_ns(started, clock_->now_ns());
-  stats_.restore_ns += spent;
-  meter_.loaded(calls, bytes, spent);
+  books_.stats.restored_bytes += bytes;
+  const uint64_t spent = elapsed_ns(started, books_.clock->now_ns());
+  books_.stats.restore_ns += spent;
+  books_.meter.loaded(calls, bytes, spent);
   return {};
 }
 
@@ -109,23 +95,23 @@ Result<void> Core::load_one_by_one(SequenceId id, uint64_t& bytes, uint32_t& cal
   for (const SavedSegment& piece : pieces_) {
     bad = piece.saved.begin;
     {
-      const Unlocked unlocked(*this);
-      STEMMA_TRY(const std::span<const uint8_t> saved, segments_->read(piece.slot));
-      STEMMA_TRY_VOID(engine_->load(id, Part::segment, piece.saved, piece.wanted, saved));
+      const Books::Unlocked unlocked(books_);
+      STEMMA_TRY(const std::span<const uint8_t> saved, books_.segments->read(piece.slot));
+      STEMMA_TRY_VOID(books_.engine->load(id, Part::segment, piece.saved, piece.wanted, saved));
       bytes += saved.size();
       ++calls;
     }
-    room_.set_length(id, piece.wanted.end);
+    books_.room.set_length(id, piece.wanted.end);
   }
   return {};
 }
 
 Result<void> Core::load_ranges(SequenceId id, uint64_t& bytes, uint32_t& calls, uint32_t& bad) {
-  SegmentLoader loader(*segments_, pieces_);
+  SegmentLoader loader(*books_.segments, pieces_);
   for (;;) {
     uint32_t end = 0;
     {
-      const Unlocked unlocked(*this);
+      const Books::Unlocked unlocked(books_);
       const Result<std::optional<SegmentLoader::Ready>> next = loader.next();
       bad = loader.bad();
       if (!next) return next.error();
@@ -133,62 +119,63 @@ Result<void> Core::load_ranges(SequenceId id, uint64_t& bytes, uint32_t& calls, 
       const SegmentLoader::Ready& ready = **next;
       // Which of its segments the engine refuses, it does not say.
       bad = ready.range.begin;
-      STEMMA_TRY_VOID(engine_->load(id, Part::segment, ready.range, ready.range, ready.bytes));
+      STEMMA_TRY_VOID(
+          books_.engine->load(id, Part::segment, ready.range, ready.range, ready.bytes));
       end = ready.range.end;
       bytes += ready.bytes.size();
       ++calls;
     }
-    room_.set_length(id, end);
+    books_.room.set_length(id, end);
   }
 }
 
 void Core::quarantine_segment(TurnRecord& turn, uint32_t from) {
-  ++stats_.quarantined;
+  ++books_.stats.quarantined;
   turn.segments = {};
   // What is being saved may lie behind it.
   pause_run();
-  segments_->forget(turn.scope, turn.text.prompt(), from);
-  warn("stemma: a saved segment could not be restored and is given up");
+  books_.segments->forget(turn.scope, turn.text.prompt(), from);
+  books_.warn("stemma: a saved segment could not be restored and is given up");
 }
 
 Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excluded& excluded) {
   const SequenceId id{turn.sequence};
-  StateStore& store = part == Part::state ? *states_ : *checkpoints_;
-  settle_engine();
-  const uint64_t started = clock_->now_ns();
-  room_.prepare(id, id);
+  StateStore& store = part == Part::state ? *books_.states : *books_.checkpoints;
+  books_.settle_engine();
+  const uint64_t started = books_.clock->now_ns();
+  books_.room.prepare(id, id);
   Result<void> loaded;
   uint64_t bytes = 0;
   {
-    const Unlocked unlocked(*this);
+    const Books::Unlocked unlocked(books_);
     const Result<SavedState> saved = turn.state.read();
     const Range range{0, depth};
-    loaded =
-        saved ? engine_->load(id, part, range, range, saved->state) : Result<void>(saved.error());
+    loaded = saved ? books_.engine->load(id, part, range, range, saved->state)
+                   : Result<void>(saved.error());
     bytes = saved ? saved->state.size() : 0;
   }
   if (loaded) {
-    room_.set_length(id, depth);
-    if (!verify(turn.sequence, depth)) {
+    books_.room.set_length(id, depth);
+    if (!books_.verify(turn.sequence, depth)) {
       loaded = Error(Errc::corrupt, "a state was loaded, and is not there");
     }
   }
   if (!loaded) {
     if (is_bad(loaded.error())) {
-      ++stats_.quarantined;
+      ++books_.stats.quarantined;
       store.remove(turn.state);
-      warn("stemma: a saved state could not be restored and is given up");
+      books_.warn("stemma: a saved state could not be restored and is given up");
     } else {
       (part == Part::state ? excluded.states : excluded.checkpoints) = true;
     }
     return loaded;
   }
-  store.used(turn.state, touch_of(turn.retain, depth));
+  store.used(turn.state, books_.touch_of(turn.retain, depth));
   turn.report.restored_bytes += bytes;
-  stats_.restored_bytes += bytes;
-  const uint64_t spent = elapsed_ns(started, clock_->now_ns());
-  stats_.restore_ns += spent;
-  meter_.loaded(1, bytes, spent);
+  books_.stats.restored_bytes += bytes;
+  const uint64_t spent = elapsed_ns(started, books_.clock->now_ns());
+  books_.stats.restore_ns += spent;
+  books_.meter.loaded(1, bytes, spent);
   hand_on(part == Part::state ? EntryKind::state : EntryKind::checkpoint, turn.state,
           store.label(turn.state), SeenAgain::used);
   return {};
@@ -199,7 +186,7 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
   const Plan& plan = turn.plan;
   const uint32_t s = turn.sequence;
   const SequenceId id{s};
-  SequenceRecord& record = at(s);
+  SequenceRecord& record = books_.at(s);
   const Error not_there(Errc::corrupt, "the engine does not hold what it should");
   if (plan.base == Base::stay) {
     // What is cut, and the end of a memory that does not go back, can be saved now or never. The request waits for
@@ -207,36 +194,36 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
     turn.report.saved_bytes += save_before_cut(s, plan.base_tokens);
     will_lose(s, plan.base_tokens);
     if (record.capture > plan.base_tokens) {
-      if (any() && plan.base_tokens > record.saved) {
+      if (books_.any() && plan.base_tokens > record.saved) {
         record.capture = plan.base_tokens;
       } else {
         unqueue(s, CaptureFate::stale);
       }
     }
     record.saved = std::min(record.saved, plan.base_tokens);
-    const bool cut = room_.length(id) > plan.base_tokens;
+    const bool cut = books_.room.length(id) > plan.base_tokens;
     // A checkpoint takes care of what lies beyond it.
     if (cut && (plan.checkpoint == 0 || plan.segments_to != 0)) {
       Result<void> trimmed;
       {
-        const Unlocked unlocked(*this);
-        trimmed = engine_->trim(id, plan.base_tokens);
+        const Books::Unlocked unlocked(books_);
+        trimmed = books_.engine->trim(id, plan.base_tokens);
       }
-      if (trimmed) room_.set_length(id, plan.base_tokens);
-      if (!trimmed || (plan.checkpoint == 0 && !verify(s, plan.base_tokens))) {
+      if (trimmed) books_.room.set_length(id, plan.base_tokens);
+      if (!trimmed || (plan.checkpoint == 0 && !books_.verify(s, plan.base_tokens))) {
         failed_step(turn, Step::trim);
         return trimmed ? Result<void>(not_there) : trimmed;
       }
-    } else if (plan.checkpoint == 0 && !verify(s, plan.base_tokens)) {
+    } else if (plan.checkpoint == 0 && !books_.verify(s, plan.base_tokens)) {
       failed_step(turn, Step::stay);
       return not_there;
     }
-    live_.trim(id, std::min(plan.base_tokens, known(s)));
+    books_.live.trim(id, std::min(plan.base_tokens, books_.known(s)));
     return {};
   }
   // Somebody else's, or left over: saved first if that is worth it, then emptied.
-  if (room_.length(id) != 0 || record.dirty || ask(s) != Held{}) {
-    if (room_.length(id) != 0) {
+  if (books_.room.length(id) != 0 || record.dirty || books_.ask(s) != Held{}) {
+    if (books_.room.length(id) != 0) {
       if (!retire(s, &turn.report)) return Error(Errc::wrong_state, "the sequence is not cleared");
     } else if (!empty(s)) {
       return Error(Errc::wrong_state, "the engine does not clear the sequence", s);
@@ -246,29 +233,29 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
   (void)make_room_for(s, needs_room(turn, plan), plan.source, &turn.report);
   if (plan.base != Base::fork) return {};
   const SequenceId source{plan.source};
-  room_.prepare(id, source);
-  settle_engine();
-  const uint64_t started = clock_->now_ns();
+  books_.room.prepare(id, source);
+  books_.settle_engine();
+  const uint64_t started = books_.clock->now_ns();
   Result<void> copied;
   {
-    const Unlocked unlocked(*this);
-    copied = engine_->copy(source, id, {0, plan.base_tokens});
+    const Books::Unlocked unlocked(books_);
+    copied = books_.engine->copy(source, id, {0, plan.base_tokens});
   }
   if (copied) {
-    if (traits_.fork == Fork::shared) {
-      room_.share(source, id, plan.base_tokens);
+    if (books_.traits.fork == Fork::shared) {
+      books_.room.share(source, id, plan.base_tokens);
     } else {
-      room_.set_length(id, plan.base_tokens);
+      books_.room.set_length(id, plan.base_tokens);
     }
   }
   const bool last = plan.segments_to == 0 && plan.checkpoint == 0;
-  if (!copied || ((last || any()) && !verify(s, plan.base_tokens))) {
+  if (!copied || ((last || books_.any()) && !books_.verify(s, plan.base_tokens))) {
     failed_step(turn, Step::fork);
     excluded.forks = true;
     return copied ? Result<void>(not_there) : copied;
   }
-  if (traits_.fork == Fork::shared) {
-    meter_.copied(plan.base_tokens, elapsed_ns(started, clock_->now_ns()));
+  if (books_.traits.fork == Fork::shared) {
+    books_.meter.copied(plan.base_tokens, elapsed_ns(started, books_.clock->now_ns()));
   }
   return {};
 }
@@ -285,11 +272,11 @@ Result<void> Core::try_plan(TurnRecord& turn, Excluded& excluded) {
     if (loaded && plan.available < plan.state_depth) {
       const SequenceId id{turn.sequence};
       {
-        const Unlocked unlocked(*this);
-        loaded = engine_->trim(id, plan.available);
+        const Books::Unlocked unlocked(books_);
+        loaded = books_.engine->trim(id, plan.available);
       }
-      if (loaded) room_.set_length(id, plan.available);
-      if (loaded && !verify(turn.sequence, plan.available)) {
+      if (loaded) books_.room.set_length(id, plan.available);
+      if (loaded && !books_.verify(turn.sequence, plan.available)) {
         loaded = Error(Errc::corrupt, "the engine does not hold what it should");
       }
       if (!loaded) excluded.states = true;
@@ -316,60 +303,61 @@ Result<void> Core::try_plan(TurnRecord& turn, Excluded& excluded) {
 
 // The words a turn could have are in a sequence that it cannot copy: they are saved now, and found.
 void Core::save_source(TurnRecord& turn) {
-  if (traits_.fork == Fork::shared || traits_.fork == Fork::copy || !any() ||
-      turn.reuse != Reuse::everything || (segments_ == nullptr && states_ == nullptr)) {
+  if (books_.traits.fork == Fork::shared || books_.traits.fork == Fork::copy || !books_.any() ||
+      turn.reuse != Reuse::everything || (books_.segments == nullptr && books_.states == nullptr)) {
     return;
   }
   std::vector<LiveIndex::Match> matches;
-  live_.match(turn.scope, turn.text.all(), matches);
+  books_.live.match(turn.scope, turn.text.all(), matches);
   LiveIndex::Match best;
   for (const LiveIndex::Match& match : matches) {
-    const SequenceRecord& record = at(to_index(match.sequence));
+    const SequenceRecord& record = books_.at(to_index(match.sequence));
     // A turn that will leave nothing does not leave it by this way.
     const bool leaves =
-        !in_turn(record) || (record.turn->keep && has(record.turn->reuse, Reuse::saved));
+        !in_turn(record) || (record.turn->keep && allows(record.turn->reuse, Reuse::saved));
     if (record.turn != &turn && leaves && match.positions > best.positions) best = match;
   }
   const uint32_t gain = std::min(best.positions, turn.limit);
-  if (gain <= turn.plan.available + options_.least_tokens) return;
+  if (gain <= turn.plan.available + books_.options.least_tokens) return;
   const uint32_t s = to_index(best.sequence);
-  const Costs& costs = meter_.costs();
+  const Costs& costs = books_.meter.costs();
   const auto moving = [&](const MoveCost& cost) {
-    return cost_of_moving(cost, traits_, options_.segment_tokens, {0, known(s)}, false);
+    return cost_of_moving(cost, books_.traits, books_.options.segment_tokens, {0, books_.known(s)},
+                          false);
   };
   if (costs.compute({turn.plan.available, gain}) <= moving(costs.save) + moving(costs.load)) return;
-  SequenceRecord& record = at(s);
-  if (record.capture < known(s) && record.saved < known(s)) {
+  SequenceRecord& record = books_.at(s);
+  if (record.capture < books_.known(s) && record.saved < books_.known(s)) {
     if (in_turn(record)) {
       record.tenant = record.turn->tenant;
       record.retain.assign(record.turn->retain.get());
     }
-    queue(s, known(s));
+    queue(s, books_.known(s));
   }
   if (record.capture != 0) (void)capture(s);
 }
 
 Result<uint32_t> Core::execute(TurnRecord& turn) {
-  const base::MutexLock lock(mutex_);
-  STEMMA_TRY_VOID(check(turn));
+  const base::MutexLock lock(books_.mutex);
+  STEMMA_TRY_VOID(books_.check_turn(turn));
   if (turn.phase != TurnPhase::planned) {
     return Error(Errc::wrong_state, "the plan was carried out already");
   }
-  const uint64_t started = clock_->now_ns();
-  const uint64_t waited = stats_.waited_ns;
+  const uint64_t started = books_.clock->now_ns();
+  const uint64_t waited = books_.stats.waited_ns;
   Excluded excluded;
   Result<void> done;
   try {
     if (!turn.bypass) save_source(turn);
     constexpr uint32_t kTries = 8;
     for (uint32_t tries = 0; tries <= kTries; ++tries) {
-      if (tries != 0 || turn.epoch != epoch_) replan(turn, excluded, tries == kTries);
+      if (tries != 0 || turn.epoch != books_.epoch) replan(turn, excluded, tries == kTries);
       done = try_plan(turn, excluded);
       if (done) break;
       turn.segments = {};
       turn.state = {};
       if (!empty(turn.sequence)) break;
-      turn.generation = at(turn.sequence).generation;
+      turn.generation = books_.at(turn.sequence).generation;
     }
   } catch (const std::bad_alloc&) {
     done = Error(Errc::out_of_memory, "no memory to carry the plan out");
@@ -377,8 +365,8 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
   }
   turn.segments = {};
   turn.state = {};
-  turn.report.execute_ns = elapsed_ns(started, clock_->now_ns());
-  turn.report.capture_ns = stats_.waited_ns - waited;
+  turn.report.execute_ns = elapsed_ns(started, books_.clock->now_ns());
+  turn.report.capture_ns = books_.stats.waited_ns - waited;
   if (!done) {
     turn.phase = TurnPhase::failed;
     turn.report.outcome = Outcome::refused;
@@ -386,7 +374,7 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
     turn.report.reused_tokens = 0;
     turn.report.evaluated_tokens = turn.prompt_tokens;
     turn.report.steps = {};
-    count(turn);
+    books_.count(turn);
     return done.error();
   }
   drop_idle(turn);
@@ -416,23 +404,23 @@ void Core::replan(TurnRecord& turn, const Excluded& excluded, bool cold) {
   turn.report.evaluated_tokens = turn.prompt_tokens - turn.plan.available;
   found.matched = turn.report.matched_tokens;
   choose_stops(turn, found);
-  turn.epoch = epoch_;
+  turn.epoch = books_.epoch;
 }
 
 void Core::settle(TurnRecord& turn) {
   const uint32_t n = turn.plan.available;
-  SequenceRecord& record = at(turn.sequence);
+  SequenceRecord& record = books_.at(turn.sequence);
   turn.available = n;
   turn.computed = n;
   turn.phase = TurnPhase::ready;
   turn.generation = record.generation;
-  lexicon_.release(record.text);
+  books_.lexicon.release(record.text);
   record.scope.reset();
   record.dirty = false;
   record.shifted = false;
   // What was loaded is saved.
-  if (any() && turn.plan.segments_to != 0) record.saved = turn.plan.segments_to;
-  index_up_to(turn, n);
+  if (books_.any() && turn.plan.segments_to != 0) record.saved = turn.plan.segments_to;
+  books_.index_up_to(turn, n);
   SequenceReport& report = turn.report;
   report.reused_tokens = n;
   report.evaluated_tokens = turn.prompt_tokens - n;
@@ -444,24 +432,8 @@ void Core::settle(TurnRecord& turn) {
     if (n == turn.full_limit && n != 0) report.reason = SequenceMiss::none;
   }
   note_media(turn);
-  changed();
-  count(turn);
-}
-
-void Core::count(TurnRecord& turn) {
-  if (turn.counted) return;
-  turn.counted = true;
-  const SequenceReport& report = turn.report;
-  ++stats_.turns;
-  stats_.prompt_tokens += report.prompt_tokens;
-  stats_.reused_tokens += report.reused_tokens;
-  stats_.evaluated_tokens += report.evaluated_tokens;
-  ++stats_.outcomes[static_cast<size_t>(report.outcome)];
-  ++stats_.reasons[static_cast<size_t>(report.reason)];
-  for (size_t step = 0; step < kStepCount; ++step) {
-    stats_.steps[step] += report.steps[step] != 0 ? 1 : 0;
-    stats_.step_tokens[step] += report.steps[step];
-  }
+  books_.changed();
+  books_.count(turn);
 }
 
 }  // namespace stemma::sequence

@@ -10,65 +10,51 @@
 
 namespace stemma::sequence {
 
-uint64_t Core::cells_of_others(uint32_t sequence) const noexcept {
-  if (!traits_.unified) return 0;
-  return room_.used() - std::min<uint64_t>(room_.used(), room_.length(SequenceId{sequence}));
-}
-
-uint64_t Core::cells_in_turns(uint32_t sequence) const noexcept {
-  if (!traits_.unified) return 0;
-  // What they share is counted once for each of them, but never more than there is.
-  uint64_t cells = 0;
-  for (uint32_t s = 0; s < records_.size(); ++s) {
-    if (s != sequence && in_turn(records_[s])) cells += room_.length(SequenceId{s});
-  }
-  return std::min(cells, room_.used());
-}
-
 bool Core::is_planned_source(uint32_t s, const TurnRecord& turn) const noexcept {
-  return std::ranges::any_of(records_, [&](const SequenceRecord& record) {
+  return std::ranges::any_of(books_.records, [&](const SequenceRecord& record) {
     return record.turn != nullptr && record.turn != &turn &&
            record.turn->phase == TurnPhase::planned && record.turn->plan.source == s;
   });
 }
 
 uint32_t Core::restorable_part(uint32_t sequence) {
-  const Text& text = text_of(sequence);
-  const Scope& scope = scope_of(sequence);
-  const uint32_t length = known(sequence);
+  const Text& text = books_.text_of(sequence);
+  const Scope& scope = books_.scope_of(sequence);
+  const uint32_t length = books_.known(sequence);
   uint32_t depth = 0;
-  if (segments_ != nullptr) depth = segments_->reach(scope, text.prompt(), length).usable;
+  if (books_.segments != nullptr)
+    depth = books_.segments->reach(scope, text.prompt(), length).usable;
   // A memory that does not go back needs what stands at an exact depth as well.
-  if (segments_ != nullptr && use_checkpoints_ && depth != 0) {
-    depth = checkpoints_->find(scope, text, depth).exact.depth;
+  if (books_.segments != nullptr && books_.use_checkpoints && depth != 0) {
+    depth = books_.checkpoints->find(scope, text, depth).exact.depth;
   }
-  if (states_ != nullptr) {
-    depth = std::max(depth, states_->find(scope, text, length).exact.depth);
+  if (books_.states != nullptr) {
+    depth = std::max(depth, books_.states->find(scope, text, length).exact.depth);
   }
   return depth;
 }
 
 void Core::drop_idle(TurnRecord& turn) noexcept try {
-  if (!traits_.unified) return;
+  if (!books_.traits.unified) return;
   const SequenceId id{turn.sequence};
   const uint32_t available = std::max(turn.plan.available, turn.computed);
   PlanInput input = plan_input(turn);
   std::ranges::fill(flags_, 0);
-  const uint32_t kept = room_.length(id);
-  uint64_t free_cells = room_.free_if(id, kept, flags_);
-  for (uint32_t s = lists_.front(0), next = 0; s != base::IndexLists::kNone; s = next) {
-    next = lists_.after(s);
+  const uint32_t kept = books_.room.length(id);
+  uint64_t free_cells = books_.room.free_if(id, kept, flags_);
+  for (uint32_t s = books_.idle_order.front(0), next = 0; s != base::IndexLists::kNone; s = next) {
+    next = books_.idle_order.after(s);
     // A turn that was promised a copy of it still needs it.
     if (is_planned_source(s, turn)) continue;
-    const SequenceRecord& record = at(s);
+    const SequenceRecord& record = books_.at(s);
     // What waits to be saved stays: saving it now would make this turn wait.
     if (record.capture != 0 && worth_saving(s)) continue;
     if (run_ != nullptr && run_->sequence == s && run_->writer.reads()) continue;
     flags_[s] = 1;
-    const uint64_t without = room_.free_if(id, kept, flags_);
+    const uint64_t without = books_.room.free_if(id, kept, flags_);
     flags_[s] = 0;
     IdleSequence idle;
-    idle.length = room_.length(SequenceId{s});
+    idle.length = books_.room.length(SequenceId{s});
     idle.own_cells = static_cast<uint32_t>(without - free_cells);
     idle.prompt_tokens = turn.prompt_tokens - available;
     idle.answer_tokens = turn.promised_end - turn.prompt_tokens;
@@ -77,9 +63,9 @@ void Core::drop_idle(TurnRecord& turn) noexcept try {
     if (!worth_dropping(input, idle)) continue;
     idle.restorable = restorable_part(s);
     if (!worth_dropping(input, idle)) continue;
-    set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
-    free_cells = room_.free_if(id, kept, flags_);
-    ++stats_.dropped_idle;
+    books_.set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
+    free_cells = books_.room.free_if(id, kept, flags_);
+    ++books_.stats.dropped_idle;
     ++turn.report.dropped_idle;
   }
 } catch (const std::bad_alloc&) {
@@ -87,7 +73,7 @@ void Core::drop_idle(TurnRecord& turn) noexcept try {
 }
 
 void Core::drop_what_was_saved() noexcept {
-  for (const SequenceRecord& record : records_) {
+  for (const SequenceRecord& record : books_.records) {
     if (in_turn(record) && record.turn->computed < record.turn->prompt_tokens)
       drop_idle(*record.turn);
   }

@@ -29,7 +29,7 @@ uint64_t offer(SavedListener& listener, EntryKind kind, const PartLabel& label, 
 PartLabel Core::label_of(key::KeyChain& chain, const Text& text, Range range,
                          Priority priority) const noexcept {
   PartLabel label{chain.at(range.end), range, priority};
-  if (!options_.listener->keeps_words() || !text.spans.empty()) return label;
+  if (!books_.options.listener->keeps_words() || !text.spans.empty()) return label;
   try {
     const auto words = text.all().subspan(range.begin, range.end - range.begin);
     label.words.assign(words.begin(), words.end());
@@ -42,17 +42,17 @@ PartLabel Core::label_of(key::KeyChain& chain, const Text& text, Range range,
 // ---- What was saved ----------------------------------------------------------------------------
 
 void Core::tell(uint32_t sequence, const SavedPart& part, const ContentKey& chain) {
-  options_.listener->saved(scope_of(sequence), text_of(sequence).prompt(), part, chain,
-                           retain_of(sequence).get());
+  books_.options.listener->saved(books_.scope_of(sequence), books_.text_of(sequence).prompt(), part,
+                                 chain, books_.retain_of(sequence).get());
 }
 
 void Core::tell_of_state(uint32_t sequence, StateStore& store, Part part, uint32_t depth) {
   // Held while its bytes are looked at.
   const Result<StateLease> lease =
-      store.lease(store.find(scope_of(sequence), text_of(sequence), depth).exact);
+      store.lease(store.find(books_.scope_of(sequence), books_.text_of(sequence), depth).exact);
   if (!lease || lease->depth() != depth) return;
   const ContentKey chain = store.label(*lease).chain;
-  const Unlocked unlocked(*this);
+  const Books::Unlocked unlocked(books_);
   const Result<SavedState> saved = lease->read();
   if (!saved) return;
   tell(sequence,
@@ -61,21 +61,23 @@ void Core::tell_of_state(uint32_t sequence, StateStore& store, Part part, uint32
 }
 
 void Core::tell_of_tail(uint32_t sequence, uint32_t depth) try {
-  const uint32_t begin = depth / options_.segment_tokens * options_.segment_tokens;
+  const uint32_t begin = depth / books_.options.segment_tokens * books_.options.segment_tokens;
   if (begin == depth) return;
-  const Text& text = text_of(sequence);
-  key::KeyChain chain(scope_of(sequence), text.all(), text.spans, options_.segment_tokens);
-  const Unlocked unlocked(*this);
+  const Text& text = books_.text_of(sequence);
+  key::KeyChain chain(books_.scope_of(sequence), text.all(), text.spans,
+                      books_.options.segment_tokens);
+  const Books::Unlocked unlocked(books_);
   const Range range{begin, depth};
-  const Result<uint64_t> size = engine_->size(SequenceId{sequence}, Part::segment, range);
+  const Result<uint64_t> size = books_.engine->size(SequenceId{sequence}, Part::segment, range);
   if (!size || *size == 0) return;
   std::vector<uint8_t> bytes(*size);
-  const Result<uint64_t> written = engine_->save(SequenceId{sequence}, Part::segment, range, bytes);
+  const Result<uint64_t> written =
+      books_.engine->save(SequenceId{sequence}, Part::segment, range, bytes);
   if (!written || *written == 0 || *written > bytes.size()) return;
   const std::span<const uint8_t> saved = std::span(bytes).first(*written);
-  const PartLabel label = label_of(chain, text, range, retain_of(sequence).retain.priority);
+  const PartLabel label = label_of(chain, text, range, books_.retain_of(sequence).retain.priority);
   tell(sequence, {EntryKind::segment, range, saved}, label.chain);
-  offer(*options_.listener, EntryKind::segment, label, SeenAgain::leaving,
+  offer(*books_.options.listener, EntryKind::segment, label, SeenAgain::leaving,
         [&] { return Result<std::span<const uint8_t>>(saved); });
 } catch (const std::bad_alloc&) {
   // Whoever is elsewhere computes that far.
@@ -84,33 +86,35 @@ void Core::tell_of_tail(uint32_t sequence, uint32_t depth) try {
 // ---- What was saved earlier --------------------------------------------------------------------
 
 uint64_t Core::hand_on(uint32_t slot, SeenAgain seen) {
-  const PartLabel& label = segments_->label(slot);
+  const PartLabel& label = books_.segments->label(slot);
   if (!label) return 0;
-  const Unlocked unlocked(*this);
-  return offer(*options_.listener, EntryKind::segment, label, seen,
-               [&] { return segments_->read(slot); });
+  const Books::Unlocked unlocked(books_);
+  return offer(*books_.options.listener, EntryKind::segment, label, seen,
+               [&] { return books_.segments->read(slot); });
 }
 
 uint64_t Core::hand_on(EntryKind kind, const StateLease& lease, const PartLabel& label,
                        SeenAgain seen) {
-  if (!heard() || !label) return 0;
-  const Unlocked unlocked(*this);
-  return offer(*options_.listener, kind, label, seen, [&]() -> Result<std::span<const uint8_t>> {
-    STEMMA_TRY(const SavedState saved, lease.read());
-    return saved.state;
-  });
+  if (!books_.heard() || !label) return 0;
+  const Books::Unlocked unlocked(books_);
+  return offer(*books_.options.listener, kind, label, seen,
+               [&]() -> Result<std::span<const uint8_t>> {
+                 STEMMA_TRY(const SavedState saved, lease.read());
+                 return saved.state;
+               });
 }
 
 void Core::tell_of_evicted() {
-  if (!heard() || segments_ == nullptr) return;
+  if (!books_.heard() || books_.segments == nullptr) return;
   // Only this thread evicts, so nothing is added meanwhile.
-  for (const BlockId block : segments_->evicted()) hand_on(to_index(block), SeenAgain::leaving);
-  segments_->forget_evicted();
+  for (const BlockId block : books_.segments->evicted())
+    hand_on(to_index(block), SeenAgain::leaving);
+  books_.segments->forget_evicted();
 }
 
 void Core::make_way(StateStore& store, EntryKind kind, const Scope& scope, uint32_t depth,
                     uint64_t bytes) try {
-  if (!heard()) return;
+  if (!books_.heard()) return;
   for (;;) {
     const StateStore::Leaving leaving = store.evict_for(scope, depth, bytes);
     if (!leaving.lease) return;
@@ -121,23 +125,23 @@ void Core::make_way(StateStore& store, EntryKind kind, const Scope& scope, uint3
 }
 
 HandedOn Core::hand_on(uint64_t from, uint64_t bytes) {
-  const base::MutexLock lock(mutex_);
+  const base::MutexLock lock(books_.mutex);
   HandedOn done;
-  if (gone_ || !heard()) return done;
+  if (books_.gone || !books_.heard()) return done;
   tell_of_evicted();
-  const std::array<StateStore*, 2> stores{states_.get(), checkpoints_.get()};
+  const std::array<StateStore*, 2> stores{books_.states.get(), books_.checkpoints.get()};
   // `next` has the store in its upper half: segments, states, checkpoints; what lies in it in the lower.
   uint64_t place = from >> 32U;
   auto at = static_cast<uint32_t>(from);
   for (; place <= stores.size(); ++place, at = 0) {
     StateStore* const store = place == 0 ? nullptr : stores[place - 1];
-    const uint32_t end = store != nullptr                     ? store->entries()
-                         : place == 0 && segments_ != nullptr ? segments_->labels()
-                                                              : 0;
+    const uint32_t end = store != nullptr                           ? store->entries()
+                         : place == 0 && books_.segments != nullptr ? books_.segments->labels()
+                                                                    : 0;
     for (; at < end; ++at) {
       const StateLease lease = store != nullptr ? store->lease_entry(at) : StateLease();
-      if (store != nullptr ? !lease : !segments_->holds(at)) continue;
-      const uint64_t size = store != nullptr ? lease.bytes() : segments_->size(at);
+      if (store != nullptr ? !lease : !books_.segments->holds(at)) continue;
+      const uint64_t size = store != nullptr ? lease.bytes() : books_.segments->size(at);
       if (done.bytes != 0 && (done.bytes > bytes || size > bytes - done.bytes)) {
         done.next = place << 32U | at;
         done.over = false;
