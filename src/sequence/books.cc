@@ -70,7 +70,8 @@ Books::Books(SequenceEngine& of, const SequenceOptions& with)
       options(with),
       clock(with.clock != nullptr ? with.clock : &Clock::monotonic()),
       traits(of.traits()),
-      meter(believed(with)) {}
+      meter(believed(with)),
+      queue(records, stats, with.pending_captures) {}
 
 Result<void> Books::check(const SequenceOptions& options, const EngineTraits& traits) {
   STEMMA_TRY_VOID(check_options(options));
@@ -83,10 +84,12 @@ Result<void> Books::set_up() {
   // Twice what there can be: who adds words that another has is asked for as much as if he had not.
   if (!live.create(traits.sequences, 2 * std::max<uint64_t>(positions, 16)) ||
       !idle_order.create(traits.sequences, 1) || !idle_order.ensure(traits.sequences - 1) ||
-      !sessions.create(options.sessions)) {
+      !queue.create(traits.sequences) || !sessions.create(options.sessions)) {
     return Error(Errc::out_of_memory, "no memory for a sequence cache");
   }
   records.resize(traits.sequences);
+  flags.resize(traits.sequences);
+  nobody.resize(traits.sequences);
   room.create(traits);
   return make_stores();
 }

@@ -23,6 +23,7 @@
 
 #include "base/index_lists.h"
 #include "base/mutex.h"
+#include "sequence/capture_queue.h"
 #include "sequence/costs.h"
 #include "sequence/lexicon.h"
 #include "sequence/live_index.h"
@@ -144,6 +145,10 @@ struct Books {
   CostMeter meter;
   WindowSlack window_slack;
   SequenceStats stats;  // Only what is counted; the rest is filled in when somebody asks.
+  CaptureQueue queue;   // Sequences that wait to be saved.
+  // Scratch of one section under the lock: a flag for each sequence.
+  std::vector<uint8_t> flags;
+  std::vector<uint8_t> nobody;  // No flag is ever set.
 
  private:
   Result<void> make_stores();

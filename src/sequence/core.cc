@@ -5,31 +5,27 @@
 #include <utility>
 
 #include "base/check.h"
+#include "sequence/capture_rules.h"
 
 namespace stemma::sequence {
 
 // ---- Creation ----------------------------------------------------------------------------------
 
-Core::Core(SequenceEngine& engine, const SequenceOptions& options) : books_(engine, options) {}
+Core::Core(SequenceEngine& engine, const SequenceOptions& options)
+    : books_(engine, options),
+      notifier_(books_),
+      capturer_(books_, notifier_),
+      finder_(books_),
+      planner_(books_, finder_),
+      admission_(books_, finder_, planner_) {}
 
 Result<Core*> Core::create(SequenceEngine& engine, const SequenceOptions& options) try {
   STEMMA_TRY_VOID(Books::check(options, engine.traits()));
   std::unique_ptr<Core> core(new Core(engine, options));
-  STEMMA_TRY_VOID(core->set_up());
+  STEMMA_TRY_VOID(core->books_.set_up());
   return core.release();
 } catch (const std::bad_alloc&) {
   return Error(Errc::out_of_memory, "no memory for a sequence cache");
-}
-
-Result<void> Core::set_up() {
-  STEMMA_TRY_VOID(books_.set_up());
-  const uint32_t sequences = books_.traits.sequences;
-  if (!waiting_.create(sequences, 1) || !waiting_.ensure(sequences - 1)) {
-    return Error(Errc::out_of_memory, "no memory for a sequence cache");
-  }
-  flags_.resize(sequences);
-  nobody_.resize(sequences);
-  return {};
 }
 
 void Core::release_owner() noexcept {
@@ -41,10 +37,32 @@ void Core::cache_gone() noexcept {
     const base::MutexLock lock(books_.mutex);
     books_.gone = true;
     // The engine may go now, and threads may still ask it to cut what was read.
-    if (run_ != nullptr) books_.lexicon.release(run_->text);
-    run_.reset();
+    capturer_.stop();
   }
   release_owner();
+}
+
+// ---- Requests ----------------------------------------------------------------------------------
+
+Result<Turn> Core::begin(const Scope& scope, const Prompt& prompt, const TurnOptions& options,
+                         bool whole) {
+  const base::MutexLock lock(books_.mutex);
+  if (books_.gone) return Error(Errc::stale, "the cache is gone");
+  STEMMA_TRY(std::unique_ptr<TurnRecord> record, admission_.begin(scope, prompt, options, whole));
+  retain_owner();
+  return Turn(this, record.release());
+}
+
+Result<SequenceReport> Core::lookup(const Scope& scope, const Prompt& prompt,
+                                    const TurnOptions& options) {
+  const base::MutexLock lock(books_.mutex);
+  if (books_.gone) return Error(Errc::stale, "the cache is gone");
+  return admission_.lookup(scope, prompt, options);
+}
+
+bool Core::can_admit(std::string_view name) {
+  const base::MutexLock lock(books_.mutex);
+  return !books_.gone && admission_.can_admit(name);
 }
 
 // ---- Sequences ---------------------------------------------------------------------------------
@@ -54,8 +72,8 @@ void Core::forget(uint32_t sequence) noexcept {
   const SequenceId id{sequence};
   if (books_.room.length(id) != 0 || books_.live.length(id) != 0 || record.dirty)
     ++record.generation;
-  if (record.capture != 0) unqueue(sequence, CaptureFate::stale);
-  will_lose(sequence, 0);
+  if (record.capture != 0) books_.queue.remove(sequence, CaptureFate::stale);
+  capturer_.will_lose(sequence, 0);
   books_.live.clear(id);
   books_.lexicon.release(record.text);
   record.scope.reset();
@@ -88,12 +106,12 @@ bool Core::empty(uint32_t sequence) {
 
 bool Core::retire(uint32_t sequence, SequenceReport* report) {
   SequenceRecord& record = books_.at(sequence);
-  if (record.capture != 0 && worth_saving(sequence)) {
-    const Captured captured = capture_in_a_step(sequence);
+  if (record.capture != 0 && worth_saving_first(books_, sequence)) {
+    const Captured captured = capturer_.capture_in_a_step(sequence);
     if (captured.bytes != 0) ++books_.stats.victims_saved;
     if (report != nullptr) report->saved_bytes += captured.bytes;
   }
-  read_on(sequence);
+  capturer_.read_on(sequence);
   ++books_.stats.victims;
   if (report != nullptr) ++report->victims;
   const bool done = empty(sequence);
@@ -118,7 +136,7 @@ SequenceStats Core::stats() {
     }
     if (record.capture != 0) ++out.pending;
   }
-  if (run_ != nullptr) ++out.pending;
+  if (capturer_.run() != nullptr) ++out.pending;
   if (books_.mover != nullptr) out.pinned_bytes = books_.mover->pinned_bytes();
   out.sessions = books_.sessions.size();
   out.context_tokens = books_.traits.unified
@@ -181,7 +199,7 @@ SequenceInfo Core::sequence(SequenceId id) {
   out.state = record.state;
   out.generation = record.generation;
   out.length = books_.live.length(id);
-  out.unsaved_tokens = unsaved(to_index(id));
+  out.unsaved_tokens = books_.at(to_index(id)).unsaved();
   out.approximate = books_.room.length(id) > out.length;
   return out;
 }
@@ -226,7 +244,7 @@ uint32_t Core::pending() {
   const base::MutexLock lock(books_.mutex);
   uint32_t count = 0;
   for (const SequenceRecord& record : books_.records) count += record.capture != 0 ? 1 : 0;
-  return count + (run_ != nullptr ? 1 : 0);
+  return count + (capturer_.run() != nullptr ? 1 : 0);
 }
 
 void Core::check_invariants() try {
@@ -244,7 +262,7 @@ void Core::check_invariants() try {
     const SequenceId id{s};
     STEMMA_CHECK((record.state == SequenceState::leased) == (record.turn != nullptr));
     STEMMA_CHECK((record.state == SequenceState::idle) == books_.idle_order.linked(s));
-    STEMMA_CHECK((record.capture != 0) == waiting_.linked(s));
+    STEMMA_CHECK((record.capture != 0) == books_.queue.waits(s));
     if (record.state == SequenceState::free) {
       STEMMA_CHECK(books_.live.length(id) == 0 && books_.room.length(id) == 0 &&
                    record.text.tokens.empty());
@@ -259,6 +277,104 @@ void Core::check_invariants() try {
   }
 } catch (const std::bad_alloc&) {
   // Looked at less.
+}
+
+HandedOn Core::hand_on(uint64_t from, uint64_t bytes) {
+  const base::MutexLock lock(books_.mutex);
+  return books_.gone ? HandedOn() : notifier_.hand_on_all(from, bytes);
+}
+
+// ---- Saving in quiet moments -------------------------------------------------------------------
+
+Drained Core::drain(const DrainLimits& limits) {
+  const base::MutexLock lock(books_.mutex);
+  Drained drained;
+  if (books_.gone) return drained;
+  try {
+    drain(limits, drained);
+  } catch (const std::bad_alloc&) {
+    // What is under way goes on with the next call.
+  }
+  return drained;
+}
+
+void Core::drain(const DrainLimits& limits, Drained& drained) {
+  while (mend()) {
+  }
+  notifier_.tell_of_evicted();
+  const uint64_t started = books_.clock->now_ns();
+  const uint64_t until = limits.ns > kNoDeadline - started ? kNoDeadline : started + limits.ns;
+  uint32_t passed_over = 0;
+  while ((capturer_.run() != nullptr || drained.bytes < limits.bytes) &&
+         books_.clock->now_ns() < until) {
+    if (capturer_.run() == nullptr && !start_next(limits, drained, passed_over)) {
+      drained.more = drained.items >= limits.items && books_.queue.size() != 0;
+      return;
+    }
+    if (capturer_.run() == nullptr) continue;  // There was nothing to read.
+    const uint64_t before = capturer_.run()->writer.captured().bytes;
+    const bool went_on = capturer_.go_on(until);
+    drained.bytes += capturer_.run()->writer.captured().bytes - before;
+    if (capturer_.run()->writer.over()) {
+      const Captured captured = capturer_.end();
+      if (captured.fate == CaptureFate::saved) ++drained.saved;
+      drop_what_was_saved();
+    } else if (!went_on) {
+      // Threads are at work on what was read.
+      drained.waits = until != kNoDeadline;
+      if (drained.waits) break;
+      capturer_.wait();
+    }
+  }
+  drained.more = capturer_.run() != nullptr || books_.queue.size() != 0;
+}
+
+// Begins with the oldest capture that may begin. False: there is none.
+bool Core::start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over) {
+  if (drained.items >= limits.items) return false;
+  uint32_t next = books_.queue.front();
+  for (uint32_t i = 0; i < passed_over && next != CaptureQueue::kNone; ++i) {
+    next = books_.queue.after(next);
+  }
+  while (next != CaptureQueue::kNone && !limits.evict && !fits_without_eviction(books_, next)) {
+    next = books_.queue.after(next);
+    ++passed_over;
+  }
+  if (next == CaptureQueue::kNone) return false;
+  ++drained.items;
+  capturer_.begin(next);
+  if (capturer_.run() == nullptr || !capturer_.run()->writer.over()) return true;
+  drained.bytes += capturer_.run()->anchor.bytes;
+  const Captured captured = capturer_.end();
+  if (captured.fate == CaptureFate::saved) ++drained.saved;
+  return true;
+}
+
+// ---- Warming up --------------------------------------------------------------------------------
+
+Result<SequenceReport> Core::warm(const Scope& scope, const Prompt& prefix,
+                                  SequenceCache::Compute compute, void* user,
+                                  const TurnOptions& options) {
+  if (compute == nullptr) return Error(Errc::invalid_argument, "no function that computes");
+  TurnOptions whole = options;
+  whole.keep = true;
+  STEMMA_TRY(Turn turn, begin(scope, prefix, whole, true));
+  STEMMA_TRY_VOID(turn.execute());
+  SequenceReport report = turn.report();
+  while (turn.computed() < turn.length()) {
+    const uint32_t begin = turn.computed();
+    const uint32_t end = turn.next_stop();
+    const uint64_t started = books_.clock->now_ns();
+    STEMMA_TRY_VOID(
+        compute(user, turn.sequence(), prefix.tokens.subspan(begin, end - begin), begin));
+    STEMMA_TRY_VOID(turn.computed(end, elapsed_ns(started, books_.clock->now_ns())));
+  }
+  const SequenceId sequence = turn.sequence();
+  STEMMA_TRY_VOID(turn.finish());
+  const base::MutexLock lock(books_.mutex);
+  if (books_.at(to_index(sequence)).capture != 0)
+    report.saved_bytes += capturer_.capture(to_index(sequence)).bytes;
+  return report;
 }
 
 }  // namespace stemma::sequence

@@ -31,9 +31,10 @@ class PartsSaver final : public Saver {
     bytes += part->bytes.size();
     return part->bytes.size();
   }
-  void prepared(std::span<const BlockId> /*there*/) override { core_.tell_of_evicted(); }
+  void prepared(std::span<const BlockId> /*there*/) override { core_.notifier_.tell_of_evicted(); }
   PartLabel saved(Range range, std::span<const uint8_t> /*bytes*/) override {
-    return chain_ == nullptr ? PartLabel{} : core_.label_of(*chain_, text_, range, priority_);
+    return chain_ == nullptr ? PartLabel{}
+                             : core_.notifier_.label_of(*chain_, text_, range, priority_);
   }
   uint32_t taken = 0;
   uint64_t bytes = 0;
@@ -110,7 +111,7 @@ void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& pa
   }
   // Logits are kept here alone.
   const bool named = chain != nullptr && part.kind != EntryKind::logits;
-  if (named) make_way(*store, part.kind, scope, depth, part.bytes.size());
+  if (named) notifier_.make_way(*store, part.kind, scope, depth, part.bytes.size());
   Result<StateDraft> draft = store->reserve(scope, text, depth, part.bytes.size());
   if (!draft) {
     ++admitted.refused;
@@ -120,7 +121,7 @@ void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& pa
   PartLabel label;
   {
     const Books::Unlocked unlocked(books_);
-    if (named) label = label_of(*chain, text, {0, depth}, options.retain.priority);
+    if (named) label = notifier_.label_of(*chain, text, {0, depth}, options.retain.priority);
     std::memcpy(draft->state().data(), part.bytes.data(), part.bytes.size());
     sealed = draft->seal(part.bytes.size()).has_value();
   }

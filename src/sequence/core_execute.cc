@@ -7,7 +7,9 @@
 #include <new>
 
 #include "base/check.h"
+#include "sequence/capture_rules.h"
 #include "sequence/core.h"
+#include "sequence/room_promises.h"
 #include "sequence/segment_loader.h"
 #include "stemma/log.h"
 
@@ -24,13 +26,14 @@ bool is_bad(const Error& error) noexcept {
 
 bool Core::make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared,
                          SequenceReport* report) {
-  return free_up(sequence, tokens + promised_to_others(sequence), spared, report);
+  return free_up(sequence, tokens + promised_to_others(books_, sequence), spared, report);
 }
 
 bool Core::free_up(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report) {
   while (books_.room.free_for(SequenceId{sequence}) < tokens) {
     uint32_t victim = books_.idle_order.front(0);
-    while (victim != base::IndexLists::kNone && (victim == spared || is_source(victim, sequence))) {
+    while (victim != base::IndexLists::kNone &&
+           (victim == spared || is_source(books_, victim, sequence))) {
       victim = books_.idle_order.after(victim);
     }
     // A context of its own has nothing to gain from others.
@@ -133,7 +136,7 @@ void Core::quarantine_segment(TurnRecord& turn, uint32_t from) {
   ++books_.stats.quarantined;
   turn.segments = {};
   // What is being saved may lie behind it.
-  pause_run();
+  capturer_.pause();
   books_.segments->forget(turn.scope, turn.text.prompt(), from);
   books_.warn("stemma: a saved segment could not be restored and is given up");
 }
@@ -176,8 +179,8 @@ Result<void> Core::load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excl
   const uint64_t spent = elapsed_ns(started, books_.clock->now_ns());
   books_.stats.restore_ns += spent;
   books_.meter.loaded(1, bytes, spent);
-  hand_on(part == Part::state ? EntryKind::state : EntryKind::checkpoint, turn.state,
-          store.label(turn.state), SeenAgain::used);
+  notifier_.hand_on(part == Part::state ? EntryKind::state : EntryKind::checkpoint, turn.state,
+                    store.label(turn.state), SeenAgain::used);
   return {};
 }
 
@@ -191,13 +194,13 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
   if (plan.base == Base::stay) {
     // What is cut, and the end of a memory that does not go back, can be saved now or never. The request waits for
     // it, so it must be worth that, and is one step at most; what stays can be saved later.
-    turn.report.saved_bytes += save_before_cut(s, plan.base_tokens);
-    will_lose(s, plan.base_tokens);
+    turn.report.saved_bytes += capturer_.save_before_cut(s, plan.base_tokens);
+    capturer_.will_lose(s, plan.base_tokens);
     if (record.capture > plan.base_tokens) {
       if (books_.any() && plan.base_tokens > record.saved) {
         record.capture = plan.base_tokens;
       } else {
-        unqueue(s, CaptureFate::stale);
+        books_.queue.remove(s, CaptureFate::stale);
       }
     }
     record.saved = std::min(record.saved, plan.base_tokens);
@@ -230,7 +233,7 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
     }
     turn.generation = record.generation;
   }
-  (void)make_room_for(s, needs_room(turn, plan), plan.source, &turn.report);
+  (void)make_room_for(s, needs_room(books_, turn, plan), plan.source, &turn.report);
   if (plan.base != Base::fork) return {};
   const SequenceId source{plan.source};
   books_.room.prepare(id, source);
@@ -262,10 +265,10 @@ Result<void> Core::lay_base(TurnRecord& turn, Excluded& excluded) {
 
 Result<void> Core::try_plan(TurnRecord& turn, Excluded& excluded) {
   const Plan plan = turn.plan;
-  describe(turn);
+  planner_.describe(turn);
   STEMMA_TRY_VOID(lay_base(turn, excluded));
   if (plan.base == Base::stay) {
-    (void)make_room_for(turn.sequence, needs_room(turn, plan), kNoSequence, &turn.report);
+    (void)make_room_for(turn.sequence, needs_room(books_, turn, plan), kNoSequence, &turn.report);
   }
   if (plan.state_depth != 0) {
     Result<void> loaded = load_anchor(turn, Part::state, plan.state_depth, excluded);
@@ -332,9 +335,9 @@ void Core::save_source(TurnRecord& turn) {
       record.tenant = record.turn->tenant;
       record.retain.assign(record.turn->retain.get());
     }
-    queue(s, books_.known(s));
+    books_.queue.add(s, books_.known(s));
   }
-  if (record.capture != 0) (void)capture(s);
+  if (record.capture != 0) (void)capturer_.capture(s);
 }
 
 Result<uint32_t> Core::execute(TurnRecord& turn) {
@@ -351,7 +354,8 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
     if (!turn.bypass) save_source(turn);
     constexpr uint32_t kTries = 8;
     for (uint32_t tries = 0; tries <= kTries; ++tries) {
-      if (tries != 0 || turn.epoch != books_.epoch) replan(turn, excluded, tries == kTries);
+      if (tries != 0 || turn.epoch != books_.epoch)
+        planner_.replan(turn, excluded, tries == kTries);
       done = try_plan(turn, excluded);
       if (done) break;
       turn.segments = {};
@@ -382,31 +386,6 @@ Result<uint32_t> Core::execute(TurnRecord& turn) {
   return turn.available;
 }
 
-void Core::replan(TurnRecord& turn, const Excluded& excluded, bool cold) {
-  turn.segments = {};
-  turn.state = {};
-  Found found;
-  if (cold) {
-    turn.plan = {};
-    turn.plan.sequence = turn.sequence;
-  } else {
-    find(turn, found, true, turn.sequence, excluded);
-    if (!plan(turn, found)) {
-      turn.plan = {};
-      turn.plan.sequence = turn.sequence;
-    }
-  }
-  hold_anchor(turn, found);
-  const uint32_t matched = turn.report.matched_tokens;
-  if (!cold) explain(turn, found);
-  turn.report.matched_tokens = std::max(matched, turn.report.matched_tokens);
-  turn.report.reused_tokens = turn.plan.available;
-  turn.report.evaluated_tokens = turn.prompt_tokens - turn.plan.available;
-  found.matched = turn.report.matched_tokens;
-  choose_stops(turn, found);
-  turn.epoch = books_.epoch;
-}
-
 void Core::settle(TurnRecord& turn) {
   const uint32_t n = turn.plan.available;
   SequenceRecord& record = books_.at(turn.sequence);
@@ -431,7 +410,7 @@ void Core::settle(TurnRecord& turn) {
     if (report.failures != 0 && n != turn.full_limit) report.reason = SequenceMiss::failed;
     if (n == turn.full_limit && n != 0) report.reason = SequenceMiss::none;
   }
-  note_media(turn);
+  TurnPlanner::note_media(turn);
   books_.changed();
   books_.count(turn);
 }

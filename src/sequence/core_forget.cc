@@ -32,7 +32,7 @@ void Core::forget_context() {
 void Core::drop_scope(const Scope& scope) {
   const base::MutexLock lock(books_.mutex);
   if (books_.gone) return;
-  pause_run();
+  capturer_.pause();
   if (books_.segments != nullptr) books_.segments->drop_scope(scope);
   for (StateStore* store : {books_.states.get(), books_.checkpoints.get(), books_.logits.get()}) {
     if (store != nullptr) store->drop_scope(scope);
@@ -43,12 +43,12 @@ void Core::drop_scope(const Scope& scope) {
     if (in_turn(record)) {
       if (!record.turn->forgotten) continue;
       books_.live.clear(SequenceId{s});
-      if (record.capture != 0) unqueue(s, CaptureFate::stale);
+      if (record.capture != 0) books_.queue.remove(s, CaptureFate::stale);
       continue;
     }
     if (!record.scope || *record.scope != scope) continue;
     // Nobody finds it any more; the engine lets go of it when there is a moment.
-    if (record.capture != 0) unqueue(s, CaptureFate::stale);
+    if (record.capture != 0) books_.queue.remove(s, CaptureFate::stale);
     books_.live.clear(SequenceId{s});
     if (record.state == SequenceState::idle) {
       books_.set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
@@ -60,7 +60,7 @@ void Core::drop_scope(const Scope& scope) {
 void Core::drop_saved() {
   const base::MutexLock lock(books_.mutex);
   if (books_.gone) return;
-  pause_run();
+  capturer_.pause();
   if (books_.segments != nullptr) books_.segments->drop_all();
   for (StateStore* store : {books_.states.get(), books_.checkpoints.get(), books_.logits.get()}) {
     if (store != nullptr) store->clear();
@@ -76,8 +76,8 @@ uint32_t Core::cut_back(uint32_t sequence, uint32_t n) {
   const SequenceId id{sequence};
   const bool waited = record.capture != 0;
   n = record.text.floor(n);
-  if (record.capture > n) unqueue(sequence, CaptureFate::stale);
-  will_lose(sequence, n);
+  if (record.capture > n) books_.queue.remove(sequence, CaptureFate::stale);
+  capturer_.will_lose(sequence, n);
   const Held held = books_.ask(sequence);
   if (n != 0 && held.whole && held.end == books_.room.length(id) &&
       can_resume(books_.traits, books_.resumable_part(sequence), n)) {
@@ -92,7 +92,7 @@ uint32_t Core::cut_back(uint32_t sequence, uint32_t n) {
       books_.lexicon.cut(record.text, n);
       record.saved = std::min(record.saved, n);
       record.session = kNoSession;  // It is no longer what its last turn left.
-      if (waited && record.capture == 0 && record.saved < n) queue(sequence, n);
+      if (waited && record.capture == 0 && record.saved < n) books_.queue.add(sequence, n);
       return n;
     }
   }
@@ -122,7 +122,7 @@ Result<Truncated> Core::truncate(const Scope& scope, const Text& text, uint32_t 
   uint32_t end = std::min(keep + 1, text.length());
   while (text.floor(end) != end) ++end;
   const std::span<const uint32_t> words = text.all().first(end);
-  pause_run();
+  capturer_.pause();
 
   // What needs memory comes first.
   const std::array<StateStore*, 3> stores{books_.states.get(), books_.checkpoints.get(),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <new>
 
+#include "sequence/capture_rules.h"
 #include "sequence/core.h"
 
 namespace stemma::sequence {
@@ -38,21 +39,21 @@ void Core::drop_idle(TurnRecord& turn) noexcept try {
   if (!books_.traits.unified) return;
   const SequenceId id{turn.sequence};
   const uint32_t available = std::max(turn.plan.available, turn.computed);
-  PlanInput input = plan_input(turn);
-  std::ranges::fill(flags_, 0);
+  PlanInput input = finder_.plan_input(turn);
+  std::ranges::fill(books_.flags, 0);
   const uint32_t kept = books_.room.length(id);
-  uint64_t free_cells = books_.room.free_if(id, kept, flags_);
+  uint64_t free_cells = books_.room.free_if(id, kept, books_.flags);
   for (uint32_t s = books_.idle_order.front(0), next = 0; s != base::IndexLists::kNone; s = next) {
     next = books_.idle_order.after(s);
     // A turn that was promised a copy of it still needs it.
     if (is_planned_source(s, turn)) continue;
     const SequenceRecord& record = books_.at(s);
     // What waits to be saved stays: saving it now would make this turn wait.
-    if (record.capture != 0 && worth_saving(s)) continue;
-    if (run_ != nullptr && run_->sequence == s && run_->writer.reads()) continue;
-    flags_[s] = 1;
-    const uint64_t without = books_.room.free_if(id, kept, flags_);
-    flags_[s] = 0;
+    if (record.capture != 0 && worth_saving_first(books_, s)) continue;
+    if (capturer_.is_reading(s)) continue;
+    books_.flags[s] = 1;
+    const uint64_t without = books_.room.free_if(id, kept, books_.flags);
+    books_.flags[s] = 0;
     IdleSequence idle;
     idle.length = books_.room.length(SequenceId{s});
     idle.own_cells = static_cast<uint32_t>(without - free_cells);
@@ -64,7 +65,7 @@ void Core::drop_idle(TurnRecord& turn) noexcept try {
     idle.restorable = restorable_part(s);
     if (!worth_dropping(input, idle)) continue;
     books_.set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
-    free_cells = books_.room.free_if(id, kept, flags_);
+    free_cells = books_.room.free_if(id, kept, books_.flags);
     ++books_.stats.dropped_idle;
     ++turn.report.dropped_idle;
   }

@@ -5,7 +5,9 @@
 #include "base/check.h"
 #include "base/vectors.h"
 #include "cache/shared.h"
+#include "sequence/capture_rules.h"
 #include "sequence/core.h"
+#include "sequence/room_promises.h"
 
 namespace stemma::sequence {
 
@@ -62,9 +64,9 @@ Result<void> Core::computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns) try
     const bool window = books_.use_checkpoints && books_.traits.rewind == Rewind::window;
     const bool reachable =
         true_end && (depth == n || (window && can_resume(books_.traits, held, depth)));
-    count_capture(reachable
-                      ? capture_anchor(turn.sequence, depth, books_.touch_of(turn.retain, depth))
-                      : Captured{CaptureFate::stale, 0});
+    capturer_.count(reachable ? capturer_.capture_anchor(turn.sequence, depth,
+                                                         books_.touch_of(turn.retain, depth))
+                              : Captured{CaptureFate::stale, 0});
   }
   return {};
 } catch (const std::bad_alloc&) {
@@ -75,7 +77,7 @@ Result<void> Core::extend(TurnRecord& turn, std::span<const Token> tokens) try {
   const base::MutexLock lock(books_.mutex);
   STEMMA_TRY_VOID(books_.check_turn(turn));
   const uint32_t before = turn.text.length();
-  const uint64_t interval = anchors(turn) ? turn.interval_tokens : 0;
+  const uint64_t interval = keeps_anchors(books_, turn) ? turn.interval_tokens : 0;
   if (interval != 0) {
     base::make_room(turn.stops, (before + tokens.size()) / interval - before / interval);
   }
@@ -85,7 +87,7 @@ Result<void> Core::extend(TurnRecord& turn, std::span<const Token> tokens) try {
   turn.late_tokens = std::min(turn.late_tokens, books_.window_slack.tokens());
   for (uint64_t depth = (before / interval + 1) * interval; depth <= turn.text.length();
        depth += interval) {
-    if (worth_keeping(static_cast<uint32_t>(depth)))
+    if (worth_keeping(books_, static_cast<uint32_t>(depth)))
       turn.stops.push_back(static_cast<uint32_t>(depth));
   }
   return {};
@@ -98,7 +100,7 @@ Result<void> Core::reserve(TurnRecord& turn, uint32_t tokens) try {
   STEMMA_TRY_VOID(check_ready(turn));
   const uint64_t needed = uint64_t{turn.text.length()} + tokens - turn.computed;
   // Nobody is emptied for what cannot be had.
-  if (could_have(turn.sequence, turn.computed, needed, kNoSequence) &&
+  if (could_have(books_, turn.sequence, turn.computed, needed, kNoSequence) &&
       make_room_for(turn.sequence, needed, kNoSequence, nullptr)) {
     turn.promised_end = std::max(turn.promised_end, turn.text.length() + tokens);
     return {};
@@ -128,8 +130,9 @@ Result<void> Core::rewind(TurnRecord& turn, uint32_t n) try {
     if (!direct && !anchor) {
       return Error(Errc::unsupported, "the memory cannot go back there", n);
     }
-    if (books_.at(turn.sequence).capture > n) unqueue(turn.sequence, CaptureFate::stale);
-    will_lose(turn.sequence, n);
+    if (books_.at(turn.sequence).capture > n)
+      books_.queue.remove(turn.sequence, CaptureFate::stale);
+    capturer_.will_lose(turn.sequence, n);
     Result<void> done;
     if (direct) {
       const Books::Unlocked unlocked(books_);
@@ -182,8 +185,8 @@ Result<void> Core::attach_logits(TurnRecord& turn, uint32_t depth, std::span<con
   if (books_.options.listener == nullptr) return {};
   const Books::Unlocked unlocked(books_);
   key::KeyChain chain(turn.scope, turn.text.all(), turn.text.spans, books_.options.segment_tokens);
-  tell(turn.sequence, {EntryKind::logits, {0, depth}, {bytes, logits.size_bytes()}},
-       chain.at(depth));
+  notifier_.tell(turn.sequence, {EntryKind::logits, {0, depth}, {bytes, logits.size_bytes()}},
+                 chain.at(depth));
   return {};
 }
 
@@ -225,8 +228,9 @@ Result<void> Core::shift(TurnRecord& turn, uint32_t keep, uint32_t discard) try 
   const SequenceId id{turn.sequence};
   const std::vector<Token> rest(turn.text.tokens.begin() + keep + discard, turn.text.tokens.end());
   books_.room.prepare(id, id);
-  if (books_.at(turn.sequence).capture > keep) unqueue(turn.sequence, CaptureFate::stale);
-  will_lose(turn.sequence, keep);
+  if (books_.at(turn.sequence).capture > keep)
+    books_.queue.remove(turn.sequence, CaptureFate::stale);
+  capturer_.will_lose(turn.sequence, keep);
   Result<void> done;
   {
     const Books::Unlocked unlocked(books_);
@@ -305,7 +309,7 @@ void Core::leave(TurnRecord& turn) {
     record.tenant = turn.tenant;
     std::swap(record.retain, turn.retain);
     record.turn = nullptr;
-    if (saves && worth_keeping(depth)) queue(s, depth);
+    if (saves && worth_keeping(books_, depth)) books_.queue.add(s, depth);
   }
   record.turn = nullptr;
   if (stays && live) {
@@ -321,7 +325,7 @@ void Core::leave(TurnRecord& turn) {
     books_.set_state(s, SequenceState::idle);
     return;
   }
-  if (stays && record.capture != 0) (void)capture(s);
+  if (stays && record.capture != 0) (void)capturer_.capture(s);
   books_.set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
 }
 
@@ -369,7 +373,7 @@ bool Core::step_back(TurnRecord& turn) {
   }
   const Held held = books_.ask(s);
   if (!held.whole || !can_resume(books_.traits, held, n)) return false;
-  will_lose(s, n);
+  capturer_.will_lose(s, n);
   if (held.end > n) {
     const Books::Unlocked unlocked(books_);
     (void)books_.engine->trim(id, n);
@@ -381,7 +385,7 @@ bool Core::step_back(TurnRecord& turn) {
   books_.lexicon.cut(turn.text, n);
   std::swap(record.text, turn.text);
   record.turn = nullptr;
-  if (record.capture > n) unqueue(s, CaptureFate::stale);
+  if (record.capture > n) books_.queue.remove(s, CaptureFate::stale);
   books_.set_state(s, SequenceState::idle);
   return true;
 }

@@ -1,11 +1,9 @@
-// What whoever listens is told: what was saved, and later what is used again or goes.
+#include "sequence/notifier.h"
+
 #include <algorithm>
 #include <array>
 #include <new>
 #include <vector>
-
-#include "key/key_chain.h"
-#include "sequence/core.h"
 
 namespace stemma::sequence {
 
@@ -26,8 +24,8 @@ uint64_t offer(SavedListener& listener, EntryKind kind, const PartLabel& label, 
 
 }  // namespace
 
-PartLabel Core::label_of(key::KeyChain& chain, const Text& text, Range range,
-                         Priority priority) const noexcept {
+PartLabel Notifier::label_of(key::KeyChain& chain, const Text& text, Range range,
+                             Priority priority) const noexcept {
   PartLabel label{chain.at(range.end), range, priority};
   if (!books_.options.listener->keeps_words() || !text.spans.empty()) return label;
   try {
@@ -41,12 +39,12 @@ PartLabel Core::label_of(key::KeyChain& chain, const Text& text, Range range,
 
 // ---- What was saved ----------------------------------------------------------------------------
 
-void Core::tell(uint32_t sequence, const SavedPart& part, const ContentKey& chain) {
+void Notifier::tell(uint32_t sequence, const SavedPart& part, const ContentKey& chain) {
   books_.options.listener->saved(books_.scope_of(sequence), books_.text_of(sequence).prompt(), part,
                                  chain, books_.retain_of(sequence).get());
 }
 
-void Core::tell_of_state(uint32_t sequence, StateStore& store, Part part, uint32_t depth) {
+void Notifier::tell_of_state(uint32_t sequence, StateStore& store, Part part, uint32_t depth) {
   // Held while its bytes are looked at.
   const Result<StateLease> lease =
       store.lease(store.find(books_.scope_of(sequence), books_.text_of(sequence), depth).exact);
@@ -60,7 +58,7 @@ void Core::tell_of_state(uint32_t sequence, StateStore& store, Part part, uint32
        chain);
 }
 
-void Core::tell_of_tail(uint32_t sequence, uint32_t depth) try {
+void Notifier::tell_of_tail(uint32_t sequence, uint32_t depth) try {
   const uint32_t begin = depth / books_.options.segment_tokens * books_.options.segment_tokens;
   if (begin == depth) return;
   const Text& text = books_.text_of(sequence);
@@ -85,7 +83,7 @@ void Core::tell_of_tail(uint32_t sequence, uint32_t depth) try {
 
 // ---- What was saved earlier --------------------------------------------------------------------
 
-uint64_t Core::hand_on(uint32_t slot, SeenAgain seen) {
+uint64_t Notifier::hand_on(uint32_t slot, SeenAgain seen) {
   const PartLabel& label = books_.segments->label(slot);
   if (!label) return 0;
   const Books::Unlocked unlocked(books_);
@@ -93,8 +91,8 @@ uint64_t Core::hand_on(uint32_t slot, SeenAgain seen) {
                [&] { return books_.segments->read(slot); });
 }
 
-uint64_t Core::hand_on(EntryKind kind, const StateLease& lease, const PartLabel& label,
-                       SeenAgain seen) {
+uint64_t Notifier::hand_on(EntryKind kind, const StateLease& lease, const PartLabel& label,
+                           SeenAgain seen) {
   if (!books_.heard() || !label) return 0;
   const Books::Unlocked unlocked(books_);
   return offer(*books_.options.listener, kind, label, seen,
@@ -104,7 +102,7 @@ uint64_t Core::hand_on(EntryKind kind, const StateLease& lease, const PartLabel&
                });
 }
 
-void Core::tell_of_evicted() {
+void Notifier::tell_of_evicted() {
   if (!books_.heard() || books_.segments == nullptr) return;
   // Only this thread evicts, so nothing is added meanwhile.
   for (const BlockId block : books_.segments->evicted())
@@ -112,8 +110,8 @@ void Core::tell_of_evicted() {
   books_.segments->forget_evicted();
 }
 
-void Core::make_way(StateStore& store, EntryKind kind, const Scope& scope, uint32_t depth,
-                    uint64_t bytes) try {
+void Notifier::make_way(StateStore& store, EntryKind kind, const Scope& scope, uint32_t depth,
+                        uint64_t bytes) try {
   if (!books_.heard()) return;
   for (;;) {
     const StateStore::Leaving leaving = store.evict_for(scope, depth, bytes);
@@ -124,10 +122,9 @@ void Core::make_way(StateStore& store, EntryKind kind, const Scope& scope, uint3
   // Then reserve() makes the room, and nobody hears of what goes.
 }
 
-HandedOn Core::hand_on(uint64_t from, uint64_t bytes) {
-  const base::MutexLock lock(books_.mutex);
+HandedOn Notifier::hand_on_all(uint64_t from, uint64_t bytes) {
   HandedOn done;
-  if (books_.gone || !books_.heard()) return done;
+  if (!books_.heard()) return done;
   tell_of_evicted();
   const std::array<StateStore*, 2> stores{books_.states.get(), books_.checkpoints.get()};
   // `next` has the store in its upper half: segments, states, checkpoints; what lies in it in the lower.
