@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "sequence/capture_rules.h"
 
 namespace stemma::sequence {
 
@@ -17,7 +16,12 @@ Core::Core(SequenceEngine& engine, const SequenceOptions& options)
       capturer_(books_, notifier_),
       finder_(books_),
       planner_(books_, finder_),
-      admission_(books_, finder_, planner_) {}
+      admission_(books_, finder_, planner_),
+      clearer_(books_, capturer_),
+      restorer_(books_, notifier_, capturer_),
+      idle_(books_, finder_, capturer_, clearer_),
+      executor_(books_, capturer_, clearer_, planner_, restorer_, idle_),
+      drainer_(books_, notifier_, capturer_, clearer_, idle_) {}
 
 Result<Core*> Core::create(SequenceEngine& engine, const SequenceOptions& options) try {
   STEMMA_TRY_VOID(Books::check(options, engine.traits()));
@@ -65,60 +69,13 @@ bool Core::can_admit(std::string_view name) {
   return !books_.gone && admission_.can_admit(name);
 }
 
-// ---- Sequences ---------------------------------------------------------------------------------
-
-void Core::forget(uint32_t sequence) noexcept {
-  SequenceRecord& record = books_.at(sequence);
-  const SequenceId id{sequence};
-  if (books_.room.length(id) != 0 || books_.live.length(id) != 0 || record.dirty)
-    ++record.generation;
-  if (record.capture != 0) books_.queue.remove(sequence, CaptureFate::stale);
-  capturer_.will_lose(sequence, 0);
-  books_.live.clear(id);
-  books_.lexicon.release(record.text);
-  record.scope.reset();
-  record.session = kNoSession;
-  record.held = {};
-  record.shifted = false;
-  record.saved = 0;
-  books_.changed();
-}
-
-bool Core::empty(uint32_t sequence) {
-  forget(sequence);
-  SequenceRecord& record = books_.at(sequence);
-  record.dirty = false;
-  for (uint32_t tries = 0; tries < 2; ++tries) {
-    {
-      const Books::Unlocked unlocked(books_);
-      // Whether it worked is seen below.
-      (void)books_.engine->clear(SequenceId{sequence});
-    }
-    if (books_.ask(sequence) == Held{}) {
-      books_.room.set_length(SequenceId{sequence}, 0);
-      return true;
-    }
+Result<uint32_t> Core::execute(TurnRecord& turn) {
+  const base::MutexLock lock(books_.mutex);
+  STEMMA_TRY_VOID(books_.check_turn(turn));
+  if (turn.phase != TurnPhase::planned) {
+    return Error(Errc::wrong_state, "the plan was carried out already");
   }
-  record.dirty = true;
-  ++books_.stats.broken;
-  return false;
-}
-
-bool Core::retire(uint32_t sequence, SequenceReport* report) {
-  SequenceRecord& record = books_.at(sequence);
-  if (record.capture != 0 && worth_saving_first(books_, sequence)) {
-    const Captured captured = capturer_.capture_in_a_step(sequence);
-    if (captured.bytes != 0) ++books_.stats.victims_saved;
-    if (report != nullptr) report->saved_bytes += captured.bytes;
-  }
-  capturer_.read_on(sequence);
-  ++books_.stats.victims;
-  if (report != nullptr) ++report->victims;
-  const bool done = empty(sequence);
-  if (record.state == SequenceState::idle) {
-    books_.set_state(sequence, done ? SequenceState::free : SequenceState::broken);
-  }
-  return done;
+  return executor_.execute(turn);
 }
 
 // ---- Looking -----------------------------------------------------------------------------------
@@ -284,70 +241,9 @@ HandedOn Core::hand_on(uint64_t from, uint64_t bytes) {
   return books_.gone ? HandedOn() : notifier_.hand_on_all(from, bytes);
 }
 
-// ---- Saving in quiet moments -------------------------------------------------------------------
-
 Drained Core::drain(const DrainLimits& limits) {
   const base::MutexLock lock(books_.mutex);
-  Drained drained;
-  if (books_.gone) return drained;
-  try {
-    drain(limits, drained);
-  } catch (const std::bad_alloc&) {
-    // What is under way goes on with the next call.
-  }
-  return drained;
-}
-
-void Core::drain(const DrainLimits& limits, Drained& drained) {
-  while (mend()) {
-  }
-  notifier_.tell_of_evicted();
-  const uint64_t started = books_.clock->now_ns();
-  const uint64_t until = limits.ns > kNoDeadline - started ? kNoDeadline : started + limits.ns;
-  uint32_t passed_over = 0;
-  while ((capturer_.run() != nullptr || drained.bytes < limits.bytes) &&
-         books_.clock->now_ns() < until) {
-    if (capturer_.run() == nullptr && !start_next(limits, drained, passed_over)) {
-      drained.more = drained.items >= limits.items && books_.queue.size() != 0;
-      return;
-    }
-    if (capturer_.run() == nullptr) continue;  // There was nothing to read.
-    const uint64_t before = capturer_.run()->writer.captured().bytes;
-    const bool went_on = capturer_.go_on(until);
-    drained.bytes += capturer_.run()->writer.captured().bytes - before;
-    if (capturer_.run()->writer.over()) {
-      const Captured captured = capturer_.end();
-      if (captured.fate == CaptureFate::saved) ++drained.saved;
-      drop_what_was_saved();
-    } else if (!went_on) {
-      // Threads are at work on what was read.
-      drained.waits = until != kNoDeadline;
-      if (drained.waits) break;
-      capturer_.wait();
-    }
-  }
-  drained.more = capturer_.run() != nullptr || books_.queue.size() != 0;
-}
-
-// Begins with the oldest capture that may begin. False: there is none.
-bool Core::start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over) {
-  if (drained.items >= limits.items) return false;
-  uint32_t next = books_.queue.front();
-  for (uint32_t i = 0; i < passed_over && next != CaptureQueue::kNone; ++i) {
-    next = books_.queue.after(next);
-  }
-  while (next != CaptureQueue::kNone && !limits.evict && !fits_without_eviction(books_, next)) {
-    next = books_.queue.after(next);
-    ++passed_over;
-  }
-  if (next == CaptureQueue::kNone) return false;
-  ++drained.items;
-  capturer_.begin(next);
-  if (capturer_.run() == nullptr || !capturer_.run()->writer.over()) return true;
-  drained.bytes += capturer_.run()->anchor.bytes;
-  const Captured captured = capturer_.end();
-  if (captured.fate == CaptureFate::saved) ++drained.saved;
-  return true;
+  return books_.gone ? Drained() : drainer_.drain(limits);
 }
 
 // ---- Warming up --------------------------------------------------------------------------------

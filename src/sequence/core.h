@@ -5,8 +5,6 @@
 // changed; the lock is for those who look from other threads.
 //
 //   core.cc          creation, sequences and sessions, looking, saving in quiet moments
-//   core_execute.cc  carrying plans out, and what to do when it fails
-//   core_idle.cc     dropping idle sequences that cost more than they are worth
 //   core_admit.cc    what was saved elsewhere
 //   core_turn.cc     the rest of a turn's life
 //   core_forget.cc   scopes, what was saved, what follows a prefix, sessions
@@ -25,10 +23,14 @@
 #include "sequence/admission.h"
 #include "sequence/books.h"
 #include "sequence/capturer.h"
+#include "sequence/clearer.h"
+#include "sequence/drainer.h"
 #include "sequence/finder.h"
+#include "sequence/idle_dropper.h"
 #include "sequence/notifier.h"
-#include "sequence/planner.h"
+#include "sequence/plan_executor.h"
 #include "sequence/records.h"
+#include "sequence/restorer.h"
 #include "sequence/segment_store.h"
 #include "sequence/state_store.h"
 #include "sequence/turn_planner.h"
@@ -53,7 +55,6 @@ class Core {
                                 const TurnOptions& options);
   bool can_admit(std::string_view session);
 
-  // core_execute.cc
   Result<uint32_t> execute(TurnRecord& turn);
 
   Drained drain(const DrainLimits& limits);
@@ -98,45 +99,6 @@ class Core {
   friend class PartsSaver;
 
   Core(SequenceEngine& engine, const SequenceOptions& options);
-  // ---- Sequences ----
-  // Clears a sequence in the engine and in the books. False: it is broken now.
-  bool empty(uint32_t sequence);
-  // The books say that nothing is in it.
-  void forget(uint32_t sequence) noexcept;
-  // Empties an idle sequence for somebody else; saves it first if that is worth it.
-  bool retire(uint32_t sequence, SequenceReport* report);
-
-  // ---- Executing ----
-  Result<void> try_plan(TurnRecord& turn, Excluded& excluded);
-  Result<void> lay_base(TurnRecord& turn, Excluded& excluded);
-  Result<void> load_segments(TurnRecord& turn, Range range, Excluded& excluded);
-  // All of pieces_. Bytes and calls are counted; after an error `bad` is where the segment begins.
-  Result<void> load_one_by_one(SequenceId id, uint64_t& bytes, uint32_t& calls, uint32_t& bad);
-  Result<void> load_ranges(SequenceId id, uint64_t& bytes, uint32_t& calls, uint32_t& bad);
-  Result<void> load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excluded& excluded);
-  void quarantine_segment(TurnRecord& turn, uint32_t from);
-  void save_source(TurnRecord& turn);
-  void settle(TurnRecord& turn);
-  void failed_step(TurnRecord& turn, Step step);
-  // Clears a sequence that could not be cleared before. False: there is none, or it still cannot.
-  bool mend();
-  // Empties idle sequences, but not `spared`, until so many positions are free for this one, beyond what
-  // others were promised. False: not enough.
-  bool make_room_for(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report);
-  // The same, whatever others were promised.
-  bool free_up(uint32_t sequence, uint64_t tokens, uint32_t spared, SequenceReport* report);
-  // Empties idle sequences that would slow the turn's computing by more than having them again costs.
-  void drop_idle(TurnRecord& turn) noexcept;
-  // The same for every turn whose prompt is being computed: a sequence that had to stay has been saved since.
-  void drop_what_was_saved() noexcept;
-  // How much of what an idle sequence holds could be restored if it were emptied now.
-  uint32_t restorable_part(uint32_t sequence);
-  // Whether another turn, which was not carried out yet, is to copy from it.
-  bool is_planned_source(uint32_t s, const TurnRecord& turn) const noexcept;
-
-  // ---- Capturing ----
-  void drain(const DrainLimits& limits, Drained& drained);
-  bool start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over);
   void admit_segments(const Scope& scope, const Text& text, std::span<const SavedPart> parts,
                       const TurnOptions& options, key::KeyChain* chain, Admitted& admitted);
   void admit_state(const Scope& scope, const Text& text, const SavedPart& part,
@@ -172,8 +134,11 @@ class Core {
   Finder finder_;
   TurnPlanner planner_;
   Admission admission_;
-  // Scratch.
-  std::vector<SavedSegment> pieces_;
+  Clearer clearer_;
+  Restorer restorer_;
+  IdleDropper idle_;
+  PlanExecutor executor_;
+  Drainer drainer_;
 };
 
 }  // namespace stemma::sequence

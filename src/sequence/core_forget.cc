@@ -22,7 +22,7 @@ void Core::forget_context() {
       record.turn = nullptr;
       record.dirty = true;  // Its turn may have written anything: a new generation.
     }
-    forget(s);
+    clearer_.forget(s);
     record.dirty = false;
     books_.room.set_length(SequenceId{s}, 0);
     books_.set_state(s, SequenceState::free);
@@ -51,7 +51,7 @@ void Core::drop_scope(const Scope& scope) {
     if (record.capture != 0) books_.queue.remove(s, CaptureFate::stale);
     books_.live.clear(SequenceId{s});
     if (record.state == SequenceState::idle) {
-      books_.set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
+      clearer_.release(s);
     }
   }
   books_.changed();
@@ -96,7 +96,7 @@ uint32_t Core::cut_back(uint32_t sequence, uint32_t n) {
       return n;
     }
   }
-  books_.set_state(sequence, empty(sequence) ? SequenceState::free : SequenceState::broken);
+  clearer_.release(sequence);
   return 0;
 }
 

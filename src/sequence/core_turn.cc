@@ -20,7 +20,7 @@ Result<void> Core::check_ready(TurnRecord& turn) {
 }
 
 void Core::lose(TurnRecord& turn) {
-  (void)empty(turn.sequence);
+  (void)clearer_.empty(turn.sequence);
   turn.generation = books_.at(turn.sequence).generation;
   turn.phase = TurnPhase::failed;
   turn.available = 0;
@@ -101,7 +101,7 @@ Result<void> Core::reserve(TurnRecord& turn, uint32_t tokens) try {
   const uint64_t needed = uint64_t{turn.text.length()} + tokens - turn.computed;
   // Nobody is emptied for what cannot be had.
   if (could_have(books_, turn.sequence, turn.computed, needed, kNoSequence) &&
-      make_room_for(turn.sequence, needed, kNoSequence, nullptr)) {
+      clearer_.make_room_for(turn.sequence, needed, kNoSequence, nullptr)) {
     turn.promised_end = std::max(turn.promised_end, turn.text.length() + tokens);
     return {};
   }
@@ -140,7 +140,7 @@ Result<void> Core::rewind(TurnRecord& turn, uint32_t n) try {
     } else {
       Excluded excluded;
       turn.state = std::move(anchor);
-      done = load_anchor(turn, Part::checkpoint, n, excluded);
+      done = restorer_.load_anchor(turn, Part::checkpoint, n, excluded);
       turn.state = {};
     }
     if (done) books_.room.set_length(id, n);
@@ -287,7 +287,7 @@ void Core::give_back(TurnRecord& turn) noexcept {
     owed += other.turn->promised_end - std::min(other.turn->promised_end, other.turn->computed);
   }
   try {
-    (void)free_up(turn.sequence, owed, kNoSequence, nullptr);
+    (void)clearer_.free_up(turn.sequence, owed, kNoSequence, nullptr);
   } catch (const std::bad_alloc&) {
     // As if the engine had not let go of it.
   }
@@ -326,7 +326,7 @@ void Core::leave(TurnRecord& turn) {
     return;
   }
   if (stays && record.capture != 0) (void)capturer_.capture(s);
-  books_.set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
+  clearer_.release(s);
 }
 
 Result<void> Core::finish(TurnRecord& turn, const Retain* retain) try {
@@ -413,7 +413,7 @@ Result<void> Core::abandon(TurnRecord& turn) {
     // What was there before this turn is not this turn's to lose.
     if (!step_back(turn)) {
       record.turn = nullptr;
-      books_.set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
+      clearer_.release(s);
     }
   }
   end_turn(turn);

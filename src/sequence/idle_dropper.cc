@@ -1,24 +1,33 @@
-// Idle sequences that slow down whoever computes.
-//
-// A unified context has one attention for all: every token that is computed looks at the cells of every
-// sequence, idle ones too. What is saved can be loaded again, often in less time than a long prompt loses beside
-// it. Such sequences are emptied before computing begins (docs/decisions/0022).
+#include "sequence/idle_dropper.h"
+
 #include <algorithm>
 #include <new>
 
 #include "sequence/capture_rules.h"
-#include "sequence/core.h"
 
 namespace stemma::sequence {
 
-bool Core::is_planned_source(uint32_t s, const TurnRecord& turn) const noexcept {
-  return std::ranges::any_of(books_.records, [&](const SequenceRecord& record) {
+namespace {
+
+// Whether another turn, which was not carried out yet, is to copy from the sequence.
+bool is_planned_source(const Books& books, uint32_t s, const TurnRecord& turn) noexcept {
+  return std::ranges::any_of(books.records, [&](const SequenceRecord& record) {
     return record.turn != nullptr && record.turn != &turn &&
            record.turn->phase == TurnPhase::planned && record.turn->plan.source == s;
   });
 }
 
-uint32_t Core::restorable_part(uint32_t sequence) {
+}  // namespace
+
+bool IdleDropper::may_go(uint32_t s, const TurnRecord& turn) const noexcept {
+  // A turn that was promised a copy of it still needs it.
+  if (is_planned_source(books_, s, turn)) return false;
+  // What waits to be saved stays: saving it now would make this turn wait.
+  if (books_.at(s).capture != 0 && worth_saving_first(books_, s)) return false;
+  return !capturer_.is_reading(s);
+}
+
+uint32_t IdleDropper::restorable_part(uint32_t sequence) {
   const Text& text = books_.text_of(sequence);
   const Scope& scope = books_.scope_of(sequence);
   const uint32_t length = books_.known(sequence);
@@ -35,22 +44,17 @@ uint32_t Core::restorable_part(uint32_t sequence) {
   return depth;
 }
 
-void Core::drop_idle(TurnRecord& turn) noexcept try {
+void IdleDropper::drop_for(TurnRecord& turn) noexcept try {
   if (!books_.traits.unified) return;
   const SequenceId id{turn.sequence};
   const uint32_t available = std::max(turn.plan.available, turn.computed);
-  PlanInput input = finder_.plan_input(turn);
+  const PlanInput input = finder_.plan_input(turn);
   std::ranges::fill(books_.flags, 0);
   const uint32_t kept = books_.room.length(id);
   uint64_t free_cells = books_.room.free_if(id, kept, books_.flags);
   for (uint32_t s = books_.idle_order.front(0), next = 0; s != base::IndexLists::kNone; s = next) {
     next = books_.idle_order.after(s);
-    // A turn that was promised a copy of it still needs it.
-    if (is_planned_source(s, turn)) continue;
-    const SequenceRecord& record = books_.at(s);
-    // What waits to be saved stays: saving it now would make this turn wait.
-    if (record.capture != 0 && worth_saving_first(books_, s)) continue;
-    if (capturer_.is_reading(s)) continue;
+    if (!may_go(s, turn)) continue;
     books_.flags[s] = 1;
     const uint64_t without = books_.room.free_if(id, kept, books_.flags);
     books_.flags[s] = 0;
@@ -64,7 +68,7 @@ void Core::drop_idle(TurnRecord& turn) noexcept try {
     if (!worth_dropping(input, idle)) continue;
     idle.restorable = restorable_part(s);
     if (!worth_dropping(input, idle)) continue;
-    books_.set_state(s, empty(s) ? SequenceState::free : SequenceState::broken);
+    clearer_.release(s);
     free_cells = books_.room.free_if(id, kept, books_.flags);
     ++books_.stats.dropped_idle;
     ++turn.report.dropped_idle;
@@ -73,10 +77,10 @@ void Core::drop_idle(TurnRecord& turn) noexcept try {
   // Those that are left stay.
 }
 
-void Core::drop_what_was_saved() noexcept {
+void IdleDropper::drop_for_all() noexcept {
   for (const SequenceRecord& record : books_.records) {
     if (in_turn(record) && record.turn->computed < record.turn->prompt_tokens)
-      drop_idle(*record.turn);
+      drop_for(*record.turn);
   }
 }
 
