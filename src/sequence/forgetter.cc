@@ -1,22 +1,18 @@
-// Forgetting: contexts, scopes, what was saved, what follows a prefix, sessions.
+#include "sequence/forgetter.h"
+
 #include <algorithm>
 #include <array>
 #include <new>
-#include <utility>
-
-#include "base/check.h"
-#include "sequence/core.h"
+#include <vector>
 
 namespace stemma::sequence {
 
-void Core::forget_context() {
-  const base::MutexLock lock(books_.mutex);
-  if (books_.gone) return;
+void Forgetter::forget_context() {
   for (uint32_t s = 0; s < books_.records.size(); ++s) {
     SequenceRecord& record = books_.at(s);
     if (record.turn != nullptr) {
       record.turn->sequence = kNoSequence;
-      leave_session(*record.turn);
+      sessions_.leave_session(*record.turn);
       record.turn->segments = {};
       record.turn->state = {};
       record.turn = nullptr;
@@ -29,9 +25,7 @@ void Core::forget_context() {
   }
 }
 
-void Core::drop_scope(const Scope& scope) {
-  const base::MutexLock lock(books_.mutex);
-  if (books_.gone) return;
+void Forgetter::drop_scope(const Scope& scope) {
   capturer_.pause();
   if (books_.segments != nullptr) books_.segments->drop_scope(scope);
   for (StateStore* store : {books_.states.get(), books_.checkpoints.get(), books_.logits.get()}) {
@@ -57,9 +51,7 @@ void Core::drop_scope(const Scope& scope) {
   books_.changed();
 }
 
-void Core::drop_saved() {
-  const base::MutexLock lock(books_.mutex);
-  if (books_.gone) return;
+void Forgetter::drop_saved() {
   capturer_.pause();
   if (books_.segments != nullptr) books_.segments->drop_all();
   for (StateStore* store : {books_.states.get(), books_.checkpoints.get(), books_.logits.get()}) {
@@ -71,7 +63,7 @@ void Core::drop_saved() {
 
 // ---- What follows a prefix ---------------------------------------------------------------------
 
-uint32_t Core::cut_back(uint32_t sequence, uint32_t n) {
+uint32_t Forgetter::cut_back(uint32_t sequence, uint32_t n) {
   SequenceRecord& record = books_.at(sequence);
   const SequenceId id{sequence};
   const bool waited = record.capture != 0;
@@ -100,9 +92,7 @@ uint32_t Core::cut_back(uint32_t sequence, uint32_t n) {
   return 0;
 }
 
-Result<Truncated> Core::truncate(const Scope& scope, const Prompt& prompt, uint32_t keep) {
-  const base::MutexLock lock(books_.mutex);
-  if (books_.gone) return Error(Errc::stale, "the cache is gone");
+Result<Truncated> Forgetter::truncate(const Scope& scope, const Prompt& prompt, uint32_t keep) {
   Text text;
   STEMMA_TRY_VOID(books_.lexicon.read(prompt, text));
   Result<Truncated> done = Error(Errc::out_of_memory, "no memory to truncate");
@@ -115,7 +105,7 @@ Result<Truncated> Core::truncate(const Scope& scope, const Prompt& prompt, uint3
   return done;
 }
 
-Result<Truncated> Core::truncate(const Scope& scope, const Text& text, uint32_t keep) {
+Result<Truncated> Forgetter::truncate(const Scope& scope, const Text& text, uint32_t keep) {
   if (keep > text.length()) return Error(Errc::out_of_range, "more than the prompt has", keep);
   if (text.floor(keep) != keep) return Error(Errc::out_of_range, "inside a media item", keep);
   // What goes is what begins with these words and is longer than `keep`.
@@ -166,39 +156,6 @@ Result<Truncated> Core::truncate(const Scope& scope, const Text& text, uint32_t 
   }
   books_.changed();
   return out;
-}
-
-// ---- Sessions ----------------------------------------------------------------------------------
-
-void Core::end_session(std::string_view name) {
-  const base::MutexLock lock(books_.mutex);
-  const uint32_t session = books_.sessions.find(name);
-  if (books_.gone || session == SessionTable::kNone) return;
-  books_.sessions[session].over = true;
-  if (books_.sessions[session].in_flight == 0) close_session(session);
-}
-
-void Core::leave_session(TurnRecord& turn) noexcept {
-  const uint32_t session = std::exchange(turn.session, SessionTable::kNone);
-  if (session == SessionTable::kNone || --books_.sessions[session].in_flight != 0) return;
-  if (books_.sessions[session].over) close_session(session);
-}
-
-void Core::close_session(uint32_t session) noexcept {
-  if (books_.segments != nullptr) books_.segments->end_session(books_.sessions[session].id);
-  for (StateStore* store : {books_.states.get(), books_.checkpoints.get(), books_.logits.get()}) {
-    if (store != nullptr) store->end_session(books_.sessions[session].id);
-  }
-  for (uint32_t s = 0; s < books_.records.size(); ++s) {
-    if (books_.at(s).session != books_.sessions[session].id) continue;
-    books_.at(s).session = kNoSession;
-    books_.at(s).retain.retain.phase = SessionPhase::ended;  // Of what is still to be saved.
-    if (books_.at(s).state != SequenceState::idle || books_.idle_order.front(0) == s) continue;
-    books_.idle_order.unlink(s);
-    books_.idle_order.insert_before(books_.idle_order.front(0), s);
-  }
-  books_.sessions.forget(session);
-  books_.changed();
 }
 
 }  // namespace stemma::sequence

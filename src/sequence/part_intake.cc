@@ -1,20 +1,26 @@
-// Taking in what was saved elsewhere.
+#include "sequence/part_intake.h"
+
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <optional>
 #include <utility>
 
-#include "sequence/core.h"
-
 namespace stemma::sequence {
+
+namespace {
 
 // Saves segments that somebody brought.
 class PartsSaver final : public Saver {
  public:
-  PartsSaver(Core& core, std::span<const SavedPart> parts, const Text& text, key::KeyChain* chain,
-             Priority priority)
-      : core_(core), parts_(parts), text_(text), chain_(chain), priority_(priority) {}
+  PartsSaver(Books& books, Notifier& notifier, std::span<const SavedPart> parts, const Text& text,
+             key::KeyChain* chain, Priority priority)
+      : books_(books),
+        notifier_(notifier),
+        parts_(parts),
+        text_(text),
+        chain_(chain),
+        priority_(priority) {}
   Result<uint64_t> size(Range range) override {
     const SavedPart* part = find(range);
     if (part == nullptr) return Error(Errc::out_of_range, "nobody brought it", range.begin);
@@ -25,16 +31,15 @@ class PartsSaver final : public Saver {
     if (part == nullptr || part->bytes.size() > out.size()) {
       return Error(Errc::out_of_range, "nobody brought it", range.begin);
     }
-    const Books::Unlocked unlocked(core_.books_);
+    const Books::Unlocked unlocked(books_);
     std::memcpy(out.data(), part->bytes.data(), part->bytes.size());
     ++taken;
     bytes += part->bytes.size();
     return part->bytes.size();
   }
-  void prepared(std::span<const BlockId> /*there*/) override { core_.notifier_.tell_of_evicted(); }
+  void prepared(std::span<const BlockId> /*there*/) override { notifier_.tell_of_evicted(); }
   PartLabel saved(Range range, std::span<const uint8_t> /*bytes*/) override {
-    return chain_ == nullptr ? PartLabel{}
-                             : core_.notifier_.label_of(*chain_, text_, range, priority_);
+    return chain_ == nullptr ? PartLabel{} : notifier_.label_of(*chain_, text_, range, priority_);
   }
   uint32_t taken = 0;
   uint64_t bytes = 0;
@@ -51,15 +56,44 @@ class PartsSaver final : public Saver {
     return nullptr;
   }
 
-  Core& core_;
+  Books& books_;
+  Notifier& notifier_;
   std::span<const SavedPart> parts_;  // That have not been passed.
   const Text& text_;
   key::KeyChain* chain_;  // Null: nobody listens.
   Priority priority_;
 };
 
-void Core::admit_segments(const Scope& scope, const Text& text, std::span<const SavedPart> parts,
-                          const TurnOptions& options, key::KeyChain* chain, Admitted& admitted) {
+}  // namespace
+
+Result<Admitted> PartIntake::admit(const Scope& scope, const Prompt& prompt,
+                                   std::span<const SavedPart> parts, const TurnOptions& options) {
+  Admitted admitted;
+  Text text;
+  STEMMA_TRY_VOID(books_.lexicon.read(prompt, text));
+  Result<Admitted> answer = admitted;
+  try {
+    // Elsewhere it has a name, under which it can leave again.
+    std::optional<key::KeyChain> chain;
+    if (books_.heard()) chain.emplace(scope, text.all(), text.spans, books_.options.segment_tokens);
+    const Source source{scope, text, options, chain ? &*chain : nullptr};
+    admit_segments(source, parts, admitted);
+    for (const SavedPart& part : parts) {
+      if (part.kind != EntryKind::segment) admit_state(source, part, admitted);
+    }
+    answer = admitted;
+  } catch (const std::bad_alloc&) {
+    answer = Error(Errc::out_of_memory, "no memory to take in what was saved");
+  }
+  books_.lexicon.release(text);
+  books_.changed();
+  return answer;
+}
+
+void PartIntake::admit_segments(const Source& source, std::span<const SavedPart> parts,
+                                Admitted& admitted) {
+  const Text& text = source.text;
+  const Retain& retain = source.options.retain;
   uint32_t count = 0;
   uint32_t end = 0;
   for (const SavedPart& part : parts) {
@@ -68,7 +102,7 @@ void Core::admit_segments(const Scope& scope, const Text& text, std::span<const 
     if (part.range.end <= text.length()) end = std::max(end, part.range.end);
   }
   if (count == 0) return;
-  PartsSaver saver(*this, parts, text, chain, options.retain.priority);
+  PartsSaver saver(books_, notifier_, parts, text, source.chain, retain.priority);
   if (books_.segments != nullptr && end != 0) {
     // The prompt goes on to the end of a unit, for which there may be no segment: then it ends before.
     uint32_t whole = end;
@@ -77,12 +111,13 @@ void Core::admit_segments(const Scope& scope, const Text& text, std::span<const 
     }
     whole = text.floor(
         static_cast<uint32_t>(std::min<uint64_t>(whole, books_.segments->capacity_tokens())));
-    (void)books_.segments->capture(scope, text.prompt(whole), options.tenant, options.retain,
+    (void)books_.segments->capture(source.scope, text.prompt(whole), source.options.tenant, retain,
                                    saver);
   }
   // One that another goes beyond is not needed: its words are there.
-  const uint32_t reach =
-      books_.segments == nullptr ? 0 : books_.segments->reach(scope, text.prompt(), end).usable;
+  const uint32_t reach = books_.segments == nullptr
+                             ? 0
+                             : books_.segments->reach(source.scope, text.prompt(), end).usable;
   const auto there = static_cast<uint32_t>(std::ranges::count_if(parts, [&](const SavedPart& part) {
     return part.kind == EntryKind::segment && part.range.end <= reach;
   }));
@@ -92,8 +127,10 @@ void Core::admit_segments(const Scope& scope, const Text& text, std::span<const 
   admitted.refused += count - std::max(there, std::min(count, saver.taken));
 }
 
-void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& part,
-                       const TurnOptions& options, key::KeyChain* chain, Admitted& admitted) {
+void PartIntake::admit_state(const Source& source, const SavedPart& part, Admitted& admitted) {
+  const Scope& scope = source.scope;
+  const Text& text = source.text;
+  key::KeyChain* const chain = source.chain;
   StateStore* store = part.kind == EntryKind::state        ? books_.states.get()
                       : part.kind == EntryKind::checkpoint ? books_.checkpoints.get()
                       : part.kind == EntryKind::logits     ? books_.logits.get()
@@ -121,12 +158,12 @@ void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& pa
   PartLabel label;
   {
     const Books::Unlocked unlocked(books_);
-    if (named) label = notifier_.label_of(*chain, text, {0, depth}, options.retain.priority);
+    if (named) label = notifier_.label_of(*chain, text, {0, depth}, source.options.retain.priority);
     std::memcpy(draft->state().data(), part.bytes.data(), part.bytes.size());
     sealed = draft->seal(part.bytes.size()).has_value();
   }
   OwnRetain retain;
-  retain.assign(options.retain);
+  retain.assign(source.options.retain);
   if (!sealed ||
       !draft->commit(part.bytes.size(), books_.touch_of(retain, depth), std::move(label))) {
     ++admitted.refused;
@@ -136,18 +173,17 @@ void Core::admit_state(const Scope& scope, const Text& text, const SavedPart& pa
   admitted.bytes += part.bytes.size();
 }
 
-uint32_t Core::saved_tokens(const Scope& scope, const Prompt& prompt) const try {
+uint32_t PartIntake::saved_tokens(const Scope& scope, const Prompt& prompt) const try {
   if (books_.segments == nullptr) return 0;
   return books_.segments->reach(scope, prompt, static_cast<uint32_t>(prompt.tokens.size())).usable;
 } catch (const std::bad_alloc&) {
   return 0;
 }
 
-uint32_t Core::saved_checkpoints(const Scope& scope, const Prompt& prompt,
-                                 std::span<uint32_t> out) {
-  const base::MutexLock lock(books_.mutex);
+uint32_t PartIntake::saved_checkpoints(const Scope& scope, const Prompt& prompt,
+                                       std::span<uint32_t> out) {
   Text text;
-  if (books_.gone || books_.checkpoints == nullptr || !books_.lexicon.read(prompt, text)) return 0;
+  if (books_.checkpoints == nullptr || !books_.lexicon.read(prompt, text)) return 0;
   uint32_t count = 0;
   for (uint32_t depth = text.length(); depth != 0 && count < out.size(); --depth) {
     depth = books_.checkpoints->find(scope, text, depth).exact.depth;
@@ -156,32 +192,6 @@ uint32_t Core::saved_checkpoints(const Scope& scope, const Prompt& prompt,
   }
   books_.lexicon.release(text);
   return count;
-}
-
-Result<Admitted> Core::admit(const Scope& scope, const Prompt& prompt,
-                             std::span<const SavedPart> parts, const TurnOptions& options) {
-  const base::MutexLock lock(books_.mutex);
-  Admitted admitted;
-  if (books_.gone) return admitted;
-  Text text;
-  STEMMA_TRY_VOID(books_.lexicon.read(prompt, text));
-  Result<Admitted> answer = admitted;
-  try {
-    // Elsewhere it has a name, under which it can leave again.
-    std::optional<key::KeyChain> chain;
-    if (books_.heard()) chain.emplace(scope, text.all(), text.spans, books_.options.segment_tokens);
-    key::KeyChain* const names = chain ? &*chain : nullptr;
-    admit_segments(scope, text, parts, options, names, admitted);
-    for (const SavedPart& part : parts) {
-      if (part.kind != EntryKind::segment) admit_state(scope, text, part, options, names, admitted);
-    }
-    answer = admitted;
-  } catch (const std::bad_alloc&) {
-    answer = Error(Errc::out_of_memory, "no memory to take in what was saved");
-  }
-  books_.lexicon.release(text);
-  books_.changed();
-  return answer;
 }
 
 }  // namespace stemma::sequence
