@@ -2,9 +2,10 @@
 // sequence.
 //
 // Invariant:  a request that is refused changes nothing but a counter.
-// Threading:  the caller holds the books' lock. begin() on the engine's thread, which may be asked what
-//             a sequence holds; the lock is let go meanwhile.
-// Ownership:  a turn record belongs to the caller, and its sequence points to it until the turn ends.
+// Threading:  the caller holds the books' lock. begin() on the engine's thread, which may be asked
+//             what a sequence holds; the lock is let go meanwhile.
+// Ownership:  a turn record belongs to the caller, and its sequence points to it until the turn
+//             ends.
 // Cost:       see Finder and TurnPlanner. Nothing throws.
 #pragma once
 

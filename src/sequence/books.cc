@@ -170,7 +170,8 @@ Result<std::unique_ptr<StateStore>> Books::make_store(uint64_t budget, uint64_t 
   settings.max_positions =
       std::clamp<uint64_t>(uint64_t{settings.max_entries} * 1024, traits.context_tokens * 4ULL,
                            std::max<uint64_t>(1U << 26U, traits.context_tokens * 4ULL));
-  // Nobody tells a policy of contents here. One that learns from them goes as lru then, and takes a megabyte.
+  // Nobody tells a policy of contents here. One that learns from them goes as lru then, and takes a
+  // megabyte.
   const bool learns = retain::most_bytes(options.policy).fixed != 0;
   settings.policy = learns ? std::string_view("lru") : options.policy;
   settings.clock = clock;

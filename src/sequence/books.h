@@ -7,11 +7,11 @@
 // (Unlocked). Only the engine's thread changes anything. So nothing has changed when that thread
 // takes the lock again; the lock is for the threads that look on.
 //
-// Invariant:  a sequence is leased exactly while it has a turn, and in `idle_order` exactly while it
-//             is idle; LiveIndex::length() <= Room::length() of an idle sequence, and a free one
+// Invariant:  a sequence is leased exactly while it has a turn, and in `idle_order` exactly while
+//             it is idle; LiveIndex::length() <= Room::length() of an idle sequence, and a free one
 //             holds nothing.
-// Threading:  every function requires the lock, unless it says otherwise. Those that call the engine
-//             let it go meanwhile.
+// Threading:  every function requires the lock, unless it says otherwise. Those that call the
+//             engine let it go meanwhile.
 // Ownership:  of the stores, and of the records of sequences. The engine outlives the books.
 // Cost:       O(1) unless a function says otherwise; nothing but set_up() allocates, except that
 //             index_up_to() takes memory for new words.
@@ -60,7 +60,7 @@ struct Books {
     Books& books_;
   };
 
-  // ---- Options and traits. Any thread, without the lock. -----------------------------------------
+  // ---- Options and traits. Any thread, without the lock. ----------------------------------------
 
   // Whether the memory can go back to any position.
   bool any() const noexcept { return traits.rewind == Rewind::any; }
@@ -72,7 +72,7 @@ struct Books {
   // Whether there is a listener.
   bool heard() const noexcept { return options.listener != nullptr; }
 
-  // ---- What a sequence holds ---------------------------------------------------------------------
+  // ---- What a sequence holds --------------------------------------------------------------------
 
   SequenceRecord& at(uint32_t sequence) noexcept { return records[sequence]; }
   const SequenceRecord& at(uint32_t sequence) const noexcept { return records[sequence]; }
@@ -96,7 +96,7 @@ struct Books {
   // Whether the turn belongs to the conversation whose last turn the sequence holds.
   bool is_own(const TurnRecord& turn, uint32_t sequence) const noexcept;
 
-  // ---- Asking the engine, without the lock -------------------------------------------------------
+  // ---- Asking the engine, without the lock ------------------------------------------------------
 
   // What the engine holds in the sequence; the record remembers it.
   Held ask(uint32_t sequence);
@@ -107,7 +107,7 @@ struct Books {
   // Logs a failure that the cache has made good.
   void warn(const char* what);
 
-  // ---- Noting a fact -----------------------------------------------------------------------------
+  // ---- Noting a fact ----------------------------------------------------------------------------
 
   void set_state(uint32_t sequence, SequenceState state) noexcept;
   // Plans that were made before have to be made again.
@@ -152,8 +152,8 @@ struct Books {
 
  private:
   Result<void> make_stores();
-  // Makes the buffers that ranges go through, if the engine moves any. Returns how much of the budget
-  // they take.
+  // Makes the buffers that ranges go through, if the engine moves any. Returns how much of the
+  // budget they take.
   uint64_t make_mover(uint64_t budget);
   Result<std::unique_ptr<SegmentStore>> make_segments(uint64_t budget);
   Result<std::unique_ptr<StateStore>> make_store(uint64_t budget, uint64_t entry_bytes);

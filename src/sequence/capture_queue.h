@@ -1,10 +1,10 @@
 // CaptureQueue: the sequences that wait to be saved, oldest first.
 //
-// How much of a sequence waits is in its record (SequenceRecord::capture); the queue keeps the order
-// and the limit. When it is full, the oldest capture is given up for a new one.
+// How much of a sequence waits is in its record (SequenceRecord::capture); the queue keeps the
+// order and the limit. When it is full, the oldest capture is given up for a new one.
 //
-// Invariant:  a sequence waits exactly while its record's `capture` is not 0; size() is how many do,
-//             and never more than the limit.
+// Invariant:  a sequence waits exactly while its record's `capture` is not 0; size() is how many
+//             do, and never more than the limit.
 // Threading:  one thread at a time; the books' lock guards it.
 // Ownership:  the records and the statistics outlive it.
 // Cost:       O(1); no allocation after create().

@@ -69,8 +69,8 @@ uint32_t step_tokens(const Books& books) noexcept {
   return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, segment, uint64_t{1} << 30U));
 }
 
-// On a device computing is cheap, and with full attention a part that was saved is of use by itself. Elsewhere the
-// request that needs the place waits until all of it is saved.
+// On a device computing is cheap, and with full attention a part that was saved is of use by
+// itself. Elsewhere the request that needs the place waits until all of it is saved.
 bool part_will_do(const Books& books) noexcept {
   return books.traits.range_tokens != 0 && books.segments != nullptr && books.any();
 }

@@ -131,7 +131,8 @@ std::unique_ptr<CaptureRun> Capturer::start(uint32_t sequence) {
     books_.changed();
     return run;
   }
-  // The checkpoint first: it can be had while its position can be resumed, a state while it is the end.
+  // The checkpoint first: it can be had while its position can be resumed, a state while it is the
+  // end.
   const bool anchored =
       (books_.use_checkpoints || books_.use_states) && (!books_.any() || books_.use_states);
   if (anchored && depth >= 1) {
@@ -287,8 +288,9 @@ uint64_t Capturer::save_before_cut(uint32_t sequence, uint32_t kept) {
 }
 
 Captured Capturer::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch) {
-  // Together with segments, a checkpoint; a state where the full part would not be saved otherwise. An
-  // engine with checkpoints and no segments gets both: the one to go back, the other to come back.
+  // Together with segments, a checkpoint; a state where the full part would not be saved otherwise.
+  // An engine with checkpoints and no segments gets both: the one to go back, the other to come
+  // back.
   Captured total{CaptureFate::present, 0};
   for (const Part part : {Part::checkpoint, Part::state}) {
     StateStore* store = part == Part::state ? books_.states.get() : books_.checkpoints.get();

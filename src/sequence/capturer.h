@@ -1,15 +1,15 @@
 // Capturer: saves what sequences hold.
 //
-// A capture is a CaptureRun: it begins with the state or checkpoint at its end, then reads segment by
-// segment, and ends when all of it is in the store. It is carried out in one go (capture()), or in
-// steps between the passes of the engine (begin(), go_on(), end()). Only one capture at a time goes on
-// in steps. capture() may run beside it.
+// A capture is a CaptureRun: it begins with the state or checkpoint at its end, then reads segment
+// by segment, and ends when all of it is in the store. It is carried out in one go (capture()), or
+// in steps between the passes of the engine (begin(), go_on(), end()). Only one capture at a time
+// goes on in steps. capture() may run beside it.
 //
-// Decide, do, settle: room in the stores is reserved under the lock, the engine reads without it, and
-// what was read is committed under the lock.
+// Decide, do, settle: room in the stores is reserved under the lock, the engine reads without it,
+// and what was read is committed under the lock.
 //
-// Invariant:  what is saved was held by the sequence, whole, under the words it is saved for; when the
-//             sequence loses positions (will_lose), the capture in steps ends there.
+// Invariant:  what is saved was held by the sequence, whole, under the words it is saved for; when
+//             the sequence loses positions (will_lose), the capture in steps ends there.
 // Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
 //             while the engine and the listener are called.
 // Ownership:  of the capture that goes on in steps. The books and the notifier outlive it.
@@ -48,21 +48,21 @@ class Capturer {
  public:
   Capturer(Books& books, Notifier& notifier) noexcept : books_(books), notifier_(notifier) {}
 
-  // ---- At once -----------------------------------------------------------------------------------
+  // ---- At once ----------------------------------------------------------------------------------
 
-  // Saves all that waits in a sequence, now. Requires that something waits there, here and below.
+  // Saves all that waits in a sequence, now. Requires that something waits there.
   Captured capture(uint32_t sequence);
-  // The same for a request that waits: one step at most, where part_will_do().
+  // The same for a request that needs the place: one step at most, where part_will_do().
   Captured capture_in_a_step(uint32_t sequence);
-  // Saves what will be lost when the sequence is cut to `kept`, where that is worth the wait. Nothing
-  // has to wait there. Returns the bytes.
+  // Saves what will be lost when the sequence is cut to `kept`, where that is worth the wait.
+  // Does nothing if nothing waits there. Returns the bytes.
   uint64_t save_before_cut(uint32_t sequence, uint32_t kept);
   // Saves the checkpoint, or the state, at this depth of what the sequence holds.
   Captured capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch);
   // Counts what became of a capture.
   void count(const Captured& captured) noexcept;
 
-  // ---- In steps ----------------------------------------------------------------------------------
+  // ---- In steps ---------------------------------------------------------------------------------
 
   // The capture that goes on in steps; null: none.
   const CaptureRun* run() const noexcept { return run_.get(); }
@@ -70,13 +70,13 @@ class Capturer {
   bool is_reading(uint32_t sequence) const noexcept {
     return run_ != nullptr && run_->sequence == sequence && run_->writer.reads();
   }
-  // Begins with what waits in a sequence. run() is null afterwards if there was nothing to save; that
-  // is counted. Requires run() == nullptr.
+  // Begins with what waits in a sequence. run() is null afterwards if there was nothing to save;
+  // that is counted. Requires run() == nullptr.
   void begin(uint32_t sequence);
-  // The three that follow require run() != nullptr.
   // Reads one range more, and commits what has arrived until this time. False: it waits for threads,
-  // or for a buffer.
+  // or for a buffer. Requires run() != nullptr.
   bool go_on(uint64_t until_ns);
+  // Waits for these threads, or for the buffer, without the lock. Requires run() != nullptr.
   void wait();
   // Settles and counts it. Requires that its writer is over().
   Captured end();

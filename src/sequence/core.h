@@ -3,18 +3,18 @@
 // It owns the books and the parts that work on them, takes the lock, and passes each call on to the
 // part whose job it is. An arrow means "uses"; all of them use Books.
 //
-//   Admission --> TurnPlanner --> Finder                    what could serve a prompt; the best plan
-//   PlanExecutor --> TurnPlanner, Restorer, IdleDropper     carrying plans out
-//   TurnProgress, TurnEnd                                   the rest of a turn
-//   Drainer --> IdleDropper                                 what can wait for a quiet moment
-//   Forgetter, SessionCloser                                what is forgotten on request
-//   PartIntake, Inspector                                   taking parts in; looking
-//   Clearer --> Capturer --> Notifier                       emptying sequences; saving; the listener
+//   Admission --> TurnPlanner --> Finder                  finding and planning
+//   PlanExecutor --> TurnPlanner, Restorer, IdleDropper   carrying plans out
+//   TurnProgress, TurnEnd                                 the rest of a turn
+//   Drainer --> IdleDropper                               what can wait for a quiet moment
+//   Forgetter, SessionCloser                              what is forgotten on request
+//   PartIntake, Inspector                                 taking parts in; looking
+//   Clearer --> Capturer --> Notifier                     emptying; saving; telling the listener
 //
-// Invariant:  a call on a cache that is gone, or on a turn that lost its sequence, changes nothing but
-//             a counter; such a turn can only end.
-// Threading:  as SequenceCache says. Every function takes the lock once, and calls the parts with it;
-//             fork() and warm() take it for each of their steps.
+// Invariant:  a call on a cache that is gone, or on a turn that lost its sequence, changes nothing
+//             but a counter; such a turn can only end.
+// Threading:  as SequenceCache says. Every function takes the lock once, and calls the parts with
+//             it; fork() and warm() take it for each of their steps.
 // Ownership:  it is counted: the cache and each turn own it, and the last one deletes it.
 // Cost:       that of the parts.
 #pragma once

@@ -29,7 +29,8 @@ class Drainer {
 
  private:
   void drain(const DrainLimits& limits, Drained& drained);
-  // Begins with the oldest capture that may begin, after so many that have no room. False: none may.
+  // Begins with the oldest capture that may begin, after so many that have no room. False: none
+  // may.
   bool start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over);
 
   Books& books_;

@@ -37,7 +37,8 @@ void Finder::find_live(TurnRecord& turn, Found& found, Holding holding, uint32_t
     // What a turn that was not executed yet will leave of it, nobody knows.
     if (!can_stay && books_.at(s).turn != nullptr && !in_turn(books_.at(s))) continue;
     Held held = books_.resumable_part(s);
-    // Passes of others recycle the cells behind a sequence's window: it may go back less far than it could.
+    // Passes of others recycle the cells behind a sequence's window: it may go back less far than
+    // it could.
     if (holding == Holding::yes && books_.traits.rewind == Rewind::window && common < held.end)
       held = books_.ask(s);
     if (!held.whole || held.end != books_.room.length(match.sequence)) continue;

@@ -1,7 +1,7 @@
 // Forgetter: forgets on request. The context, a scope, what was saved, what follows a prefix.
 //
-// Invariant:  what was forgotten is not found again. Turns under way are not disturbed, but for those
-//             of a context that was made anew: they become stale.
+// Invariant:  what was forgotten is not found again. Turns under way are not disturbed, but for
+//             those of a context that was made anew: they become stale.
 // Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
 //             while the engine is called.
 // Ownership:  the books and the other parts outlive it.

@@ -4,13 +4,13 @@
 // every sequence, idle ones too. What is saved can be loaded again, often in less time than a long
 // prompt loses beside it. Such sequences are emptied before computing begins (docs/decisions/0022).
 //
-// Invariant:  nothing goes that waits to be saved and is worth it, that is being read, or that another
-//             turn plans to copy.
+// Invariant:  nothing goes that waits to be saved and is worth it, that is being read, or that
+//             another turn plans to copy.
 // Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
 //             while the engine is called.
 // Ownership:  the books and the other parts outlive it.
-// Cost:       O(idle sequences), and a lookup of what is saved for each that could go. Nothing throws:
-//             without memory the sequences that are left stay.
+// Cost:       O(idle sequences), and a lookup of what is saved for each that could go. Nothing
+//             throws: without memory the sequences that are left stay.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,11 @@ class IdleDropper {
   IdleDropper(Books& books, Finder& finder, Capturer& capturer, Clearer& clearer) noexcept
       : books_(books), finder_(finder), capturer_(capturer), clearer_(clearer) {}
 
-  // Empties idle sequences that would slow the turn's computing by more than having them again costs.
+  // Empties idle sequences that would slow the turn's computing by more than having them again
+  // costs.
   void drop_for(TurnRecord& turn) noexcept;
-  // The same for every turn whose prompt is being computed: a sequence that had to stay may have been
-  // saved since.
+  // The same for every turn whose prompt is being computed: a sequence that had to stay may have
+  // been saved since.
   void drop_for_all() noexcept;
 
  private:

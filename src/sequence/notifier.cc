@@ -9,8 +9,8 @@ namespace stemma::sequence {
 
 namespace {
 
-// Bytes that were taken. They are looked at only if somebody wants them; what is not what was saved is
-// nobody's.
+// Bytes that were taken. They are looked at only if somebody wants them; what is not what was saved
+// is nobody's.
 template <class Read>
 uint64_t offer(SavedListener& listener, EntryKind kind, const PartLabel& label, SeenAgain seen,
                Read&& read) {
@@ -127,7 +127,8 @@ HandedOn Notifier::hand_on_all(uint64_t from, uint64_t bytes) {
   if (!books_.heard()) return done;
   tell_of_evicted();
   const std::array<StateStore*, 2> stores{books_.states.get(), books_.checkpoints.get()};
-  // `next` has the store in its upper half: segments, states, checkpoints; what lies in it in the lower.
+  // `next` has the store in its upper half: segments, states, checkpoints; what lies in it in the
+  // lower.
   uint64_t place = from >> 32U;
   auto at = static_cast<uint32_t>(from);
   for (; place <= stores.size(); ++place, at = 0) {

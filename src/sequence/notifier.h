@@ -4,11 +4,11 @@
 // the part again when somebody uses it, when it is evicted, and when the owner asks for everything.
 //
 // Invariant:  bytes that are handed on are exactly those that were saved.
-// Threading:  one thread at a time, that of the engine, which holds the books' lock unless a function
-//             says otherwise; the lock is let go while the listener is called.
+// Threading:  one thread at a time, that of the engine, which holds the books' lock unless a
+//             function says otherwise; the lock is let go while the listener is called.
 // Ownership:  the books outlive it; the listener outlives the books.
-// Cost:       without a listener nothing. With one, a call for each part; bytes are read only if the
-//             listener wants them.
+// Cost:       without a listener nothing. With one, a call for each part; bytes are read only if
+//             the listener wants them.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@ class Notifier {
  public:
   explicit Notifier(Books& books) noexcept : books_(books) {}
 
-  // The name of a part. It has no words where there is no memory for them. Requires a listener. With
-  // or without the lock.
+  // The name of a part. It has no words where there is no memory for them. Requires a listener.
+  // With or without the lock.
   PartLabel label_of(key::KeyChain& chain, const Text& text, Range range,
                      Priority priority) const noexcept;
 
-  // ---- What was saved. Each of these requires a listener. ----------------------------------------
+  // ---- What was saved. Each of these requires a listener. ---------------------------------------
 
   // A part of a sequence was saved. Without the lock.
   void tell(uint32_t sequence, const SavedPart& part, const ContentKey& chain);
   void tell_of_state(uint32_t sequence, StateStore& store, Part part, uint32_t depth);
-  // Reads the last segment under a checkpoint, which ends inside it, and hands it on at once. Others
-  // find a checkpoint by the words it ends with, so they need what lies under it by the same words;
-  // here it is the first part of a longer segment.
+  // Reads the last segment under a checkpoint, which ends inside it, and hands it on at once.
+  // Others find a checkpoint by the words it ends with, so they need what lies under it by the same
+  // words; here it is the first part of a longer segment.
   void tell_of_tail(uint32_t sequence, uint32_t depth);
 
-  // ---- What was saved earlier --------------------------------------------------------------------
+  // ---- What was saved earlier -------------------------------------------------------------------
 
   // Offers a segment, or a state, checkpoint or logits. Returns the bytes that were taken.
   uint64_t hand_on(uint32_t slot, SeenAgain seen);

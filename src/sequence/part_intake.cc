@@ -104,7 +104,8 @@ void PartIntake::admit_segments(const Source& source, std::span<const SavedPart>
   if (count == 0) return;
   PartsSaver saver(books_, notifier_, parts, text, source.chain, retain.priority);
   if (books_.segments != nullptr && end != 0) {
-    // The prompt goes on to the end of a unit, for which there may be no segment: then it ends before.
+    // The prompt goes on to the end of a unit, for which there may be no segment: then it ends
+    // before.
     uint32_t whole = end;
     for (const key::MediaSpan& span : text.spans) {
       if (span.begin < end && end < span.end) whole = span.end;

@@ -1,7 +1,7 @@
 // PartIntake: takes in parts that were saved elsewhere, and says what is saved here.
 //
-// Invariant:  a part is found under the words it was brought for; one that does not fit, or has a gap
-//             before it, is refused and counted.
+// Invariant:  a part is found under the words it was brought for; one that does not fit, or has a
+//             gap before it, is refused and counted.
 // Threading:  admit() on the engine's thread. Every function but saved_tokens() requires that the
 //             caller holds the books' lock; admit() lets it go while bytes are copied.
 // Ownership:  bytes are copied. The books and the notifier outlive it.

@@ -126,8 +126,9 @@ Result<void> PlanExecutor::stay(TurnRecord& turn) {
   const uint32_t s = turn.sequence;
   const SequenceId id{s};
   SequenceRecord& record = books_.at(s);
-  // What is cut, and the end of a memory that does not go back, can be saved now or never. The request waits for
-  // it, so it must be worth that, and is one step at most; what stays can be saved later.
+  // What is cut, and the end of a memory that does not go back, can be saved now or never. The
+  // request waits for it, so it must be worth that, and is one step at most; what stays can be
+  // saved later.
   turn.report.saved_bytes += capturer_.save_before_cut(s, plan.base_tokens);
   capturer_.will_lose(s, plan.base_tokens);
   if (record.capture > plan.base_tokens) {

@@ -1,13 +1,13 @@
 // PlanExecutor: carries the plan of a turn out.
 //
-// Every call of the engine may fail, before, after or in the middle of its effect, and what it says of
-// its success is not believed: a step counts when the engine holds what it should. When a step fails,
-// the sequence is emptied, what is bad is given up, and the turn is planned anew without it; after some
-// tries, with nothing reused.
+// Every call of the engine may fail, before, after or in the middle of its effect, and what it says
+// of its success is not believed: a step counts when the engine holds what it should. When a step
+// fails, the sequence is emptied, what is bad is given up, and the turn is planned anew without it;
+// after some tries, with nothing reused.
 //
-// Invariant:  after execute() succeeded the sequence holds [0, turn.available) of the prompt, verified;
-//             after an error it counts as empty, and the turn can only end. Other sequences are
-//             untouched, or emptied to make room.
+// Invariant:  after execute() succeeded the sequence holds [0, turn.available) of the prompt,
+//             verified; after an error it counts as empty, and the turn can only end. Other
+//             sequences are untouched, or emptied to make room.
 // Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
 //             while the engine is called.
 // Ownership:  the books and the other parts outlive it.

@@ -1,8 +1,8 @@
 // Restorer: loads what was saved into the sequence of a turn.
 //
-// Every call of the engine may fail, and its word is not believed: a load counts when the engine holds
-// what it should. What turns out to be bad is given up for good; what only failed for the moment is
-// excluded from the turn's next plan.
+// Every call of the engine may fail, and its word is not believed: a load counts when the engine
+// holds what it should. What turns out to be bad is given up for good; what only failed for the
+// moment is excluded from the turn's next plan.
 //
 // Invariant:  after an error the caller empties the sequence; what is in it then does not count.
 // Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go

@@ -106,8 +106,8 @@ void TurnEnd::give_back(TurnRecord& turn) noexcept {
   record.turn = nullptr;
   books_.set_state(turn.sequence, turn.was);
   if (!books_.traits.unified) return;
-  // Those who were carried out meanwhile found no room where this turn was to let go of some. Who is yet to
-  // be carried out makes it then.
+  // Those who were carried out meanwhile found no room where this turn was to let go of some. Who
+  // is yet to be carried out makes it then.
   uint64_t owed = 0;
   for (const SequenceRecord& other : books_.records) {
     if (!in_turn(other)) continue;

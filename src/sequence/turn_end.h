@@ -1,14 +1,15 @@
 // TurnEnd: what becomes of a turn and its sequence when the request is over.
 //
-// A finished turn leaves what it computed, idle and waiting to be saved, as far as its options allow.
-// An abandoned one leaves what it found in its sequence, if the memory can go back to that. A turn that
-// was never carried out gives its sequence back as it was.
+// A finished turn leaves what it computed, idle and waiting to be saved, as far as its options
+// allow. An abandoned one leaves what it found in its sequence, if the memory can go back to that.
+// A turn that was never carried out gives its sequence back as it was.
 //
 // Invariant:  afterwards the sequence is idle, free or broken, and nothing points to the turn.
 // Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
 //             while the engine is called.
 // Ownership:  the record stays the caller's. The books and the other parts outlive it.
-// Cost:       O(1) and calls of the engine where something is cut, emptied or saved. Nothing throws.
+// Cost:       O(1) and calls of the engine where something is cut, emptied or saved. Nothing
+//             throws.
 #pragma once
 
 #include "sequence/books.h"

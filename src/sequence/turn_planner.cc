@@ -15,8 +15,8 @@ bool TurnPlanner::plan(TurnRecord& turn, Found& found) {
   input.vacant = found.vacant;
   input.saved = found.saved;
   turn.plan = make_plan(input);
-  // A fork keeps its source where it is, and what is loaded may need more room than the prompt: if the
-  // best plan does not fit, the best of those that do.
+  // A fork keeps its source where it is, and what is loaded may need more room than the prompt: if
+  // the best plan does not fit, the best of those that do.
   if (turn.plan.sequence != kNoSequence && !fits(books_, turn, turn.plan)) {
     turn.plan = make_plan(input, [&](const Plan& plan) { return fits(books_, turn, plan); });
     // That more could not be copied is no matter of what it costs.
@@ -76,7 +76,8 @@ void TurnPlanner::choose_stops(TurnRecord& turn, const Found& found) {
     input.gap_tokens = std::min(input.gap_tokens, books_.options.interval_tokens);
     input.least_tokens = std::min(input.least_tokens, books_.options.interval_tokens);
   } else {
-    // Each checkpoint may push out a more useful one, so a request gets only a small part of the store.
+    // Each checkpoint may push out a more useful one, so a request gets only a small part of the
+    // store.
     constexpr uint64_t kShareOfStore = 16;
     constexpr uint64_t kFew = 3;
     const uint64_t bytes = anchor_bytes(books_, turn.prompt_tokens);

@@ -18,8 +18,8 @@ class TurnPlanner {
  public:
   TurnPlanner(Books& books, Finder& finder) noexcept : books_(books), finder_(finder) {}
 
-  // Chooses a plan. False when none fits into the context. What the plan cannot use for want of room
-  // is taken out of `found`.
+  // Chooses a plan. False when none fits into the context. What the plan cannot use for want of
+  // room is taken out of `found`.
   bool plan(TurnRecord& turn, Found& found);
   // Finds and plans anew for a turn that has its sequence, because something has changed or failed.
   // `cold`: with nothing reused.
@@ -27,7 +27,7 @@ class TurnPlanner {
   // Chooses the depths at which checkpoints are kept while the prompt is computed.
   void choose_stops(TurnRecord& turn, const Found& found);
 
-  // ---- The report --------------------------------------------------------------------------------
+  // ---- The report -------------------------------------------------------------------------------
 
   // How much is reused, and why not more.
   void explain(TurnRecord& turn, const Found& found) const;

@@ -1,7 +1,7 @@
 // TurnProgress: a turn between execute() and its end. Words are computed, added, taken back.
 //
-// The books follow what the engine has done: how long the sequence is, which of its words are found by
-// others. At a boundary that cannot be saved later, the checkpoint is saved at once.
+// The books follow what the engine has done: how long the sequence is, which of its words are found
+// by others. At a boundary that cannot be saved later, the checkpoint is saved at once.
 //
 // Invariant:  only words that were computed are found by others. After a failed rewind or shift
 //             nothing of the sequence counts, and the turn can only end.
