@@ -1,0 +1,89 @@
+#include "sequence/capture_rules.h"
+
+#include <algorithm>
+
+namespace stemma::sequence {
+
+namespace {
+
+// A step of a capture: the longest that a request waits for one.
+constexpr uint64_t kStepNs = 4'800'000;
+
+}  // namespace
+
+bool worth_saving_first(const Books& books, uint32_t sequence) noexcept {
+  const SequenceRecord& record = books.at(sequence);
+  const uint32_t unsaved = record.unsaved();
+  if (record.retain.asks_to_keep()) return unsaved != 0;
+  const Range range{record.capture - unsaved, record.capture};
+  return worth_saving(books.meter.costs(), books.traits, books.options.segment_tokens, range);
+}
+
+bool worth_keeping(const Books& books, uint32_t depth) noexcept {
+  // A guess that it never pays could never be found wrong.
+  if (!books.meter.moves_measured()) return true;
+  return restores_faster(books.meter.costs(), books.traits, books.options.segment_tokens,
+                         {0, depth});
+}
+
+bool worth_waiting(const Books& books, Range unsaved, uint32_t kept) noexcept {
+  const Range lost{books.any() ? kept : 0, unsaved.end};
+  if (lost.begin >= lost.end) return false;
+  const uint64_t saving = cost_of_moving(books.meter.costs().save, books.traits,
+                                         books.options.segment_tokens, unsaved, !books.any());
+  return saving < std::max(books.meter.costs().compute(lost) / 2, kMomentNs) &&
+         worth_saving(books.meter.costs(), books.traits, books.options.segment_tokens, unsaved);
+}
+
+bool fits_without_eviction(const Books& books, uint32_t sequence) {
+  const auto fits = [](const StateStore& store, uint64_t bytes) {
+    const StateStore::Stats stats = store.stats();
+    return bytes <= stats.budget_bytes - stats.bytes;
+  };
+  // What is larger than all of it pushes nothing out.
+  if (books.checkpoints != nullptr &&
+      books.traits.checkpoint_bytes <= books.checkpoints->stats().budget_bytes &&
+      !fits(*books.checkpoints, books.traits.checkpoint_bytes)) {
+    return false;
+  }
+  if (books.segments != nullptr)
+    return books.segments->free_tokens() >= books.at(sequence).unsaved();
+  return books.states == nullptr ||
+         fits(*books.states, books.traits.fixed_bytes + books.traits.checkpoint_bytes +
+                                 books.at(sequence).capture * books.traits.bytes_per_token);
+}
+
+uint32_t step_tokens(const Books& books) noexcept {
+  const MoveCost& save = books.meter.costs().save;
+  const uint64_t segment = books.options.segment_tokens;
+  uint64_t tokens = 0;
+  if (books.traits.range_tokens != 0) {
+    const uint64_t call = save.of(1, books.traits.fixed_bytes);
+    const uint64_t many = std::max<uint64_t>(save.of(0, 1024 * books.traits.bytes_per_token), 1);
+    tokens = std::min<uint64_t>(std::max<uint64_t>(books.traits.range_tokens, segment),
+                                (kStepNs - std::min(kStepNs, call)) * 1024 / many);
+  } else {
+    const uint64_t bytes = books.traits.fixed_bytes + segment * books.traits.bytes_per_token;
+    tokens = kStepNs / std::max<uint64_t>(save.of(1, bytes), 1) * segment;
+  }
+  return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, segment, uint64_t{1} << 30U));
+}
+
+// On a device computing is cheap, and with full attention a part that was saved is of use by
+// itself. Elsewhere the request that needs the place waits until all of it is saved.
+bool part_will_do(const Books& books) noexcept {
+  return books.traits.range_tokens != 0 && books.segments != nullptr && books.any();
+}
+
+bool keeps_anchors(const Books& books, const TurnRecord& turn) noexcept {
+  return !books.any() && turn.keep && !turn.approximate && !turn.forgotten &&
+         allows(turn.reuse, Reuse::saved) && (books.use_checkpoints || books.use_states);
+}
+
+uint64_t anchor_bytes(const Books& books, uint32_t depth) noexcept {
+  if (books.use_checkpoints) return books.traits.checkpoint_bytes;
+  return books.traits.fixed_bytes + books.traits.checkpoint_bytes +
+         depth * books.traits.bytes_per_token;
+}
+
+}  // namespace stemma::sequence

@@ -1,0 +1,107 @@
+// Capturer: saves what sequences hold.
+//
+// A capture is a CaptureRun: it begins with the state or checkpoint at its end, then reads segment
+// by segment, and ends when all of it is in the store. It is carried out in one go (capture()), or
+// in steps between the passes of the engine (begin(), go_on(), end()). Only one capture at a time
+// goes on in steps. capture() may run beside it.
+//
+// Decide, do, settle: room in the stores is reserved under the lock, the engine reads without it,
+// and what was read is committed under the lock.
+//
+// Invariant:  what is saved was held by the sequence, whole, under the words it is saved for; when
+//             the sequence loses positions (will_lose), the capture in steps ends there.
+// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
+//             while the engine and the listener are called.
+// Ownership:  of the capture that goes on in steps. The books and the notifier outlive it.
+// Cost:       one call of the engine for each range that is not saved yet, and one for an anchor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "sequence/books.h"
+#include "sequence/notifier.h"
+#include "sequence/segment_writer.h"
+
+namespace stemma::sequence {
+
+// go_on() with this deadline goes on until it has to wait for threads.
+inline constexpr uint64_t kNoDeadline = ~uint64_t{0};
+
+// A capture that has begun: what a sequence held then, on its way to be saved. It has words of its
+// own, so that it outlives what the sequence holds.
+struct CaptureRun {
+  CaptureRun(SegmentStore* store, const Scope& of) : scope(of), writer(store) {}
+  uint32_t sequence = kNoSequence;
+  uint32_t depth = 0;
+  uint32_t segments_to = 0;  // So much of it goes into segments.
+  uint64_t generation = 0;   // Of the sequence, when it began.
+  Scope scope;
+  Text text;
+  OwnRetain retain;
+  SegmentWriter writer;
+  bool has_anchor = false;
+  Captured anchor;  // The state or checkpoint at its end.
+};
+
+class Capturer {
+ public:
+  Capturer(Books& books, Notifier& notifier) noexcept : books_(books), notifier_(notifier) {}
+
+  // ---- At once ----------------------------------------------------------------------------------
+
+  // Saves all that waits in a sequence, now. Requires that something waits there.
+  Captured capture(uint32_t sequence);
+  // The same for a request that needs the place: one step at most, where part_will_do().
+  Captured capture_in_a_step(uint32_t sequence);
+  // Saves what will be lost when the sequence is cut to `kept`, where that is worth the wait.
+  // Does nothing if nothing waits there. Returns the bytes.
+  uint64_t save_before_cut(uint32_t sequence, uint32_t kept);
+  // Saves the checkpoint, or the state, at this depth of what the sequence holds.
+  Captured capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch);
+  // Counts what became of a capture.
+  void count(const Captured& captured) noexcept;
+
+  // ---- In steps ---------------------------------------------------------------------------------
+
+  // The capture that goes on in steps; null: none.
+  const CaptureRun* run() const noexcept { return run_.get(); }
+  // Whether it still has to read from this sequence.
+  bool is_reading(uint32_t sequence) const noexcept {
+    return run_ != nullptr && run_->sequence == sequence && run_->writer.reads();
+  }
+  // Begins with what waits in a sequence. run() is null afterwards if there was nothing to save;
+  // that is counted. Requires run() == nullptr.
+  void begin(uint32_t sequence);
+  // Reads one range more, and commits what has arrived until this time. False: it waits for threads,
+  // or for a buffer. Requires run() != nullptr.
+  bool go_on(uint64_t until_ns);
+  // Waits for these threads, or for the buffer, without the lock. Requires run() != nullptr.
+  void wait();
+  // Settles and counts it. Requires that its writer is over().
+  Captured end();
+  // It comes to rest: what was read is saved, the rest waits in the queue again.
+  void pause();
+  // If it reads from this sequence: one step more, or all of it, before the sequence is emptied.
+  void read_on(uint32_t sequence);
+  // The sequence will hold nothing from n on: what is being saved of it ends there.
+  void will_lose(uint32_t sequence, uint32_t n) noexcept;
+  // The engine may go: the capture in steps is dropped, without a call of the engine.
+  void stop() noexcept;
+
+ private:
+  std::unique_ptr<CaptureRun> start(uint32_t sequence);
+  // Null: there is no memory.
+  std::unique_ptr<CaptureRun> make_run(uint32_t sequence, uint32_t depth);
+  bool go_on(CaptureRun& run, uint64_t until_ns);
+  void wait_for(CaptureRun& run);
+  Captured end(CaptureRun& run);
+  Captured save_anchor(uint32_t sequence, Part part, StateStore& store, uint32_t depth,
+                       const Touch& touch);
+
+  Books& books_;
+  Notifier& notifier_;
+  std::unique_ptr<CaptureRun> run_;
+};
+
+}  // namespace stemma::sequence

@@ -1,0 +1,43 @@
+// Drainer: does in quiet moments what can wait. It saves what is in the queue, oldest first, clears
+// sequences that could not be cleared before, and drops idle sequences that are saved now.
+//
+// Invariant:  it begins nothing beyond its limits; what it has begun goes on with the next call.
+// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
+//             while the engine is called.
+// Ownership:  the books and the other parts outlive it.
+// Cost:       as long as the limits allow. Nothing throws.
+#pragma once
+
+#include <cstdint>
+
+#include "sequence/books.h"
+#include "sequence/capturer.h"
+#include "sequence/clearer.h"
+#include "sequence/idle_dropper.h"
+#include "sequence/notifier.h"
+
+namespace stemma::sequence {
+
+class Drainer {
+ public:
+  Drainer(Books& books, Notifier& notifier, Capturer& capturer, Clearer& clearer,
+          IdleDropper& idle) noexcept
+      : books_(books), notifier_(notifier), capturer_(capturer), clearer_(clearer), idle_(idle) {}
+
+  // As SequenceCache::drain().
+  Drained drain(const DrainLimits& limits);
+
+ private:
+  void drain(const DrainLimits& limits, Drained& drained);
+  // Begins with the oldest capture that may begin, after so many that have no room. False: none
+  // may.
+  bool start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over);
+
+  Books& books_;
+  Notifier& notifier_;
+  Capturer& capturer_;
+  Clearer& clearer_;
+  IdleDropper& idle_;
+};
+
+}  // namespace stemma::sequence

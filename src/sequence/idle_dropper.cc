@@ -1,0 +1,87 @@
+#include "sequence/idle_dropper.h"
+
+#include <algorithm>
+#include <new>
+
+#include "sequence/capture_rules.h"
+
+namespace stemma::sequence {
+
+namespace {
+
+// Whether another turn, which was not carried out yet, is to copy from the sequence.
+bool is_planned_source(const Books& books, uint32_t s, const TurnRecord& turn) noexcept {
+  return std::ranges::any_of(books.records, [&](const SequenceRecord& record) {
+    return record.turn != nullptr && record.turn != &turn &&
+           record.turn->phase == TurnPhase::planned && record.turn->plan.source == s;
+  });
+}
+
+}  // namespace
+
+bool IdleDropper::may_go(uint32_t s, const TurnRecord& turn) const noexcept {
+  // A turn that was promised a copy of it still needs it.
+  if (is_planned_source(books_, s, turn)) return false;
+  // What waits to be saved stays: saving it now would make this turn wait.
+  if (books_.at(s).capture != 0 && worth_saving_first(books_, s)) return false;
+  return !capturer_.is_reading(s);
+}
+
+uint32_t IdleDropper::restorable_part(uint32_t sequence) {
+  const Text& text = books_.text_of(sequence);
+  const Scope& scope = books_.scope_of(sequence);
+  const uint32_t length = books_.known(sequence);
+  uint32_t depth = 0;
+  if (books_.segments != nullptr)
+    depth = books_.segments->reach(scope, text.prompt(), length).usable;
+  // A memory that does not go back needs what stands at an exact depth as well.
+  if (books_.segments != nullptr && books_.use_checkpoints && depth != 0) {
+    depth = books_.checkpoints->find(scope, text, depth).exact.depth;
+  }
+  if (books_.states != nullptr) {
+    depth = std::max(depth, books_.states->find(scope, text, length).exact.depth);
+  }
+  return depth;
+}
+
+void IdleDropper::drop_for(TurnRecord& turn) noexcept try {
+  if (!books_.traits.unified) return;
+  const SequenceId id{turn.sequence};
+  const uint32_t available = std::max(turn.plan.available, turn.computed);
+  const PlanInput input = finder_.plan_input(turn);
+  std::ranges::fill(books_.flags, 0);
+  const uint32_t kept = books_.room.length(id);
+  uint64_t free_cells = books_.room.free_if(id, kept, books_.flags);
+  for (uint32_t s = books_.idle_order.front(0), next = 0; s != base::IndexLists::kNone; s = next) {
+    next = books_.idle_order.after(s);
+    if (!may_go(s, turn)) continue;
+    books_.flags[s] = 1;
+    const uint64_t without = books_.room.free_if(id, kept, books_.flags);
+    books_.flags[s] = 0;
+    IdleSequence idle;
+    idle.length = books_.room.length(SequenceId{s});
+    idle.own_cells = static_cast<uint32_t>(without - free_cells);
+    idle.prompt_tokens = turn.prompt_tokens - available;
+    idle.answer_tokens = turn.promised_end - turn.prompt_tokens;
+    // The store is asked only about those that would go if all of them could be restored.
+    idle.restorable = idle.length;
+    if (!worth_dropping(input, idle)) continue;
+    idle.restorable = restorable_part(s);
+    if (!worth_dropping(input, idle)) continue;
+    clearer_.release(s);
+    free_cells = books_.room.free_if(id, kept, books_.flags);
+    ++books_.stats.dropped_idle;
+    ++turn.report.dropped_idle;
+  }
+} catch (const std::bad_alloc&) {
+  // Those that are left stay.
+}
+
+void IdleDropper::drop_for_all() noexcept {
+  for (const SequenceRecord& record : books_.records) {
+    if (in_turn(record) && record.turn->computed < record.turn->prompt_tokens)
+      drop_for(*record.turn);
+  }
+}
+
+}  // namespace stemma::sequence

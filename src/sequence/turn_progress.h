@@ -1,0 +1,61 @@
+// TurnProgress: a turn between execute() and its end. Words are computed, added, taken back.
+//
+// The books follow what the engine has done: how long the sequence is, which of its words are found
+// by others. At a boundary that cannot be saved later, the checkpoint is saved at once.
+//
+// Invariant:  only words that were computed are found by others. After a failed rewind or shift
+//             nothing of the sequence counts, and the turn can only end.
+// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
+//             while the engine and the listener are called.
+// Ownership:  the books and the other parts outlive it.
+// Cost:       O(words that are new), and what saving a checkpoint takes. Nothing throws.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "sequence/books.h"
+#include "sequence/capturer.h"
+#include "sequence/clearer.h"
+#include "sequence/notifier.h"
+#include "sequence/restorer.h"
+
+namespace stemma::sequence {
+
+class TurnProgress {
+ public:
+  TurnProgress(Books& books, Notifier& notifier, Capturer& capturer, Clearer& clearer,
+               Restorer& restorer) noexcept
+      : books_(books),
+        notifier_(notifier),
+        capturer_(capturer),
+        clearer_(clearer),
+        restorer_(restorer) {}
+
+  // Error: stale, wrong_state (execute() comes first, or the turn can only end).
+  Result<void> check_ready(const TurnRecord& turn);
+
+  // Each does what the function of the same name of Turn says.
+  Result<void> computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns);
+  Result<void> extend(TurnRecord& turn, std::span<const Token> tokens);
+  Result<void> reserve(TurnRecord& turn, uint32_t tokens);
+  Result<void> rewind(TurnRecord& turn, uint32_t n);
+  Result<void> attach_logits(TurnRecord& turn, uint32_t depth, std::span<const float> logits);
+  Result<void> shift(TurnRecord& turn, uint32_t keep, uint32_t discard);
+
+ private:
+  // Saves the boundaries up to n that were reached.
+  void keep_stops(TurnRecord& turn, uint32_t n);
+  // The memory goes back to n, which was computed.
+  Result<void> go_back(TurnRecord& turn, uint32_t n);
+  // Nothing of the sequence counts any more; the turn can only end.
+  void lose(TurnRecord& turn);
+
+  Books& books_;
+  Notifier& notifier_;
+  Capturer& capturer_;
+  Clearer& clearer_;
+  Restorer& restorer_;
+};
+
+}  // namespace stemma::sequence
