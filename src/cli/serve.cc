@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <atomic>
 
 #include <chrono>
 #include <cmath>
@@ -74,13 +75,18 @@ exit status: 0 ended on request, 1 could not start, 2 wrong settings
 // Lines to standard error, with the time in front. Nobody who writes one waits for whoever reads them.
 class Log {
  public:
-  // What the library has to warn of is said here, too.
+  // The library's own lines are said here, too: warnings always, and once the server is ready also what changed for
+  // the better. Before that the server itself says what it opened.
   Log() {
     set_log_handler(
         [](LogLevel level, std::string_view text, void* user) {
-          if (level < LogLevel::warning) return;
-          const char* word = level == LogLevel::error ? "error: " : "warning: ";
-          static_cast<Log*>(user)->line(word + std::string(text));
+          Log& log = *static_cast<Log*>(user);
+          const LogLevel least = log.ready_ ? LogLevel::info : LogLevel::warning;
+          if (level < least) return;
+          const char* word = level == LogLevel::error     ? "error: "
+                             : level == LogLevel::warning ? "warning: "
+                                                          : "";
+          log.line(word + std::string(text));
         },
         this);
   }
@@ -89,8 +95,10 @@ class Log {
   Log& operator=(const Log&) = delete;
 
   void line(std::string_view text) { writer_.line(text); }
+  void set_ready() noexcept { ready_ = true; }
 
  private:
+  std::atomic<bool> ready_{false};
   server::LogWriter writer_{STDERR_FILENO};
 };
 
@@ -366,6 +374,7 @@ int run_serve(std::span<const std::string_view> arguments) {
   front_door.open(app);
 
   const EngineTraits traits = model->sequences().traits();
+  log.set_ready();
   log.line("ready model=" + app.model_id() + " memory=" + engine::to_string(model->memory_kind()) +
            " context=" + std::to_string(traits.context_tokens) +
            " sequences=" + std::to_string(traits.sequences) +

@@ -16,6 +16,9 @@
 #include "stemma/shared_tier.h"
 #endif
 
+#include "stemma/log.h"
+#include "tier/late_tier.h"
+
 namespace stemma::cli {
 
 namespace {
@@ -101,6 +104,39 @@ std::string directory_problem(const char* flag, const std::string& path, const E
   return why;
 }
 
+// Another process has it, or the system refuses: that may pass. Anything else is for the operator to change.
+bool may_pass(const Error& error) noexcept {
+  return error.code() == Errc::busy || error.code() == Errc::copy_failed;
+}
+
+// How often a directory that could not be opened is tried again.
+constexpr uint64_t kTryAgainNs = 1'000'000'000;
+
+// A level that is opened later: the server starts without it, and says so.
+bool open_later(const std::string& problem, const TierTraits& traits, tier::OpenTier open,
+                const Log& log, tier::StackLevel level, Levels& levels, std::string& why) {
+  Result<std::unique_ptr<Tier>> late = tier::make_late_tier(
+      traits,
+      [open = std::move(open), name = traits.name]() -> Result<std::unique_ptr<Tier>> {
+        Result<std::unique_ptr<Tier>> opened = open();
+        if (opened) {
+          const uint64_t entries = (*opened)->stats().entries;
+          stemma::log(LogLevel::info, name + ": opened, with " + std::to_string(entries) +
+                                          " entries; it is used from now on");
+        }
+        return opened;
+      },
+      kTryAgainNs);
+  if (!late) {
+    why = problem;
+    return false;
+  }
+  log("warning: " + problem + "; the server runs without it, and tries again every second");
+  level.tier = *std::move(late);
+  levels.push_back(std::move(level));
+  return true;
+}
+
 #ifdef STEMMA_HAS_TIER_DISK
 // Nothing is wrong with a directory that was another model's, but who expected something in it should know.
 void tell_of_others(const tier::disk::DiskOpening& found, uint64_t layout, const Log& log) {
@@ -133,7 +169,24 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
     log("disk reading what is there: " + std::to_string(done) + " of " + std::to_string(total) +
         " slots");
   };
+  tier::StackLevel level{.tier = nullptr,
+                         .write = write_of(config.disk_write),
+                         .latency_ns = 200'000,
+                         .bytes_per_second = 1'000'000'000};
   Result<std::unique_ptr<tier::disk::DiskTier>> tier = tier::disk::DiskTier::open(options);
+  if (!tier && may_pass(tier.error())) {
+    options.progress = {};  // Nobody waits for it then.
+    const auto open = [options]() -> Result<std::unique_ptr<Tier>> {
+      STEMMA_TRY(std::unique_ptr<tier::disk::DiskTier> opened, tier::disk::DiskTier::open(options));
+      return std::unique_ptr<Tier>(std::move(opened));
+    };
+    return open_later(directory_problem("--disk", config.disk, tier.error()),
+                      {.name = "disk",
+                       .capacity_bytes = options.capacity_bytes,
+                       .max_entry_bytes = options.max_entry_bytes,
+                       .outlives_process = true},
+                      open, log, std::move(level), levels, why);
+  }
   if (!tier) {
     why = directory_problem("--disk", config.disk, tier.error());
     if (tier.error().code() == Errc::invalid_argument) {
@@ -151,10 +204,8 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
   tell_of_others(found, layout, log);
   tell_of_small(config, traits, **tier,
                 "; the directory was made for smaller ones: name another, or remove it", log);
-  levels.push_back({.tier = *std::move(tier),
-                    .write = write_of(config.disk_write),
-                    .latency_ns = 200'000,
-                    .bytes_per_second = 1'000'000'000});
+  level.tier = *std::move(tier);
+  levels.push_back(std::move(level));
   return true;
 }
 #endif
@@ -194,7 +245,25 @@ bool add_shared(const server::Config& config, const EngineTraits& traits, const 
   options.path = config.shared_dir;
   options.capacity_bytes = config.shared_bytes;
   options.max_entry_bytes = largest_entry(config, traits);
+  tier::StackLevel level{.tier = nullptr,
+                         .write = write_of(config.shared_write),
+                         .latency_ns = 2'000'000,
+                         .bytes_per_second = 500'000'000};
   Result<std::unique_ptr<tier::shared::SharedTier>> tier = tier::shared::SharedTier::open(options);
+  if (!tier && may_pass(tier.error())) {
+    const auto open = [options]() -> Result<std::unique_ptr<Tier>> {
+      STEMMA_TRY(std::unique_ptr<tier::shared::SharedTier> opened,
+                 tier::shared::SharedTier::open(options));
+      return std::unique_ptr<Tier>(std::move(opened));
+    };
+    return open_later(directory_problem("--shared-dir", config.shared_dir, tier.error()),
+                      {.name = "shared",
+                       .capacity_bytes = options.capacity_bytes,
+                       .max_entry_bytes = options.max_entry_bytes,
+                       .outlives_process = true,
+                       .shared = true},
+                      open, log, std::move(level), levels, why);
+  }
   if (!tier) {
     why = directory_problem("--shared-dir", config.shared_dir, tier.error());
     return false;
@@ -204,10 +273,8 @@ bool add_shared(const server::Config& config, const EngineTraits& traits, const 
       " dropped=" + std::to_string(found.dropped) + " leftovers=" +
       std::to_string(found.leftovers) + " foreign_files=" + std::to_string(found.foreign) +
       " open_ms=" + std::to_string(found.ns / 1'000'000));
-  levels.push_back({.tier = *std::move(tier),
-                    .write = write_of(config.shared_write),
-                    .latency_ns = 2'000'000,
-                    .bytes_per_second = 500'000'000});
+  level.tier = *std::move(tier);
+  levels.push_back(std::move(level));
   return true;
 }
 #endif

@@ -123,10 +123,30 @@ test('a directory belongs to one server at a time, and to nobody else', async ()
   const server = await serve('llama', disk);
   assert.equal(statSync(folder).mode & 0o777, 0o700);
   for (const file of readdirSync(folder)) assert.equal(statSync(`${folder}/${file}`).mode & 0o077, 0, file);
-  await assert.rejects(serve('llama', disk), /--disk/);
+  // A second one, as when a new version is started before the old one is stopped, runs without it and then takes it over.
+  const said = await server.chat(first);
+  const second = await serve('llama', disk);
+  assert.match(second.log, /warning: --disk .*another process.*runs without it/);
+  assert.equal(await second.metric('stemma_tier_up{tier="disk"}'), 0);
+  assert.equal((await second.chat(first)).text, said.text);
+  await allStored(server, 'disk');
   await server.stop();
-  mkdirSync(inFolder('somewhere'));
-  await assert.rejects(serve('llama', ['--disk', inFolder('somewhere/deep/down')]), /--disk/);
+  assert.ok(await eventually(async () => (await second.metric('stemma_tier_up{tier="disk"}')) === 1), second.log);
+  assert.match(second.log, /disk: opened, with [1-9]\d* entries/);
+  await second.stop();
+});
+
+test('a server whose directory cannot be opened starts without it, and uses it when it can', async () => {
+  const folder = inFolder('somewhere');
+  const server = await serve('llama', ['--disk', `${folder}/store`, '--disk-bytes', '64MiB']);
+  assert.match(server.log, /warning: --disk .*somewhere.*runs without it/);
+  assert.equal((await server.chat(first)).cached, 0);
+  mkdirSync(folder);
+  assert.ok(await eventually(async () => (await server.metric('stemma_tier_up{tier="disk"}')) === 1), server.log);
+  await server.chat([system('Another rule. '.repeat(40)), user('Hello.')]);
+  await server.post('/cache/save', {});
+  assert.ok((await server.metric('stemma_tier_entries{tier="disk"}')) > 0);
+  await server.stop();
 });
 
 test('entries that a tier does not take are not lost in silence', async () => {
@@ -332,7 +352,10 @@ test('a directory of something else is not taken for a shared one', async () => 
   mkdirSync(inFolder('letters'));
   writeFileSync(inFolder('letters/dear.txt'), 'Dear reader');
   await assert.rejects(serve('llama', ['--shared-dir', inFolder('letters')]), /--shared-dir .*other files/);
-  await assert.rejects(serve('llama', ['--shared-dir', inFolder('nowhere/deep/down')]), /--shared-dir/);
+  // One that cannot be made yet is tried again.
+  const server = await serve('llama', ['--shared-dir', inFolder('nowhere/deep/down')]);
+  assert.match(server.log, /warning: --shared-dir .*nowhere.*runs without it/);
+  await server.stop();
   assert.deepEqual(readdirSync(inFolder('letters')), ['dear.txt']);
 });
 
