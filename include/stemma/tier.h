@@ -167,6 +167,7 @@ struct TierStats {
   uint64_t contains = 0, removed = 0, touched = 0;
   uint64_t evictions = 0, evicted_bytes = 0;  // To make room.
   uint64_t read_ns = 0, write_ns = 0;         // Time in which at least one get, put was under way.
+  uint64_t retired_bytes = 0;                 // Now: places that failed and are not used any more.
   bool open = true;  // Now: false while a circuit breaker keeps it from being asked.
 };
 

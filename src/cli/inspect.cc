@@ -32,7 +32,7 @@ That of a shared tier (--shared-dir) can be listed and verified while servers us
   list          what it is made of, and every entry (what is done when nothing is said); each model
                 and its settings have a layout of their own
   verify        reads every entry and checks its sum; names those that do not hold
-  compact       gives the room of chunks without entries back to the file system
+  compact       gives room without entries back to the file system
   export KEY    writes the payload of one entry to FILE, which must not be there yet (mode 0600);
                 KEY is the beginning of its key as `list` shows it, as long as it is the only one;
                 entries of one key are told apart by their kind: KEY:checkpoint
@@ -113,17 +113,23 @@ int fail(const std::string& dir, const Error& error) {
 }
 
 // One line of text, or one object, for an entry.
-void print_entry(const FoundSlot& found, const char* state, bool json, bool first) {
+void print_entry(const Scan& scan, const Found& found, const char* state, bool json, bool first) {
   const tier::EntryHeader& header = found.header;
   const std::string kind(to_string(header.key.kind));
   if (json) {
     std::printf(
         R"(%s
-    {"key": "%s", "kind": "%s", "group": %u, "begin": %u, "end": %u, "bytes": %llu, "words": %u, "layout": "%016llx", "written": %llu, "serial": %llu, "chunk": %u, "slot": %u%s%s%s})",
+    {"key": "%s", "kind": "%s", "group": %u, "begin": %u, "end": %u, "bytes": %llu, "words": %u, "layout": "%016llx", "written": %llu, "serial": %llu, "record": %u, "extents": [)",
         first ? "" : ",", header.key.chain.hex().c_str(), kind.c_str(), header.key.group,
         header.info.begin, header.info.end, number(header.info.bytes), header.info.words,
-        number(header.info.layout), number(header.written), number(header.serial), found.chunk,
-        found.slot, *state != '\0' ? R"(, "state": ")" : "", state, *state != '\0' ? "\"" : "");
+        number(header.info.layout), number(header.written), number(header.serial), found.record);
+    const char* comma = "";
+    for (const Extent& one : scan.places(found)) {
+      std::printf("%s[%u, %u]", comma, one.first, one.pages);
+      comma = ", ";
+    }
+    std::printf("]%s%s%s}", *state != '\0' ? R"(, "state": ")" : "", state,
+                *state != '\0' ? "\"" : "");
   } else {
     std::printf("%s  %-10s %3u  [%u, %u)  %llu bytes  %s%s%s\n", header.key.chain.hex().c_str(),
                 kind.c_str(), header.key.group, header.info.begin, header.info.end,
@@ -133,65 +139,88 @@ void print_entry(const FoundSlot& found, const char* state, bool json, bool firs
 }
 
 struct Totals {
-  uint64_t chunks = 0;
+  uint64_t entries = 0;
   uint64_t payload_bytes = 0;
-  std::map<uint32_t, std::pair<uint64_t, uint64_t>> by_class;  // Chunks, entries.
+  uint64_t pages = 0;  // Of entries.
+  uint64_t extents = 0;
+  uint64_t retired_pages = 0;
   std::vector<DiskLayout> layouts;
 };
 
 Totals add_up(const Scan& scan) {
   Totals totals;
-  for (const ChunkHeader& chunk : scan.chunks) {
-    if (chunk.slot_pages == 0) continue;
-    ++totals.chunks;
-    ++totals.by_class[chunk.slot_pages].first;
-  }
-  for (const FoundSlot& found : scan.slots) {
+  LayoutCounts layouts;
+  for (const Found& found : scan.found) {
+    const bool retired = found.kind == TableRecord::Kind::retired;
+    for (const Extent& one : scan.places(found)) {
+      (retired ? totals.retired_pages : totals.pages) += one.pages;
+    }
+    if (retired) continue;
+    ++totals.entries;
     totals.payload_bytes += found.header.info.bytes;
-    ++totals.by_class[scan.chunks[found.chunk].slot_pages].second;
+    totals.extents += found.extent_count;
+    layouts.add(found.header.info.layout, found.header.info.bytes);
   }
-  totals.layouts = layouts_of(scan.slots);
+  totals.layouts = layouts.sorted();
   return totals;
 }
 
-int list_or_verify(Store& store, const Scan& scan, const Arguments& arguments) {
-  const bool verifies = arguments.action == Action::verify;
-  const Totals totals = add_up(scan);
-  const bool json = arguments.json;
-  const uint64_t chunk_bytes = store.format.chunk_bytes;
+void print_totals(const Totals& totals, const Scan& scan, bool json) {
+  const auto unreadable = static_cast<uint64_t>(
+      std::count(scan.unreadable_pages.begin(), scan.unreadable_pages.end(), true));
   if (json) {
     std::printf(
-        "{\n  \"version\": %u, \"chunk_bytes\": %llu, \"chunks\": %llu, \"entries\": %zu, "
-        "\"payload_bytes\": %llu, \"damaged_headers\": %llu,\n  \"layouts\": [",
-        kDiskVersion, number(chunk_bytes), number(totals.chunks), scan.slots.size(),
-        number(totals.payload_bytes), number(scan.damaged));
+        "{\n  \"version\": %u, \"slab_bytes\": %llu, \"used_bytes\": %llu, "
+        "\"retired_bytes\": %llu, \"entries\": %llu, \"extents\": %llu, "
+        "\"payload_bytes\": %llu, \"damaged_records\": %zu, "
+        "\"unreadable_table_pages\": %llu,\n  \"layouts\": [",
+        kDiskVersion, number(scan.slab_pages * kPage), number(totals.pages * kPage),
+        number(totals.retired_pages * kPage), number(totals.entries), number(totals.extents),
+        number(totals.payload_bytes), scan.damaged.size(), number(unreadable));
     for (const DiskLayout& one : totals.layouts) {
       std::printf(R"(%s{"layout": "%016llx", "entries": %llu, "bytes": %llu})",
                   &one == totals.layouts.data() ? "" : ", ", number(one.layout),
                   number(one.entries), number(one.bytes));
     }
     std::printf("],\n  \"list\": [");
-  } else {
-    std::printf("format %u, %llu chunks of %llu bytes, %zu entries, %llu bytes of payload\n",
-                kDiskVersion, number(totals.chunks), number(chunk_bytes), scan.slots.size(),
-                number(totals.payload_bytes));
-    for (const auto& [pages, counts] : totals.by_class) {
-      std::printf("  slots of %u bytes: %llu of %llu in use\n", pages * kPage,
-                  number(counts.second), number(counts.first * slots_in(chunk_bytes, pages)));
-    }
-    for (const DiskLayout& one : totals.layouts) {
-      std::printf("  layout %016llx: %llu entries, %llu bytes\n", number(one.layout),
-                  number(one.entries), number(one.bytes));
-    }
-    if (scan.damaged != 0) std::printf("  %llu headers are damaged\n", number(scan.damaged));
+    return;
   }
+  const auto share = [](uint64_t part, uint64_t whole) {
+    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  std::printf("format %u, %llu entries, %llu bytes of payload, %.1f %% of the slab's %llu bytes\n",
+              kDiskVersion, number(totals.entries), number(totals.payload_bytes),
+              100 * share(totals.payload_bytes, scan.slab_pages * kPage),
+              number(scan.slab_pages * kPage));
+  std::printf("  %.2f extents an entry\n", share(totals.extents, totals.entries));
+  for (const DiskLayout& one : totals.layouts) {
+    std::printf("  layout %016llx: %llu entries, %llu bytes\n", number(one.layout),
+                number(one.entries), number(one.bytes));
+  }
+  if (totals.retired_pages != 0) {
+    std::printf("  %llu pages are retired: they could not be read or written\n",
+                number(totals.retired_pages));
+  }
+  if (!scan.damaged.empty()) std::printf("  %zu records are damaged\n", scan.damaged.size());
+  if (unreadable != 0)
+    std::printf("  %llu pages of the table are unreadable\n", number(unreadable));
+}
+
+int list_or_verify(Store& store, const Scan& scan, const Arguments& arguments) {
+  const bool verifies = arguments.action == Action::verify;
+  const Totals totals = add_up(scan);
+  const bool json = arguments.json;
+  print_totals(totals, scan, json);
   PageMemory buffer;
   uint64_t bad = 0;
   bool first = true;
-  for (const FoundSlot& found : scan.slots) {
+  for (const Found& found : scan.found) {
+    if (found.kind == TableRecord::Kind::retired) continue;
     const char* state = "";
     if (verifies) {
-      const Payload payload = check_payload(store, found, buffer);
+      uint32_t unreadable = 0;
+      const Payload payload =
+          check_payload(store, found.header, scan.places(found), buffer, unreadable);
       state = payload == Payload::whole     ? "whole"
               : payload == Payload::damaged ? "damaged"
                                             : "unreadable";
@@ -199,51 +228,58 @@ int list_or_verify(Store& store, const Scan& scan, const Arguments& arguments) {
       // People look for what is wrong.
       if (payload == Payload::whole && !json) continue;
     }
-    print_entry(found, state, json, first);
+    print_entry(scan, found, state, json, first);
     first = false;
   }
   if (json) {
     std::printf("\n  ]%s%s\n}\n", verifies ? ", \"damaged\": " : "",
                 verifies ? std::to_string(bad).c_str() : "");
   } else if (verifies) {
-    std::printf("%zu entries read, %llu do not hold\n", scan.slots.size(), number(bad));
+    std::printf("%llu entries read, %llu do not hold\n", number(totals.entries), number(bad));
   }
-  return bad != 0 || (verifies && scan.damaged != 0) ? 1 : 0;
+  return bad != 0 || (verifies && !scan.damaged.empty()) ? 1 : 0;
 }
 
+// Holes where no record is, and nothing behind the last one.
 int compact(Store& store, const Scan& scan, const Arguments& arguments) {
-  std::vector<bool> used(scan.chunks.size());
-  for (const FoundSlot& found : scan.slots) used[found.chunk] = true;
+  std::vector<Extent> used = scan.extents;
+  std::sort(used.begin(), used.end(),
+            [](const Extent& a, const Extent& b) { return a.first < b.first; });
   uint64_t given_back = 0;
-  for (uint32_t chunk = 0; chunk < scan.chunks.size(); ++chunk) {
-    if (used[chunk] || scan.chunks[chunk].slot_pages == 0) continue;
-    if (const int result = store.drop_chunk(chunk); result < 0) {
-      return fail(arguments.dir, Error(Errc::copy_failed, "the file system does not take room back",
-                                       static_cast<uint32_t>(-result)));
+  uint64_t page = 0;
+  int result = 0;
+  for (const Extent& one : used) {
+    if (one.first > page && result >= 0) {
+      result = store.files->punch(store.slab, page * kPage, (one.first - page) * kPage);
+      given_back += one.first - page;
     }
-    ++given_back;
+    page = std::max(page, uint64_t{one.first} + one.pages);
   }
-  size_t last = scan.chunks.size();
-  while (last > 0 && !used[last - 1]) --last;
-  store.files->truncate(store.slab, last * store.format.chunk_bytes);
-  const uint64_t bytes = given_back * store.format.chunk_bytes;
+  if (result >= 0 && page < scan.slab_pages) {
+    result = store.files->truncate(store.slab, page * kPage);
+    given_back += scan.slab_pages - page;
+  }
+  if (result < 0) {
+    return fail(arguments.dir, Error(Errc::copy_failed, "the file system does not take room back",
+                                     static_cast<uint32_t>(-result)));
+  }
   if (arguments.json) {
-    std::printf("{\"chunks\": %llu, \"bytes\": %llu}\n", number(given_back), number(bytes));
+    std::printf("{\"bytes\": %llu}\n", number(given_back * kPage));
   } else {
-    std::printf("%llu chunks without entries, %llu bytes given back\n", number(given_back),
-                number(bytes));
+    std::printf("%llu bytes without entries given back\n", number(given_back * kPage));
   }
   return 0;
 }
 
 int export_one(Store& store, const Scan& scan, const Arguments& arguments) {
-  const FoundSlot* chosen = nullptr;
+  const Found* chosen = nullptr;
   uint64_t matches = 0;
   const std::string_view asked = arguments.key;
   const size_t colon = asked.find(':');
   const std::string_view kind =
       colon == std::string_view::npos ? std::string_view() : asked.substr(colon + 1);
-  for (const FoundSlot& found : scan.slots) {
+  for (const Found& found : scan.found) {
+    if (found.kind == TableRecord::Kind::retired) continue;
     const EntryKey& key = found.header.key;
     if (!key.chain.hex().starts_with(asked.substr(0, colon))) continue;
     if (!kind.empty() && kind != to_string(key.kind)) continue;
@@ -262,12 +298,13 @@ int export_one(Store& store, const Scan& scan, const Arguments& arguments) {
     return 1;
   }
   PageMemory buffer;
-  if (check_payload(store, *chosen, buffer) != Payload::whole) {
+  uint32_t bad = 0;
+  if (check_payload(store, chosen->header, scan.places(*chosen), buffer, bad) != Payload::whole) {
     std::fputs("stemma inspect: the entry is damaged; nothing was written\n", stderr);
     return 1;
   }
   const int file = open(arguments.out.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const uint8_t* from = buffer.data() + shape_of(chosen->header.info).payload_at;
+  const uint8_t* from = buffer.data();
   uint64_t left = chosen->header.info.bytes;
   bool good = file >= 0;
   while (good && left != 0) {
@@ -283,7 +320,7 @@ int export_one(Store& store, const Scan& scan, const Arguments& arguments) {
     return 1;
   }
   if (arguments.json) std::printf("{\n  \"exported\": [");
-  print_entry(*chosen, "", arguments.json, true);
+  print_entry(scan, *chosen, "", arguments.json, true);
   if (arguments.json) std::printf("\n  ]\n}\n");
   return 0;
 }
@@ -318,7 +355,7 @@ int run_inspect(std::span<const std::string_view> words) {
   options.path = arguments.dir;
   auto store = open_directory(options, IfMissing::refuse);
   if (!store) return fail(arguments.dir, store.error());
-  auto found = scan(**store, options.depth, {});
+  auto found = read_table(**store, {});
   if (!found) return fail(arguments.dir, found.error());
   switch (arguments.action) {
     case Action::list:

@@ -167,7 +167,7 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
     if (now_ns - told_ns < kTellNs) return;
     told_ns = now_ns;
     log("disk reading what is there: " + std::to_string(done) + " of " + std::to_string(total) +
-        " slots");
+        " records");
   };
   tier::StackLevel level{.tier = nullptr,
                          .write = write_of(config.disk_write),
@@ -202,8 +202,6 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
       " foreign_files=" + std::to_string(found.foreign) + " io=" + found.io +
       (found.direct ? " direct" : "") + " open_ms=" + std::to_string(found.ns / 1'000'000));
   tell_of_others(found, layout, log);
-  tell_of_small(config, traits, **tier,
-                "; the directory was made for smaller ones: name another, or remove it", log);
   level.tier = *std::move(tier);
   levels.push_back(std::move(level));
   return true;

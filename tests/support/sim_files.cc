@@ -92,6 +92,9 @@ std::unique_ptr<SimFiles> SimFiles::after_power_loss(uint64_t seed) const {
     copy->bytes = file->durable;
     copy->bytes.resize(file->bytes.size());
     copy->taken = file->taken;
+    copy->bad_from = file->bad_from;
+    copy->bad_to = file->bad_to;
+    copy->bad_writes = file->bad_writes;
     std::vector<Unsynced> lost = file->since;
     for (const Io* io : waiting_) {
       const auto opened = open_.find(io->file);
@@ -126,6 +129,22 @@ uint64_t SimFiles::taken_bytes(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   const auto& taken = names_.at(path)->taken;
   return static_cast<uint64_t>(std::count(taken.begin(), taken.end(), true)) * kPage;
+}
+
+void SimFiles::make_bad(const std::string& path, uint64_t offset, uint64_t bytes, bool writes) {
+  const std::lock_guard lock(mutex_);
+  File& file = *names_.at(path);
+  file.bad_from = offset;
+  file.bad_to = offset + bytes;
+  file.bad_writes = writes;
+}
+
+void SimFiles::make_good(const std::string& path) { make_bad(path, 0, 0); }
+
+void SimFiles::remove_all(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  directories_.erase(path);
+  std::erase_if(names_, [&](const auto& one) { return one.first.starts_with(path + "/"); });
 }
 
 std::vector<uint8_t>& SimFiles::bytes_of(const std::string& path) {
@@ -168,19 +187,36 @@ void SimFiles::put(File& file, uint64_t offset, std::span<const uint8_t> from) {
   }
 }
 
+bool SimFiles::is_bad(const File& file, uint64_t offset, uint64_t bytes, bool writes) {
+  return offset < file.bad_to && offset + bytes > file.bad_from && (!writes || file.bad_writes);
+}
+
+int64_t SimFiles::sync(File& file, std::optional<int64_t> said) {
+  std::vector<Unsynced> since;
+  since.swap(file.since);
+  if (said && *said < 0) return *said;
+  for (const Unsynced& one : since) {
+    if (one.offset >= file.durable.size()) continue;
+    std::copy_n(one.bytes.begin(),
+                std::min<uint64_t>(one.bytes.size(), file.durable.size() - one.offset),
+                file.durable.begin() + static_cast<std::ptrdiff_t>(one.offset));
+  }
+  return 0;
+}
+
 int64_t SimFiles::perform(const Io& io) {
   const char* name = io.kind == Io::Kind::read    ? "io.read"
                      : io.kind == Io::Kind::write ? "io.write"
                                                   : "io.sync";
   const auto said = fate(name);
-  if (said && *said < 0) return *said;
   File* file = find(io.file);
   if (file == nullptr) return -EBADF;
+  if (said && *said < 0 && io.kind != Io::Kind::sync) return *said;
   if (io.kind == Io::Kind::sync) {
-    file->durable = file->bytes;
-    file->since.clear();
-    return 0;
+    return sync(*file, said);
   }
+  const bool writes = io.kind == Io::Kind::write;
+  if (is_bad(*file, io.offset, io.bytes(), writes)) return -EIO;
   auto most = said ? static_cast<uint64_t>(*said) : ~uint64_t{0};
   int64_t moved = 0;
   uint64_t offset = io.offset;
@@ -285,6 +321,7 @@ int64_t SimFiles::read(int file, uint64_t offset, std::span<uint8_t> into) {
   const auto said = fate("read");
   if (said && *said < 0) return *said;
   const File& one = *find(file);
+  if (is_bad(one, offset, into.size(), false)) return -EIO;
   uint64_t count = offset < one.bytes.size() ? one.bytes.size() - offset : 0;
   count =
       std::min<uint64_t>({count, into.size(), said ? static_cast<uint64_t>(*said) : ~uint64_t{0}});
@@ -297,17 +334,14 @@ int64_t SimFiles::write(int file, uint64_t offset, std::span<const uint8_t> from
   const auto said = fate("write");
   if (said && *said < 0) return *said;
   if (said) from = from.first(std::min<uint64_t>(from.size(), static_cast<uint64_t>(*said)));
+  if (is_bad(*find(file), offset, from.size(), true)) return -EIO;
   put(*find(file), offset, from);
   return static_cast<int64_t>(from.size());
 }
 
 int SimFiles::datasync(int file) {
   const std::lock_guard lock(mutex_);
-  if (const auto said = fate("datasync"); said && *said < 0) return static_cast<int>(*said);
-  File& one = *find(file);
-  one.durable = one.bytes;
-  one.since.clear();
-  return 0;
+  return static_cast<int>(sync(*find(file), fate("datasync")));
 }
 
 int SimFiles::rename(const std::string& from, const std::string& to) {
@@ -330,6 +364,13 @@ int SimFiles::make_directory(const std::string& path) {
   const std::lock_guard lock(mutex_);
   if (const auto said = fate("make_directory"); said && *said < 0) return static_cast<int>(*said);
   return directories_.emplace(path, true).second ? 0 : -EEXIST;
+}
+
+int SimFiles::is_at(int file, const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  if (const auto said = fate("is_at"); said && *said < 0) return static_cast<int>(*said);
+  const auto named = names_.find(path);
+  return named != names_.end() && named->second.get() == find(file) ? 1 : 0;
 }
 
 int SimFiles::sync_directory(const std::string&) {

@@ -2,7 +2,8 @@
 //
 // What was written since a file's last sync is remembered write by write. after_power_loss() is another
 // file system, as it may be found then: of each such write all, nothing, or its beginning up to any byte
-// is there, and what had not even been performed counts as such a write too.
+// is there, and what had not even been performed counts as such a write too. A sync that fails
+// forgets what was written before it, as kernels do: a later one says nothing about that.
 // Threading: thread-safe.
 #pragma once
 
@@ -44,6 +45,11 @@ class SimFiles final : public Files {
   uint64_t taken_bytes(const std::string& path) const;
   // The bytes as they lie there, to be looked at or damaged. Not while a tier is at work.
   std::vector<uint8_t>& bytes_of(const std::string& path);
+  // Reads of these bytes fail from now on (-EIO), and writes too if asked for.
+  void make_bad(const std::string& path, uint64_t offset, uint64_t bytes, bool writes = false);
+  void make_good(const std::string& path);
+  // Removes a directory and what is in it, as somebody else would.
+  void remove_all(const std::string& path);
   bool supports_direct = true;
   bool supports_zero = true;
 
@@ -61,6 +67,7 @@ class SimFiles final : public Files {
   int rename(const std::string& from, const std::string& to) override;
   int unlink(const std::string& path) override;
   int make_directory(const std::string& path) override;
+  int is_at(int file, const std::string& path) override;
   int sync_directory(const std::string& path) override;
   int list(const std::string& path, std::vector<std::string>& out) override;
   std::unique_ptr<IoQueue> queue(uint32_t depth) override;
@@ -72,10 +79,12 @@ class SimFiles final : public Files {
     std::vector<uint8_t> bytes;
   };
   struct File {
-    std::vector<uint8_t> bytes;    // As it is.
-    std::vector<uint8_t> durable;  // As it was at its last sync.
-    std::vector<Unsynced> since;   // Written since; a change of size counts as synced.
-    std::vector<bool> taken;       // Pages that take room.
+    std::vector<uint8_t> bytes;         // As it is.
+    std::vector<uint8_t> durable;       // As it was at its last sync.
+    std::vector<Unsynced> since;        // Written since; a change of size counts as synced.
+    std::vector<bool> taken;            // Pages that take room.
+    uint64_t bad_from = 0, bad_to = 0;  // Bytes that cannot be read,
+    bool bad_writes = false;            // nor written.
     bool locked = false;
   };
   struct Open {
@@ -88,6 +97,8 @@ class SimFiles final : public Files {
   void resize(File& file, uint64_t bytes);
   void put(File& file, uint64_t offset, std::span<const uint8_t> from);
   int64_t perform(const Io& io);
+  static bool is_bad(const File& file, uint64_t offset, uint64_t bytes, bool writes);
+  static int64_t sync(File& file, std::optional<int64_t> said);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -23,28 +23,27 @@ using tier::disk::DiskTier;
 using tier::disk::kPage;
 
 constexpr const char* kSlab = "/store/entries.slab";
-constexpr uint64_t kChunk = 32 * kPage;
+constexpr const char* kTable = "/store/entries.table";
 
-DiskOptions options_for(SimFiles& files, uint64_t chunks = 32) {
+DiskOptions options_for(SimFiles& files, uint64_t pages = 1024) {
   return {.path = "/store",
-          .capacity_bytes = chunks * kChunk,
+          .capacity_bytes = pages * kPage,
           .max_entry_bytes = 100'000,
-          .chunk_bytes = kChunk,
           .depth = 8,
           .errors_to_break = 3,
           .retry_ns = 20'000'000,
           .files = &files};
 }
 
-std::unique_ptr<DiskTier> open(SimFiles& files, uint64_t chunks = 32) {
-  return DiskTier::open(options_for(files, chunks)).value();
+std::unique_ptr<DiskTier> open(SimFiles& files, uint64_t pages = 1024) {
+  return DiskTier::open(options_for(files, pages)).value();
 }
 
 size_t count(const Outcomes& outcomes, TierOutcome outcome) {
   return static_cast<size_t>(std::count(outcomes.begin(), outcomes.end(), outcome));
 }
 
-// Sizes that lie inline, in bounce buffers, in several classes.
+// Sizes of less than a page, of whole pages and of others.
 Entry varied(uint64_t prompt, uint32_t depth) {
   static constexpr uint64_t kSizes[] = {100, 3968, 3969, 9000, 20'000, 65'536};
   Entry one = entry(prompt, depth, kSizes[(prompt + depth) % 6] + depth);
@@ -89,8 +88,9 @@ TEST(DiskFaults, AnyOneCallMayFail) {
   dry.on_call({});
   EXPECT_EQ(live(dry).size(), 6U);
   const auto calls = dry.all_calls();
-  EXPECT_GT(calls.at("io.write"), 15U);
-  EXPECT_GT(calls.at("allocate"), 2U);
+  EXPECT_GE(calls.at("io.write"), 15U);
+  EXPECT_GE(calls.at("write"), 15U);
+  EXPECT_GT(calls.at("allocate"), 0U);
   uint64_t failed_calls = 0;
   for (const auto& [name, times] : calls) {
     for (uint64_t n = 0; n < times; ++n) {
@@ -137,7 +137,7 @@ TEST(DiskFaults, AFullDiskRefusesAndTheTierGoesOn) {
   Client client(*tier);
   const auto before = entries(1, 4, 9000);
   ASSERT_EQ(count(client.put(before), done), 4U);
-  // No more chunks: those that are there are used again.
+  // No more pages: those that are there are used again.
   files.on_call([](std::string_view call, uint64_t) {
     return call == "allocate" ? std::optional<int64_t>(-ENOSPC) : std::nullopt;
   });
@@ -165,55 +165,30 @@ TEST(DiskFaults, AFullDiskRefusesAndTheTierGoesOn) {
   tier->check_invariants();
 }
 
-// A chunk that was to hold entries of another size and could not be prepared: what it was on disk it is no more.
-TEST(DiskFaults, AChunkThatCouldNotChangeIsNotUsedAsItWas) {
-  for (const std::string_view failing : {"zero", "allocate", "datasync", "write"}) {
-    SCOPED_TRACE(failing);
-    SimFiles files;
-    const auto durable = entries(2, 4, 9000);
-    {
-      const auto tier = open(files, /*chunks=*/1);
-      Client client(*tier);
-      ASSERT_EQ(count(client.put(entries(1, 4, 9000)), done), 4U);
-      files.on_call([&](std::string_view call, uint64_t) {
-        return call == failing ? std::optional<int64_t>(-EIO) : std::nullopt;
-      });
-      EXPECT_EQ(client.put(entry(3, 0, 50'000)), failed);
-      tier->check_invariants();
-      files.on_call({});
-      ASSERT_EQ(count(client.put(durable, /*durable=*/true), done), 4U);
-      tier->check_invariants();
-    }
-    const auto tier = open(files, /*chunks=*/1);
-    Client client(*tier);
-    for (const Entry& one : durable) EXPECT_EQ(client.get(one).outcome, done);
-  }
-}
-
-// Slots that could not be written are tried again: a disk that was full, or away, comes back.
-TEST(DiskFaults, SlotsThatCouldNotBeWrittenComeBack) {
+// Places that could not be written while the disk was full, or away, are used again when it is
+// back.
+TEST(DiskFaults, PlacesThatCouldNotBeWrittenComeBack) {
   SimFiles files;
-  const auto tier = open(files, /*chunks=*/1);
+  const auto tier = open(files, /*pages=*/27);
   Client client(*tier);
-  const auto some = entries(1, 7, 9000);
-  ASSERT_EQ(count(client.put(some), done), 7U);
+  const auto some = entries(1, 9, 9000);
+  ASSERT_EQ(count(client.put(some), done), 9U);
   for (const int problem : {ENOSPC, EIO}) {
     SCOPED_TRACE(problem);
     files.on_call([&](std::string_view call, uint64_t) {
       return call == "io.write" ? std::optional<int64_t>(-problem) : std::nullopt;
     });
-    // As long as it takes until none is left.
-    const uint64_t no_longer_ns = now_ns() + 2'000'000'000;
-    for (uint64_t prompt = 2; tier->stats().entries != 0 && now_ns() < no_longer_ns; ++prompt) {
-      (void)client.put(entry(prompt, 0, 9000));
+    for (uint64_t prompt = 2; prompt < 40; ++prompt) {
+      EXPECT_NE(client.put(entry(prompt, 0, 9000)), done);
     }
     files.on_call({});
     const uint64_t give_up_ns = now_ns() + kPatienceNs;
-    while (count(client.put(some), done) != 7U && now_ns() < give_up_ns) {
+    while (count(client.put(some), done) != 9U && now_ns() < give_up_ns) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    EXPECT_EQ(tier->stats().entries, 7U);
+    EXPECT_EQ(tier->stats().entries, 9U);
     for (const Entry& one : some) EXPECT_EQ(client.get(one).outcome, done);
+    EXPECT_EQ(tier->stats().retired_bytes, 0U);
     tier->check_invariants();
   }
 }
@@ -234,11 +209,15 @@ TEST(DiskFaults, ABrokenDiskIsLeftAloneAndAskedAgain) {
   EXPECT_EQ(client.put(entry(2, 0, 9000)), failed);
   files.on_call({});
   const uint64_t give_up_ns = now_ns() + kPatienceNs;
-  while (client.get(some[0]).outcome != done && now_ns() < give_up_ns) {
+  while (client.get(some[7]).outcome != done && now_ns() < give_up_ns) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_TRUE(tier->stats().open);
-  for (const Entry& one : some) EXPECT_TRUE(client.whole_or_absent(one));
+  // What could not be read is gone and can be put again; it was not the place's fault.
+  for (const Entry& one : some) client.whole_or_absent(one);
+  EXPECT_GE(tier->stats().entries, 4U);
+  EXPECT_EQ(count(client.put(some), done), 8U);
+  EXPECT_EQ(tier->stats().retired_bytes, 0U);
   tier->check_invariants();
 }
 
@@ -300,7 +279,7 @@ TEST(DiskFaults, PowerLossLosesNothingThatWasDurable) {
     std::set<uint32_t> must;
     std::set<uint32_t> gone;
     for (int life = 0; life < 3; ++life) {
-      auto tier = open(*files, 64);
+      auto tier = open(*files, 2048);
       Client client(*tier);
       for (uint32_t i = 0; i < 40; ++i) {
         const Entry one = varied(7, i);
@@ -360,15 +339,15 @@ TEST(DiskFaults, PowerLossUnderPressureServesNothingWrong) {
     auto files = std::make_unique<SimFiles>(seed);
     files->supports_zero = seed % 2 == 0;
     for (int life = 0; life < 3; ++life) {
-      auto tier = open(*files, 8);
+      auto tier = open(*files, 256);
       Client client(*tier);
       for (uint32_t i = 0; i < 60; ++i) client.whole_or_absent(varied(7, i));
       for (int step = 0; step < 20; ++step) {
         const auto at = static_cast<uint32_t>(random() % 56);
         client.put(varied(7, at, at + 4), random() % 4 == 0);
       }
-      EXPECT_LE(files->taken_bytes(kSlab), 8 * kChunk);
-      EXPECT_LE(tier->stats().used_bytes, 8 * kChunk);
+      EXPECT_LE(files->taken_bytes(kSlab), 256 * kPage);
+      EXPECT_LE(tier->stats().used_bytes, 256 * kPage);
       tier->check_invariants();
       Work last(TierOp::put, varied(7, 10, 20));
       last.submit_to(*tier);
@@ -387,18 +366,22 @@ TEST(DiskFaults, FlippedBitsAreMissesAndCounted) {
     ASSERT_EQ(count(Client(*open(files)).put(some), done), some.size());
   }
   const std::vector<uint8_t> good = files.bytes_of(kSlab);
+  const std::vector<uint8_t> good_table = files.bytes_of(kTable);
   std::mt19937_64 random(3);
   uint64_t misses = 0;
   uint64_t noticed = 0;
   for (int round = 0; round < 200; ++round) {
     files.bytes_of(kSlab) = good;
+    files.bytes_of(kTable) = good_table;
+    const bool before = round % 2 == 0;
     const auto flip = [&] {
       for (int i = 0; i < 20; ++i) {
-        files.bytes_of(kSlab)[random() % good.size()] ^= static_cast<uint8_t>(1U << random() % 8);
+        // The table is looked at only when it is opened.
+        auto& bytes = files.bytes_of(before && i < 2 ? kTable : kSlab);
+        bytes[random() % bytes.size()] ^= static_cast<uint8_t>(1U << random() % 8);
       }
     };
     // Opening looks at what was put last; what happens afterwards only reading can see.
-    const bool before = round % 2 == 0;
     if (before) flip();
     const auto tier = open(files);
     if (!before) flip();
@@ -428,11 +411,14 @@ TEST(DiskFaults, ATruncatedSlabIsMisses) {
     ASSERT_EQ(count(Client(*open(files)).put(some), done), some.size());
   }
   const std::vector<uint8_t> good = files.bytes_of(kSlab);
+  const std::vector<uint8_t> good_table = files.bytes_of(kTable);
   for (size_t size = 0; size < good.size(); size += 3333) {
-    const int file = files.open(kSlab, OpenAs::existing);
-    files.truncate(file, 0);
-    files.write(file, 0, std::span(good).first(size));
-    files.close(file);
+    for (const bool slab : {true, false}) {
+      const int file = files.open(slab ? kSlab : kTable, OpenAs::existing);
+      files.truncate(file, 0);
+      files.write(file, 0, slab ? std::span(good).first(size) : std::span(good_table));
+      files.close(file);
+    }
     const auto tier = open(files);
     Client client(*tier);
     for (const Entry& one : some) client.whole_or_absent(one);

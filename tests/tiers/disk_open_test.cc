@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "stemma/disk_tier.h"
 #include "stemma/log.h"
@@ -21,18 +22,16 @@ using tier::disk::DiskOptions;
 using tier::disk::DiskTier;
 using tier::disk::kPage;
 
-constexpr uint64_t kSmallChunk = 32 * kPage;
-
 class DiskOpen : public ::testing::Test {
  protected:
-  DiskOptions options(uint64_t chunks = 16) const {
+  DiskOptions options(uint64_t pages = 512) const {
     return {.path = path,
-            .capacity_bytes = chunks * kSmallChunk,
+            .capacity_bytes = pages * kPage,
             .max_entry_bytes = 60'000,
-            .chunk_bytes = kSmallChunk};
+            .retry_ns = 20'000'000};
   }
-  std::unique_ptr<DiskTier> open(uint64_t chunks = 16) {
-    return DiskTier::open(options(chunks)).value();
+  std::unique_ptr<DiskTier> open(uint64_t pages = 512) {
+    return DiskTier::open(options(pages)).value();
   }
   Errc error() {
     const auto opened = DiskTier::open(options());
@@ -58,7 +57,8 @@ std::string logged;  // NOLINT: what a log handler can reach.
 
 TEST_F(DiskOpen, OnlyTheOwnerCanReadIt) {
   Client client(*open());
-  for (const char* name : {"", "/lock", "/format", "/entries.slab"}) {
+  for (const char* name :
+       {"", "/lock", "/format", "/entries.slab", "/entries.table", "/entries.uses"}) {
     struct stat found = {};
     ASSERT_EQ(stat((path + name).c_str(), &found), 0);
     EXPECT_EQ(found.st_mode & 0777U, *name == '\0' ? 0700U : 0600U) << name;
@@ -77,7 +77,7 @@ TEST_F(DiskOpen, ANewerFormatIsRefusedAndLeftAlone) {
     Client(*open()).put(entries(1, 4, 9000));
   }
   std::string format = read("format");
-  format[8] = 2;
+  format[8] = 3;
   write("format", format);
   const std::string slab = read("entries.slab");
   EXPECT_EQ(error(), Errc::unsupported);
@@ -106,7 +106,7 @@ TEST_F(DiskOpen, WhatIsNotAStoreIsRefusedAndLeftAlone) {
 TEST_F(DiskOpen, LinksAndPipesInThePlaceOfItsFilesAreRefused) {
   const std::string precious = directory / "precious";
   std::ofstream(precious) << std::string(300'000, 'x');
-  for (const char* name : {"entries.slab", "format", "lock"}) {
+  for (const char* name : {"entries.slab", "entries.table", "entries.uses", "format", "lock"}) {
     for (const bool pipe : {false, true}) {
       SCOPED_TRACE(std::string(name) + (pipe ? " is a pipe" : " is a link"));
       fs::remove_all(path);
@@ -142,23 +142,16 @@ TEST_F(DiskOpen, ForeignFilesAreNamedAndLeftAlone) {
 
 TEST_F(DiskOpen, BadOptionsAreNamed) {
   auto bad = options();
-  bad.capacity_bytes = kSmallChunk - 1;
+  bad.capacity_bytes = 15 * kPage - 1;  // Less than the largest entry.
   EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
   bad = options();
-  bad.chunk_bytes = 5000;
+  bad.capacity_bytes = uint64_t{1} << 44U;
   EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
   bad = options();
   bad.policy = "best";
   EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
   bad = options();
   bad.depth = 0;
-  EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
-  // A store of larger chunks than the capacity.
-  {
-    open();
-  }
-  bad = options();
-  bad.capacity_bytes = kSmallChunk / 2;
   EXPECT_EQ(DiskTier::open(bad).error().code(), Errc::invalid_argument);
 }
 
@@ -187,11 +180,11 @@ TEST_F(DiskOpen, WhoseEntriesAreThereIsTold) {
 }
 
 TEST_F(DiskOpen, ASmallerCapacityKeepsTheNewestAndGivesRoomBack) {
-  // 17 pages: one a chunk.
+  // 15 pages each.
   for (uint64_t prompt = 0; prompt < 16; ++prompt) {
     Client(*open()).put(entry(prompt, 0, 60'000));
   }
-  const auto tier = open(5);
+  const auto tier = open(5 * 15);
   EXPECT_EQ(tier->opening().dropped, 11U);
   EXPECT_EQ(tier->stats().entries, 5U);
   Client client(*tier);
@@ -200,37 +193,98 @@ TEST_F(DiskOpen, ASmallerCapacityKeepsTheNewestAndGivesRoomBack) {
   }
   struct stat found = {};
   ASSERT_EQ(stat((path + "/entries.slab").c_str(), &found), 0);
-  EXPECT_LE(static_cast<uint64_t>(found.st_blocks) * 512, 5 * kSmallChunk + 64 * 1024);
+  EXPECT_LE(static_cast<uint64_t>(found.st_blocks) * 512, 5 * 15 * kPage + 64 * 1024);
+  // What was given back stays so while others come and go.
+  for (uint64_t prompt = 20; prompt < 40; ++prompt) {
+    EXPECT_EQ(client.put(entry(prompt, 0, 60'000)), done);
+  }
+  ASSERT_EQ(stat((path + "/entries.slab").c_str(), &found), 0);
+  EXPECT_LE(static_cast<uint64_t>(found.st_blocks) * 512, 5 * 15 * kPage + 64 * 1024);
 }
 
 TEST_F(DiskOpen, TheOrderOfUseIsThatOfThePutsAfterwards) {
-  {
-    const auto tier = open(2);
+  // Also when the stamps of use are lost: records say in which batch their entries were put.
+  for (const bool has_uses : {true, false}) {
+    SCOPED_TRACE(has_uses);
+    path = directory / (has_uses ? "with" : "without");
+    {
+      const auto tier = open(14 * 3);
+      Client client(*tier);
+      client.put(entries(1, 4, 9000));  // Three pages each.
+      client.put(entries(2, 4, 9000));
+      client.put(entries(3, 4, 9000));
+    }
+    if (!has_uses) fs::remove(path + "/entries.uses");
+    const auto tier = open(14 * 3);
     Client client(*tier);
-    client.put(entries(1, 4, 9000));  // Seven of four pages a chunk.
-    client.put(entries(2, 4, 9000));
-    client.put(entries(3, 4, 9000));
+    ASSERT_EQ(tier->stats().entries, 12U);
+    // Two are free; then the deepest of the oldest goes first.
+    client.put(entries(4, 4, 9000));
+    const Outcomes oldest = client.contains(entries(1, 4, 9000));
+    EXPECT_EQ(oldest, (Outcomes{done, done, absent, absent}));
+    EXPECT_EQ(client.contains(entries(2, 4, 9000)), Outcomes(4, done));
   }
-  const auto tier = open(2);
-  Client client(*tier);
-  ASSERT_EQ(tier->stats().entries, 12U);
-  // Two are free; then the deepest of the oldest goes first.
-  client.put(entries(4, 4, 9000));
-  const Outcomes oldest = client.contains(entries(1, 4, 9000));
-  EXPECT_EQ(oldest, (Outcomes{done, done, absent, absent}));
-  EXPECT_EQ(client.contains(entries(2, 4, 9000)), Outcomes(4, done));
 }
 
-TEST_F(DiskOpen, ARemovedDirectoryIsNoCrash) {
+TEST_F(DiskOpen, WhatWasReadAndWhatMattersStaysLongerAfterARestartToo) {
+  Entry dear = entry(4, 0, 9000);
+  dear.priority = 80;
+  {
+    const auto tier = open(5 * 3 + 2);
+    Client client(*tier);
+    EXPECT_EQ(client.put(dear), done);
+    for (uint64_t prompt = 0; prompt < 4; ++prompt) client.put(entry(prompt, 0, 9000));
+    EXPECT_EQ(client.get(entry(0, 0, 9000)).outcome, done);
+  }
+  const auto tier = open(5 * 3 + 2);
+  Client client(*tier);
+  EXPECT_EQ(client.put(entry(10, 0, 9000)), done);
+  EXPECT_EQ(client.put(entry(11, 0, 9000)), done);
+  EXPECT_EQ(client.contains(entry(0, 0, 9000)), done);
+  EXPECT_EQ(client.contains(entry(1, 0, 9000)), absent);
+  EXPECT_EQ(client.contains(entry(2, 0, 9000)), absent);
+  EXPECT_EQ(client.contains(entry(3, 0, 9000)), done);
+  EXPECT_EQ(client.contains(dear), done);
+}
+
+TEST_F(DiskOpen, ADirectoryOfVersion1IsEmptiedAndBegunAnew) {
+  fs::create_directory(path);
+  std::string format = "STEMMADK";
+  format += std::string("\1\0\0\0", 4) + std::string(52, 'x');
+  write("format", format);
+  write("entries.slab", std::string(300'000, 'x'));
+  logged.clear();
+  set_log_handler([](LogLevel, std::string_view line, void*) { logged += line; }, nullptr);
+  {
+    const auto tier = open();
+    set_log_handler(nullptr, nullptr);
+    EXPECT_NE(logged.find("begun anew"), std::string::npos) << logged;
+    EXPECT_EQ(tier->stats().entries, 0U);
+    EXPECT_EQ(Client(*tier).put(entry(1, 0, 9000)), done);
+  }
+  EXPECT_EQ(Client(*open()).get(entry(1, 0, 9000)).outcome, done);
+}
+
+TEST_F(DiskOpen, ARemovedDirectoryIsNoticedAndMadeAgain) {
   const auto tier = open();
   Client client(*tier);
   const auto some = entries(1, 6, 9000);
   client.put(some);
   fs::remove_all(path);
-  for (const Entry& one : some) client.whole_or_absent(one);
-  for (uint64_t prompt = 2; prompt < 20; ++prompt) client.put(entries(prompt, 4, 20'000));
+  // What could not survive is not acknowledged.
+  EXPECT_EQ(client.put(std::span(some).first(1), /*durable=*/true), Outcomes{failed});
+  const auto others = entries(2, 4, 20'000);
+  const uint64_t give_up_ns = Clock::monotonic().now_ns() + kPatienceNs;
+  while (client.put(others, /*durable=*/true) != Outcomes(4, done) &&
+         Clock::monotonic().now_ns() < give_up_ns) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(fs::exists(path + "/entries.table"));
+  for (const Entry& one : some) EXPECT_EQ(client.contains(one), absent);
+  for (const Entry& one : others) EXPECT_EQ(client.get(one).outcome, done);
+  EXPECT_TRUE(tier->stats().open);
+  EXPECT_TRUE(tier->flush(Clock::monotonic().now_ns() + kPatienceNs));
   tier->check_invariants();
-  (void)tier->flush(Clock::monotonic().now_ns() + kPatienceNs);
 }
 
 TEST_F(DiskOpen, WordsAreOnDiskOnlyWhenAsked) {
@@ -257,20 +311,18 @@ TEST_F(DiskOpen, ProgressIsShownAndEndsAtTheEnd) {
   const auto tier = DiskTier::open(asked).value();
   ASSERT_GE(steps.size(), 2U);
   EXPECT_EQ(steps.back().first, steps.back().second);
-  EXPECT_EQ(steps.back().second, tier->opening().slots_read);
+  EXPECT_EQ(steps.back().second, tier->opening().records_read);
   EXPECT_EQ(tier->opening().entries, 8U);
 }
 
-TEST_F(DiskOpen, AStoreThatWasMadeForSmallerEntriesSaysSo) {
+TEST_F(DiskOpen, TheSameDirectoryTakesLargerEntriesLater) {
   {
-    open();
+    EXPECT_EQ(Client(*open()).put(entry(1, 0, 60'001)), refused);
   }
   auto larger = options();
-  larger.max_entry_bytes = uint64_t{8} << 20U;
+  larger.max_entry_bytes = 300 * kPage;
   const auto tier = DiskTier::open(larger).value();
-  EXPECT_LT(tier->traits().max_entry_bytes, kSmallChunk);
-  EXPECT_EQ(Client(*tier).put(entry(1, 0, kSmallChunk)), refused);
-  EXPECT_EQ(Client(*tier).put(entry(1, 0, tier->traits().max_entry_bytes)), done);
+  EXPECT_EQ(Client(*tier).put(entry(1, 0, 300 * kPage)), done);
 }
 
 }  // namespace stemma::test

@@ -16,12 +16,9 @@ using tier::disk::DiskOptions;
 using tier::disk::DiskTier;
 using tier::disk::IoWay;
 
-// The largest entry of the suite fits, and tight is four chunks.
-constexpr uint64_t kChunkBytes = 600 * tier::disk::kPage;
-
 std::unique_ptr<Tier> open_disk(DiskOptions options, uint64_t capacity_bytes) {
-  options.capacity_bytes = std::max(capacity_bytes, 4 * kChunkBytes);
-  options.chunk_bytes = kChunkBytes;
+  options.capacity_bytes = capacity_bytes;
+  options.max_entry_bytes = 600 * tier::disk::kPage;  // The largest entry of the suite fits.
   return DiskTier::open(options).value();
 }
 

@@ -20,6 +20,8 @@ class PagedWriteBack : public PagedTiersTest {
     make(std::move(groups), {}, WritePolicy::write_back);
   }
   uint32_t everything() { return ok(tiers->make_room(PagedTiers::kEverything)); }
+
+  const TemporaryDirectory directory;  // There until the tier was flushed.
 };
 
 }  // namespace
@@ -149,7 +151,6 @@ TEST_F(PagedWriteBack, ResettingStoresNothing) {
 }
 
 TEST_F(PagedWriteBack, WordsAreKeptOnlyIfAsked) {
-  const TemporaryDirectory directory;
   for (const bool asked : {false, true}) {
     keep_words = asked;
     make_tier = [&] {

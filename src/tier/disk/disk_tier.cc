@@ -12,31 +12,27 @@ namespace {
 void tell(const Store& store, const DiskOptions& options) {
   const DiskOpening& opening = store.opening;
   const auto text = [](uint64_t number) { return std::to_string(number); };
-  std::string line = "disk tier '" + store.path + "': " + text(opening.entries) + " entries in " +
-                     text(store.books->chunks()) + " of at most " +
-                     text(options.capacity_bytes / store.format.chunk_bytes) + " chunks of " +
-                     text(store.format.chunk_bytes) + " bytes, " +
-                     (opening.direct ? "O_DIRECT" : "through the page cache") + ", " + opening.io +
+  std::string line = "disk tier '" + store.path + "': " + text(opening.entries) + " entries, " +
+                     text(store.books->used_bytes()) + " of " + text(options.capacity_bytes) +
+                     " bytes, " + (opening.direct ? "O_DIRECT" : "through the page cache") +
                      ", opened in " + text(opening.ns / 1'000'000) + " ms";
   if (opening.damaged != 0) line += "; " + text(opening.damaged) + " damaged";
   if (opening.duplicates != 0) line += "; " + text(opening.duplicates) + " superseded";
   if (opening.dropped != 0) line += "; " + text(opening.dropped) + " given up for the capacity";
+  if (opening.retired_bytes != 0) {
+    line += "; " + text(opening.retired_bytes) + " bytes cannot be used";
+  }
   log(opening.damaged != 0 ? LogLevel::warning : LogLevel::info, line);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<DiskTier>> DiskTier::open(const DiskOptions& options) {
-  const uint64_t begun_ns = Clock::monotonic().now_ns();
   try {
-    STEMMA_TRY(auto store, open_directory(options, IfMissing::create));
-    STEMMA_TRY(auto found, scan(*store, options.depth, options.progress));
-    STEMMA_TRY_VOID(rebuild(*store, options, std::move(found)));
-    store->opening.ns = Clock::monotonic().now_ns() - begun_ns;
-    const Store& opened = *store;
+    STEMMA_TRY(auto store, open_store(options));
+    tell(*store, options);
     auto engine = std::make_unique<Engine>(options, std::move(store));
     STEMMA_TRY_VOID(engine->start());
-    tell(opened, options);
     return std::unique_ptr<DiskTier>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return Error(Errc::out_of_memory, "no memory for a disk tier");

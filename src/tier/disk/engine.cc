@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <system_error>
 
@@ -12,39 +10,48 @@
 
 namespace stemma::tier::disk {
 
-namespace {}  // namespace
+namespace {
+
+DiskOptions with_files(DiskOptions options, Files& files) {
+  options.files = &files;
+  return options;
+}
+
+}  // namespace
 
 Engine::Engine(const DiskOptions& options, std::unique_ptr<Store> store)
-    : options_(options), store_(std::move(store)), books_(*store_->books) {
-  const uint64_t chunk_bytes = store_->format.chunk_bytes;
+    : own_files_(std::move(store->own_files)),
+      options_(with_files(options, *store->files)),
+      opening_(store->opening),
+      store_(std::move(store)) {
   traits_.name = "disk";
-  traits_.capacity_bytes = options.capacity_bytes / chunk_bytes * chunk_bytes;
-  traits_.max_entry_bytes = std::min(options.max_entry_bytes, most_payload_bytes(chunk_bytes));
+  traits_.capacity_bytes = options.capacity_bytes / kPage * kPage;
+  traits_.max_entry_bytes = options.max_entry_bytes;
   traits_.outlives_process = true;
   serial_ = store_->next_serial;
+  const base::MutexLock lock(mutex_);
+  books_ = std::move(store_->books);
 }
 
 Result<void> Engine::start() {
   const Error no_memory(Errc::out_of_memory, "no memory for a disk tier");
   try {
-    op_pages_ = PageMemory(size_t{options_.depth} * 2 * kPage);
-    zero_page_ = PageMemory(kPage);
-    if (!op_pages_ || !zero_page_) return no_memory;
-    std::memset(zero_page_.data(), 0, kPage);
-    ops_.resize(options_.depth);
+    op_pages_ = PageMemory(size_t{options_.depth} * kPage);
+    if (!op_pages_) return no_memory;
+    ops_ = std::vector<Op>(options_.depth);
     free_ops_.reserve(options_.depth);
     for (size_t i = 0; i < ops_.size(); ++i) {
-      ops_[i].file = store_->slab;
-      ops_[i].pages = op_pages_.data() + i * 2 * kPage;
+      for (Piece& piece : ops_[i].pieces) piece.op = &ops_[i];
+      ops_[i].page = op_pages_.data() + i * kPage;
       free_ops_.push_back(&ops_[i]);
     }
-    sync_.kind = Io::Kind::sync;
-    sync_.file = store_->slab;
-    queue_ = store_->files->queue(options_.depth + 1);
+    for (Piece& sync : syncs_) sync.kind = Io::Kind::sync;
+    queue_ = options_.files->queue(options_.depth * kMostExtents + 2);
     if (!queue_) return no_memory;
-    store_->opening.io = queue_->name();
+    opening_.io = queue_->name();
     checker_ = std::make_unique<Checker>(
-        ops_.size(), [this](Io& io) { check(static_cast<Op&>(io)); }, [this] { queue_->wake(); });
+        ops_.size(), [this](Io& io) { check(*static_cast<Piece&>(io).op); },
+        [this] { queue_->wake(); });
     thread_ = std::thread([this] { run(); });
     return {};
   } catch (const std::bad_alloc&) {
@@ -105,12 +112,12 @@ void Engine::answer_at_once(const std::shared_ptr<TierBatch>& batch) {
     if (outcome == TierOutcome::pending) {
       const base::MutexLock lock(mutex_);
       const bool open = is_open();
-      const RecordId id = open ? books_.find(item.key) : kNoRecord;
+      const RecordId id = open ? books_->find(item.key) : kNoRecord;
       outcome = !open             ? TierOutcome::failed
                 : id == kNoRecord ? TierOutcome::absent
                                   : TierOutcome::done;
-      if (id != kNoRecord) item.info = books_[id].info();
-      if (id != kNoRecord && op == TierOp::touch) books_.touch(id, monotonic_ns());
+      if (id != kNoRecord) item.info = (*books_)[id].info();
+      if (id != kNoRecord && op == TierOp::touch) books_->touch(id, monotonic_ns());
     }
     counters_.count(op, outcome, 0);
     batch->end(i, outcome);
@@ -122,10 +129,11 @@ TierStats Engine::stats() const {
   counters_.read(stats);
   stats.open = is_open();
   const base::MutexLock lock(mutex_);
-  stats.entries = books_.entries();
-  stats.used_bytes = books_.used_bytes();
-  stats.evictions = books_.evictions();
-  stats.evicted_bytes = books_.evicted_bytes();
+  stats.entries = books_->entries();
+  stats.used_bytes = books_->used_bytes();
+  stats.retired_bytes = books_->retired_bytes();
+  stats.evictions = books_->evictions();
+  stats.evicted_bytes = books_->evicted_bytes();
   stats.read_ns = reading_.total_ns(monotonic_ns());
   stats.write_ns = writing_.total_ns(monotonic_ns());
   return stats;
@@ -133,12 +141,12 @@ TierStats Engine::stats() const {
 
 uint64_t Engine::index_bytes() const {
   const base::MutexLock lock(mutex_);
-  return books_.bytes();
+  return books_->bytes();
 }
 
 void Engine::check_invariants() const {
   const base::MutexLock lock(mutex_);
-  books_.check_invariants();
+  books_->check_invariants();
 }
 
 bool Engine::flush(uint64_t until_ns) {
@@ -164,18 +172,16 @@ void Engine::run() {
     const uint64_t now_ns = monotonic_ns();
     sweep(now_ns, closing);
     look_for_files(now_ns);
-    start_zeros();  // Before others take the ops,
     begin_some();
-    start_zeros();  // and what removals just asked for.
+    write_slots();
     start_sync();
-    if (closing && idle()) return;
+    write_uses(now_ns);
+    if (!closing) scrub(now_ns);
+    if (closing && idle()) return close_down();
     const size_t count = queue_->wait(ended, patience_ns());
     for (size_t i = 0; i < count; ++i) {
-      if (ended[i] == &sync_) {
-        settle_sync();
-      } else {
-        settle(*static_cast<Op*>(ended[i]));
-      }
+      Piece& piece = *static_cast<Piece*>(ended[i]);
+      piece.kind == Io::Kind::sync ? settle_sync(piece.result) : settle(piece);
     }
     settle_checked();
   }
@@ -224,7 +230,7 @@ void Engine::sweep(std::deque<Job*>& queue, uint64_t now_ns, bool closing) {
 
 // Reads go first, because somebody waits for them; but one in four turns is a write's.
 void Engine::begin_some() {
-  while (!free_ops_.empty() && zeros_.size() < ops_.size()) {
+  while (!free_ops_.empty()) {
     const bool write_first = ++turn_ % 4 == 0;
     if (!begin_from(write_first ? writes_ : reads_) &&
         !begin_from(write_first ? reads_ : writes_)) {
@@ -247,66 +253,48 @@ bool Engine::begin_from(std::deque<Job*>& queue) {
   return true;
 }
 
-bool Engine::idle() const noexcept {
-  return live_.empty() && free_ops_.size() == ops_.size() && zeros_.empty() && !sync_under_way_ &&
-         flushes_.empty();
+void Engine::begin_job(Job& job) {
+  job.begun = true;
+  const base::MutexLock lock(mutex_);
+  job.begun_at = books_->stamp();
+  if (job.batch->op() == TierOp::put) job.used = books_->next_stamp();
+  if (job.batch->op() != TierOp::get) return;
+  // The deepest goes first, so it is the first to be touched.
+  for (size_t i = job.batch->items().size(); i-- > 0;) {
+    const RecordId id = books_->find(job.batch->items()[i].key);
+    if (id != kNoRecord) books_->touch(id, monotonic_ns());
+  }
 }
 
-// Files that somebody removes can still be written and read; nobody would know until the next start.
-void Engine::look_for_files(uint64_t now_ns) {
-  constexpr uint64_t kPeriodNs = 1'000'000'000;
-  if (told_of_removal_ || now_ns < looked_ns_ + kPeriodNs) return;
-  looked_ns_ = now_ns;
-  std::vector<std::string> names;
-  const int result = store_->files->list(store_->path, names);
-  const bool gone =
-      result == -ENOENT || (result >= 0 && std::ranges::find(names, kSlabName) == names.end());
-  if (!gone) return;
-  told_of_removal_ = true;
-  log(LogLevel::error,
-      "disk tier '" + store_->path +
-          "': its files were removed while they are in use; what is stored from now on is lost "
-          "when this process ends");
+void Engine::begin_item(Job& job, size_t item) {
+  const uint64_t now_ns = monotonic_ns();
+  const TierOutcome verdict = job.batch->verdict(now_ns);
+  if (verdict != TierOutcome::pending) return end({&job, item}, verdict);
+  if (broken(now_ns)) return end({&job, item}, TierOutcome::failed);
+  switch (job.batch->op()) {
+    case TierOp::put: return begin_put(job, item);
+    case TierOp::get: return begin_get(job, item);
+    case TierOp::remove: return begin_remove(job, item);
+    case TierOp::contains:
+    case TierOp::touch: break;
+  }
+}
+
+bool Engine::idle() const noexcept {
+  return live_.empty() && free_ops_.size() == ops_.size() && slots_.empty() && syncs_left_ == 0 &&
+         flushes_.empty();
 }
 
 uint64_t Engine::patience_ns() const noexcept {
   // What waits behind a slow disk must still hear of its deadline.
   if (!reads_.empty() || !writes_.empty()) return 5'000'000;
-  return 1'000'000'000;
-}
-
-// ---- Syncs ----------------------------------------------------------------------------------------
-
-void Engine::start_sync() {
-  if (sync_under_way_) return;
-  // Jobs are in the order in which they came.
-  const uint64_t oldest = live_.empty() ? ~uint64_t{0} : live_.front().sequence;
-  const auto is_due = [&](const std::shared_ptr<Flush>& flush) {
-    return zeros_.empty() && oldest > flush->sequence;
-  };
-  for (const auto& flush : flushes_) {
-    if (is_due(flush)) flushing_.push_back(flush);
+  uint64_t patience = 1'000'000'000;
+  if (files_lost_) patience = std::min(patience, options_.retry_ns);
+  if (options_.scrub_bytes_per_second != 0 && free_ops_.size() == ops_.size()) {
+    const uint64_t now_ns = monotonic_ns();
+    patience = std::min(patience, scrub_ns_ > now_ns ? scrub_ns_ - now_ns : 1);
   }
-  std::erase_if(flushes_, is_due);
-  if (to_sync_.empty() && flushing_.empty()) return;
-  syncing_.swap(to_sync_);
-  sync_under_way_ = true;
-  queue_->start(sync_);
-}
-
-void Engine::settle_sync() {
-  sync_under_way_ = false;
-  const bool good = sync_.result >= 0;
-  note(sync_.result);
-  std::vector<Synced> ended;
-  ended.swap(syncing_);
-  for (const Synced& one : ended) {
-    end(one.who, good ? TierOutcome::done : TierOutcome::failed, one.already_there);
-  }
-  const std::lock_guard lock(flush_mutex_);
-  for (const auto& flush : flushing_) flush->done = true, flush->good = good;
-  flushing_.clear();
-  flushed_.notify_all();
+  return patience;
 }
 
 // ---- Ends -----------------------------------------------------------------------------------------
@@ -323,8 +311,8 @@ void Engine::end(Waiter who, TierOutcome outcome, bool already_there) {
       // What a prompt begins with is worth more than what it ends with.
       const base::MutexLock lock(mutex_);
       for (size_t i = batch->items().size(); i-- > 0;) {
-        const RecordId id = books_.find(batch->items()[i].key);
-        if (id != kNoRecord) books_.touch(id, monotonic_ns());
+        const RecordId id = books_->find(batch->items()[i].key);
+        if (id != kNoRecord) books_->touch(id, monotonic_ns());
       }
     }
     live_.erase(job.place);
@@ -338,6 +326,7 @@ bool Engine::is_open() const noexcept {
 }
 
 bool Engine::broken(uint64_t now_ns) {
+  if (files_lost_) return true;
   if (errors_in_a_row_ < options_.errors_to_break) return false;
   if (now_ns < broken_until_ns_.load(std::memory_order_relaxed)) return true;
   errors_in_a_row_ = options_.errors_to_break - 1;  // One more try.
@@ -345,20 +334,23 @@ bool Engine::broken(uint64_t now_ns) {
 }
 
 void Engine::note(int64_t result) {
+  if (files_lost_) return;
   if (result >= 0) {
     errors_in_a_row_ = 0;
     told_of_errors_ = false;
+    just_retired_.clear();
     broken_until_ns_.store(0, std::memory_order_relaxed);
     return;
   }
-  if (result == -ENOSPC || result == -EDQUOT) return;  // Nothing is broken.
+  if (is_full(result)) return;  // Nothing is broken.
   if (++errors_in_a_row_ < options_.errors_to_break) return;
   broken_until_ns_.store(deadline_after(monotonic_ns(), options_.retry_ns),
                          std::memory_order_relaxed);
+  restore_retired();
   if (told_of_errors_) return;
   told_of_errors_ = true;
   log(LogLevel::warning,
-      "disk tier '" + store_->path + "': " + std::to_string(errors_in_a_row_) +
+      "disk tier '" + options_.path + "': " + std::to_string(errors_in_a_row_) +
           " errors in a row, the last is '" +
           std::error_code(static_cast<int>(-result), std::generic_category()).message() +
           "'; it is asked again in " + std::to_string(options_.retry_ns / 1'000'000) + " ms");

@@ -1,11 +1,16 @@
 // The tier's own thread and what it works on; see disk_tier.h for what all of it promises.
 //
-//   submit() --> incoming --> job (reads_ or writes_) --> op: read or write --> settle --> item ends
-//                                                          |-- read: looked at by the checker
-//                                                          '-- durable: waits for the next sync
-//                                                          '-- header to be zeroed: zeros_
+//   submit() --> incoming --> job (reads_ or writes_) --> op, in pieces --> settle --> item ends
+//                               |-- get: what was read is looked at by the checker
+//                               |-- put: the body, then its record in the table
+//                               |-- durable: waits for the next sync
+//                               '-- a record of the table that no longer counts: slots_
 //
-// Books and counters are under `mutex_`, for short looks only; everything else belongs to the thread.
+// An op has a piece for each extent; all of them are under way at once. Books and counters are
+// under `mutex_`, for short looks only; everything else belongs to the thread.
+//
+// Epochs: a sync that begins ends an epoch. What was published in an epoch is believed once a later
+// sync succeeded; when one fails, everything since the last that succeeded is removed.
 // Threading: one thread of its own, and the checker's; submit(), stats() and flush() from any.
 #pragma once
 
@@ -37,7 +42,7 @@ class Engine final : public DiskTier {
   void submit(std::shared_ptr<TierBatch> batch) override;
   TierStats stats() const override;
   bool flush(uint64_t until_ns) override;
-  const DiskOpening& opening() const noexcept override { return store_->opening; }
+  const DiskOpening& opening() const noexcept override { return opening_; }
   uint64_t index_bytes() const override;
   void check_invariants() const override;
 
@@ -49,8 +54,8 @@ class Engine final : public DiskTier {
     uint64_t sequence = 0;
     size_t next = 0;  // The first item that has not begun.
     size_t ended = 0;
-    uint64_t serial = 0;    // put: of its entries.
     uint64_t begun_at = 0;  // The books' stamp when it began.
+    uint64_t used = 0;      // put: what its entries' records say of their use.
     bool begun = false;
     std::list<Job>::iterator place;
   };
@@ -58,25 +63,48 @@ class Engine final : public DiskTier {
     Job* job = nullptr;
     size_t item = kNoItem;
   };
-  struct Op : Io {
-    enum class What : uint8_t { put, get, zero };
+  struct Op;
+  struct Piece : Io {
+    Op* op = nullptr;
+    uint64_t left = 0;  // Bytes still to be moved.
+  };
+  struct Op {
+    enum class What : uint8_t { put, get, scrub };
     What what = What::get;
     Waiter who;
     RecordId record = kNoRecord;
-    EntryInfo info;            // get: what the books say of it.
-    uint8_t* pages = nullptr;  // Two: for the header, and for the end of the payload.
-    PageMemory bounce;
-    uint64_t left = 0;                           // Bytes still to be moved.
-    bool direct = false;                         // get: into the caller's memory.
+    EntryInfo info;
+    uint64_t sum = 0;
+    uint64_t serial = 0;                         // put.
+    uint32_t epoch = 0;                          // put: when it began.
+    uint32_t attempt = 0;                        // put: how many places were bad before.
     TierOutcome verdict = TierOutcome::pending;  // get: once it was looked at.
+    bool direct = false;                         // get: into the caller's memory.
+    uint8_t* page = nullptr;                     // For the end of a body, or for all of it.
+    PageMemory bounce;
+    std::array<Extent, kMostExtents> extents;
+    uint32_t extent_count = 0;
+    std::array<Piece, kMostExtents> pieces;
+    uint32_t pieces_left = 0;
+    int64_t error = 0;    // Of the last piece that failed.
+    uint32_t failed = 0;  // Bits of those pieces.
+    bool is_short = false;
+
+    bool good() const noexcept { return error == 0 && !is_short; }
+    uint8_t* body() const noexcept { return bounce ? bounce.data() : page; }
   };
-  struct Zero {
+  struct SlotWrite {  // A record of the table that no longer counts.
     RecordId record = kNoRecord;
     Waiter who;
+    TierOutcome outcome = TierOutcome::done;
   };
   struct Follower {  // A put of what is just being written.
     RecordId record = kNoRecord;
     Waiter who;
+  };
+  struct Synced {
+    Waiter who;
+    bool already_there = false;
   };
   struct Flush {
     uint64_t sequence = 0;
@@ -91,10 +119,9 @@ class Engine final : public DiskTier {
   void sweep(std::deque<Job*>& queue, uint64_t now_ns, bool closing);
   void begin_some();
   bool begin_from(std::deque<Job*>& queue);
+  void begin_job(Job& job);
+  void begin_item(Job& job, size_t item);
   void answer_at_once(const std::shared_ptr<TierBatch>& batch);
-  void start_sync();
-  void settle_sync();
-  void look_for_files(uint64_t now_ns);
   bool idle() const noexcept;
   uint64_t patience_ns() const noexcept;
   void end(Waiter who, TierOutcome outcome, bool already_there = false);
@@ -102,34 +129,52 @@ class Engine final : public DiskTier {
   bool broken(uint64_t now_ns);
   void note(int64_t result);  // An I/O went so: for the breaker.
 
-  // engine_ops.cc: what becomes of an item.
-  void begin_job(Job& job);
-  void begin_item(Job& job, size_t item);
-  void begin_put(Job& job, size_t item);
+  // engine_ops.cc: pieces, and what becomes of a get.
+  Op& take_op(Op::What what, Waiter who, RecordId record);
+  void free_op(Op& op);
+  void start_body(Op& op, Io::Kind kind, iovec front, iovec rest);
+  void settle(Piece& piece);
+  void settle(Op& op);
   void begin_get(Job& job, size_t item);
-  void begin_remove(Job& job, size_t item);
+  void start_read(Op& op, std::span<uint8_t> into);
+  void check(Op& op);  // On whichever thread.
+  static TierOutcome verify(const Op& op, TierItem* item);
+  void settle_checked();
+  void settle_get(Op& op);
+
+  // engine_put.cc: what becomes of a put and of a removal.
+  void begin_put(Job& job, size_t item, uint32_t attempt = 0);
   TierOutcome find_room(const Job& job, const TierItem& item, RecordId& record);
   void tell_of_full();
-  bool fill_put(Op& op, const TierItem& item, uint64_t serial);
-  void abandon(RecordId record);
-  void unpin(RecordId record, bool corrupt);
-  void start_zeros();
-  void launch(Op& op, Io::Kind kind, uint64_t offset);
-  void settle(Op& op);
+  bool start_write(Op& op, const TierItem& item);
   void settle_put(Op& op);
-  void settle_get(Op& op);
-  void check(Op& op);  // On whichever thread.
-  void settle_checked();
-  static TierOutcome verify(const Op& op, TierItem& item);
-  void settle_zero(Op& op);
-  void free_op(Op& op);
+  void give_up_put(Op& op, bool in_table = false);
+  void end_put(RecordId record, Waiter who, TierOutcome outcome);
+  void begin_remove(Job& job, size_t item);
   void when_written(Waiter who, bool already_there);
 
-  const DiskOptions options_;
+  // engine_upkeep.cc: records that no longer count, syncs, stamps, files that are gone, scrubbing.
+  void discard(RecordId record, uint32_t bad_runs) STEMMA_REQUIRES(mutex_);
+  void write_slots();
+  void write_slot(const SlotWrite& slot);
+  void restore_retired();
+  void start_sync();
+  void settle_sync(int64_t result);
+  void end_syncing(bool good);
+  void distrust();
+  void write_uses(uint64_t now_ns);
+  void close_down();
+  void look_for_files(uint64_t now_ns);
+  void lose_files();
+  void try_reopening(uint64_t now_ns);
+  void scrub(uint64_t now_ns);
+
+  std::unique_ptr<Files> own_files_;  // Unless the caller brought some.
+  const DiskOptions options_;         // With files.
   TierTraits traits_;
+  DiskOpening opening_;
   std::unique_ptr<Store> store_;
   PageMemory op_pages_;
-  PageMemory zero_page_;
   std::vector<Op> ops_;
   std::unique_ptr<IoQueue> queue_;    // Ends before the memory that it reads and writes,
   std::unique_ptr<Checker> checker_;  // and this before the queue.
@@ -139,24 +184,29 @@ class Engine final : public DiskTier {
   std::deque<Job*> reads_, writes_;  // With items that have not begun.
   uint32_t turn_ = 0;
   std::vector<Op*> free_ops_;
-  std::vector<Zero> zeros_;
+  std::vector<SlotWrite> slots_;
   std::vector<Follower> followers_;
-  struct Synced {
-    Waiter who;
-    bool already_there = false;
-  };
+  std::vector<RecordId> just_retired_;  // Since the last I/O that went well.
   std::vector<Synced> to_sync_, syncing_;
   std::vector<std::shared_ptr<Flush>> flushes_, flushing_;
-  Io sync_;
-  bool sync_under_way_ = false;
+  std::array<Piece, 2> syncs_;  // Of the slab and of the table.
+  uint32_t syncs_left_ = 0;
+  int64_t sync_result_ = 0;
+  uint32_t epoch_ = 1;       // The present one.
+  uint32_t good_epoch_ = 0;  // Entries of this one and of those before are on disk.
+  uint32_t bad_epoch_ =
+      0;  // What was begun in this one or before, and is not published, must fail.
   uint64_t serial_ = 1;
   uint32_t errors_in_a_row_ = 0;
   bool told_of_errors_ = false;
   bool told_of_full_ = false;
   uint64_t no_growth_until_ns_ = 0;
-  uint64_t no_lost_until_ns_ = 0;
   uint64_t looked_ns_ = 0;
-  bool told_of_removal_ = false;
+  uint64_t uses_written_ns_ = 0;
+  bool files_lost_ = false;
+  uint64_t reopen_ns_ = 0;
+  RecordId scrub_next_ = 0;
+  uint64_t scrub_ns_ = 0;
   BouncePool bounces_;
 
   // ---- Everybody's ----
@@ -169,7 +219,7 @@ class Engine final : public DiskTier {
   uint64_t queued_items_ STEMMA_GUARDED_BY(mutex_) = 0;
   bool closing_ STEMMA_GUARDED_BY(mutex_) = false;
   BusyTime reading_ STEMMA_GUARDED_BY(mutex_), writing_ STEMMA_GUARDED_BY(mutex_);
-  SlotBooks& books_ STEMMA_GUARDED_BY(mutex_);
+  std::unique_ptr<Books> books_ STEMMA_GUARDED_BY(mutex_);
   std::mutex flush_mutex_;
   std::condition_variable flushed_;
   std::thread thread_;

@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,7 +23,8 @@
 
 namespace stemma::tier::disk {
 
-// One read, write or sync. Offset, sizes and memory are multiples of kPage.
+// One read, write or sync. Where the file is open past the page cache, offset, sizes and memory are
+// multiples of kPage.
 inline constexpr uint32_t kPage = 4096;
 
 struct Io {
@@ -83,12 +85,21 @@ class Files {
   virtual int rename(const std::string& from, const std::string& to) = 0;
   virtual int unlink(const std::string& path) = 0;
   virtual int make_directory(const std::string& path) = 0;  // 0700. -EEXIST: something is there.
+  // Whether `path` names this open file: 1, or 0 when it was removed, moved or replaced.
+  virtual int is_at(int file, const std::string& path) = 0;
   virtual int sync_directory(const std::string& path) = 0;
   // The names in it, without "." and "..".
   virtual int list(const std::string& path, std::vector<std::string>& out) = 0;
   // For at most `depth` at a time. Null: no memory.
   virtual std::unique_ptr<IoQueue> queue(uint32_t depth) = 0;
 };
+
+inline bool is_full(int64_t result) noexcept { return result == -ENOSPC || result == -EDQUOT; }
+// The place cannot be read or written; others may. Disks say so in several ways.
+inline bool is_bad_place(int64_t result) noexcept {
+  return result == -EIO || result == -ENODATA || result == -EILSEQ || result == -EBADMSG ||
+         result == -EUCLEAN;
+}
 
 // The machine's own.
 std::unique_ptr<Files> make_system_files(IoWay way = IoWay::automatic);

@@ -1,14 +1,13 @@
-// How a disk tier's directory lies on disk: its files, chunks, slots and classes of slots.
+// How a disk tier's directory lies on disk: its files, its table of entries and their pages.
 // docs/formats/disk-tier.md draws every byte.
 //
-// The slab file is a row of equal chunks. A chunk's first page says how it is divided: into slots of one
-// class, each of which holds one entry. A slot's class is its number of pages behind the first, and
-// classes are at most an eighth apart.
-// Threading: pure functions. Nothing here trusts a byte.
+// The slab file is a row of pages. The table file is a row of records; a record describes one entry
+// and names the runs of pages (extents) that its body lies in. A body is the payload and, behind
+// it, the words. Threading: pure functions. Nothing here trusts a byte.
 #pragma once
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -18,76 +17,66 @@
 
 namespace stemma::tier::disk {
 
-inline constexpr uint32_t kDiskVersion = 1;
+inline constexpr uint32_t kDiskVersion = 2;
 inline constexpr uint32_t kFormatBytes = 64;
 inline constexpr const char* kLockName = "lock";
 inline constexpr const char* kFormatName = "format";
 inline constexpr const char* kFormatNewName = "format.new";
 inline constexpr const char* kSlabName = "entries.slab";
+inline constexpr const char* kTableName = "entries.table";
+inline constexpr const char* kUsesName = "entries.uses";
 
-inline constexpr uint64_t kLeastChunkBytes = 16 * uint64_t{kPage};
-inline constexpr uint64_t kMostChunkBytes = uint64_t{1} << 41U;
+inline constexpr uint32_t kRecordBytes = 256;
+inline constexpr uint32_t kRecordsInPage = kPage / kRecordBytes;
+inline constexpr uint32_t kMostExtents = 12;
+inline constexpr uint32_t kUsesInPage = kPage / 8 - 1;
+inline constexpr uint64_t kMostPages = uint64_t{1} << 32U;
 
-// What the file `format` says.
-struct DiskFormat {
-  uint64_t chunk_bytes = 0;
-  friend bool operator==(const DiskFormat&, const DiskFormat&) = default;
-};
-void write_format(const DiskFormat& format, std::span<uint8_t, kFormatBytes> out) noexcept;
+// The file `format` says the version, and nothing else yet.
+void write_format(std::span<uint8_t, kFormatBytes> out) noexcept;
 // Error: unsupported (another version; the value says which), corrupt.
-Result<DiskFormat> read_format(std::span<const uint8_t> bytes) noexcept;
+Result<void> read_format(std::span<const uint8_t> bytes) noexcept;
 
-// What the first page of a chunk says. An unused one is all zeros.
-struct ChunkHeader {
-  uint32_t chunk = 0;
-  uint32_t slot_pages = 0;
-  friend bool operator==(const ChunkHeader&, const ChunkHeader&) = default;
+struct Extent {
+  uint32_t first = 0;
+  uint32_t pages = 0;
+  friend bool operator==(const Extent&, const Extent&) = default;
 };
-void write_chunk(const ChunkHeader& header, std::span<uint8_t, kPage> out) noexcept;
-// Error: corrupt; unsupported when the chunk was never used (all zeros).
-Result<ChunkHeader> read_chunk(std::span<const uint8_t, kPage> bytes) noexcept;
+
+// A record of the table. A free one is all zeros.
+struct TableRecord {
+  enum class Kind : uint8_t {
+    entry,
+    retired,  // Its extents could not be read or written and are not to be used; of the header only
+              // the serial counts.
+  };
+  Kind kind = Kind::entry;
+  Priority priority = kDefaultPriority;
+  uint32_t extent_count = 0;
+  EntryHeader header;
+  uint64_t used = 0;  // The stamp of the batch that put it.
+  std::array<Extent, kMostExtents> extents = {};
+
+  std::span<const Extent> places() const noexcept { return std::span(extents).first(extent_count); }
+  friend bool operator==(const TableRecord&, const TableRecord&) = default;
+};
+void write_record(const TableRecord& record, std::span<uint8_t, kRecordBytes> out) noexcept;
+// Error: stale (it is free), corrupt (anything that write_record() would not have written).
+Result<TableRecord> read_record(std::span<const uint8_t, kRecordBytes> bytes) noexcept;
+
+// A page of `entries.uses`: the stamps of the last use of kUsesInPage records.
+using Uses = std::array<uint64_t, kUsesInPage>;
+void write_uses(const Uses& uses, std::span<uint8_t, kPage> out) noexcept;
+// False: it is damaged, or was never written.
+bool read_uses(std::span<const uint8_t, kPage> bytes, Uses& out) noexcept;
 
 inline uint64_t pages_for(uint64_t bytes) noexcept { return (bytes + kPage - 1) / kPage; }
 
-// Where the parts of an entry lie in its slot. `inlined`: header, words and payload in one page.
-// Otherwise the words lie behind the header, and the payload begins at the next page.
-struct EntryShape {
-  bool inlined = false;
-  uint64_t payload_at = 0;
-  uint64_t pages = 0;  // All of it.
-};
-inline EntryShape shape_of(const EntryInfo& info) noexcept {
-  const uint64_t front = kHeaderBytes + uint64_t{info.words} * 4;
-  if (front + info.bytes <= kPage) return {.inlined = true, .payload_at = front, .pages = 1};
-  const uint64_t at = pages_for(front) * kPage;
-  return {.inlined = false, .payload_at = at, .pages = at / kPage + pages_for(info.bytes)};
+// A body: the payload, then the words at the next multiple of four.
+inline uint64_t words_at(const EntryInfo& info) noexcept { return (info.bytes + 3) / 4 * 4; }
+inline uint64_t body_bytes(const EntryInfo& info) noexcept {
+  return info.words == 0 ? info.bytes : words_at(info) + uint64_t{info.words} * 4;
 }
-
-// The smallest slot for so many pages: one page, or one and a number of at most four binary digits
-// before its zeros. Powers of two behind a header page fit exactly.
-inline uint64_t slot_pages_for(uint64_t pages) noexcept {
-  const uint64_t behind = pages - 1;
-  if (behind <= 8) return pages;
-  const auto step = uint64_t{1} << static_cast<uint32_t>(std::bit_width(behind - 1) - 4);
-  return 1 + (behind + step - 1) / step * step;
-}
-inline uint64_t slots_in(uint64_t chunk_bytes, uint64_t slot_pages) noexcept {
-  return (chunk_bytes / kPage - 1) / slot_pages;
-}
-inline uint64_t slot_offset(uint64_t chunk_bytes, uint32_t chunk, uint32_t slot,
-                            uint64_t slot_pages) noexcept {
-  return chunk * chunk_bytes + (1 + slot * slot_pages) * kPage;
-}
-
-// The largest payload without words that a chunk can hold.
-inline uint64_t most_payload_bytes(uint64_t chunk_bytes) noexcept {
-  uint64_t pages = chunk_bytes / kPage - 1;  // All but the chunk's own page; one is the header's.
-  while (pages > 1 && slot_pages_for(pages) > chunk_bytes / kPage - 1) --pages;
-  return pages == 1 ? kPage - kHeaderBytes : (pages - 1) * kPage;
-}
-
-// The chunk size for a new store: eight of the largest entries, less where the capacity is small.
-// 0: the capacity is too small for one.
-uint64_t choose_chunk_bytes(uint64_t capacity_bytes, uint64_t max_entry_bytes) noexcept;
+inline uint64_t pages_of(const EntryInfo& info) noexcept { return pages_for(body_bytes(info)); }
 
 }  // namespace stemma::tier::disk

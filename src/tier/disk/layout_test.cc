@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstring>
-#include <vector>
+#include <functional>
+#include <random>
+#include <string>
 
 namespace stemma::tier::disk {
 namespace {
@@ -19,104 +19,135 @@ std::string hex(std::span<const uint8_t> bytes) {
   return text;
 }
 
+TableRecord some_record() {
+  TableRecord record;
+  record.header.key.chain.bytes[3] = 7;
+  record.header.info = {.begin = 0, .end = 64, .layout = 5, .bytes = 5 * kPage, .words = 0};
+  record.header.sum = 99;
+  record.header.serial = 0x1234;
+  record.priority = 3;
+  record.used = 0x0605;
+  record.extents[0] = {.first = 0x0A0B, .pages = 4};
+  record.extents[1] = {.first = 2, .pages = 1};
+  record.extent_count = 2;
+  return record;
+}
+
+using RecordBytes = std::array<uint8_t, kRecordBytes>;
+RecordBytes bytes_of(const TableRecord& record) {
+  RecordBytes bytes;
+  write_record(record, bytes);
+  return bytes;
+}
+
 }  // namespace
 
 // docs/formats/disk-tier.md: offsets and values. The sums are XXH3's, as tier-entry.md has them.
 TEST(DiskLayout, EveryByteIsWhereTheDocumentSays) {
   std::array<uint8_t, kFormatBytes> format;
-  write_format({.chunk_bytes = 0x0403'2000}, format);
-  EXPECT_EQ(hex(std::span(format).first(24)),
+  write_format(format);
+  EXPECT_EQ(hex(std::span(format).first(20)),
             "5354454d4d41444b"  // STEMMADK
-            "01000000"          // version
+            "02000000"          // version
             "00100000"          // bytes of a page
-            "0020030400000000"  // bytes of a chunk
+            "00010000"          // bytes of a record
   );
-  EXPECT_EQ(hex(std::span(format).subspan(24, 32)), std::string(64, '0'));
+  EXPECT_EQ(hex(std::span(format).subspan(20, 36)), std::string(72, '0'));
 
-  std::array<uint8_t, kPage> chunk;
-  write_chunk({.chunk = 7, .slot_pages = 513}, chunk);
-  EXPECT_EQ(hex(std::span(chunk).first(16)),
-            "5354454d4d414348"  // STEMMACH
-            "07000000"          // its number
-            "01020000"          // pages of a slot
-  );
-  EXPECT_EQ(hex(std::span(chunk).subspan(16, 40)), std::string(80, '0'));
-  EXPECT_EQ(hex(std::span(chunk).subspan(64)), std::string(2 * (kPage - 64), '0'));
+  const RecordBytes entry = bytes_of(some_record());
+  EXPECT_EQ(hex(std::span(entry).first(8)), "5354454d4d41454e");  // An entry's header.
+  EXPECT_EQ(hex(std::span(entry).subspan(128, 32)),
+            "03020000"
+            "00000000"          // priority, number of extents
+            "0506000000000000"  // used
+            "0b0a000004000000"  // extents: first page, pages
+            "0200000001000000");
+  EXPECT_EQ(hex(std::span(entry).subspan(160, 88)), std::string(176, '0'));
+
+  TableRecord retired = some_record();
+  retired.kind = TableRecord::Kind::retired;
+  const RecordBytes bad = bytes_of(retired);
+  EXPECT_EQ(hex(std::span(bad).first(8)), "5354454d4d414244");  // STEMMABD
+  EXPECT_EQ(hex(std::span(bad).subspan(96, 8)), "3412000000000000");
+
+  Uses uses = {};
+  uses[1] = 0x0102;
+  std::array<uint8_t, kPage> page;
+  write_uses(uses, page);
+  EXPECT_EQ(hex(std::span(page).first(16)), "00000000000000000201000000000000");
 }
 
 TEST(DiskLayout, AFlippedBitIsNoticed) {
   std::array<uint8_t, kFormatBytes> format;
-  write_format({.chunk_bytes = uint64_t{64} << 20U}, format);
+  write_format(format);
   ASSERT_TRUE(read_format(format));
   for (size_t bit = 0; bit < kFormatBytes * 8; ++bit) {
     auto bad = format;
     bad[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
     EXPECT_FALSE(read_format(bad)) << bit;
   }
-  std::array<uint8_t, kPage> chunk;
-  write_chunk({.chunk = 3, .slot_pages = 17}, chunk);
-  ASSERT_EQ(*read_chunk(chunk), (ChunkHeader{.chunk = 3, .slot_pages = 17}));
-  for (size_t bit = 0; bit < kPage * 8; bit += bit < 1024 ? 1 : 97) {
-    auto bad = chunk;
+  const RecordBytes record = bytes_of(some_record());
+  ASSERT_EQ(*read_record(record), some_record());
+  for (size_t bit = 0; bit < kRecordBytes * 8; ++bit) {
+    auto bad = record;
     bad[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
-    const auto read = read_chunk(bad);
+    const auto read = read_record(bad);
     EXPECT_TRUE(!read && read.error().code() == Errc::corrupt) << bit;
   }
+  Uses uses = {};
+  std::array<uint8_t, kPage> page;
+  write_uses(uses, page);
+  ASSERT_TRUE(read_uses(page, uses));
+  page[77] ^= 1U;
+  EXPECT_FALSE(read_uses(page, uses));
 }
 
-TEST(DiskLayout, NewerVersionsAndForeignFilesAreToldApart) {
+TEST(DiskLayout, RecordsThatCannotBeAreNotBelieved) {
+  EXPECT_EQ(read_record(RecordBytes{}).error().code(), Errc::stale);
+  const auto refused = [](const std::function<void(TableRecord&)>& change) {
+    TableRecord record = some_record();
+    change(record);
+    EXPECT_EQ(read_record(bytes_of(record)).error().code(), Errc::corrupt);
+  };
+  refused([](TableRecord& record) { record.extents[1].pages = 2; });  // More than the entry has.
+  refused([](TableRecord& record) { record.extents[1].pages = 0; });
+  refused([](TableRecord& record) { record.extents[1].first = 0x0A0C; });  // In the other one.
+  refused([](TableRecord& record) { record.extents[0].first = 0xFFFF'FFFEU; });
+  refused([](TableRecord& record) { record.extent_count = 1; });
+  refused([](TableRecord& record) { record.priority = 255; });
+  refused([](TableRecord& record) {
+    record.extents[5].first = 1;
+    record.extent_count = 6;
+  });
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 2000; ++round) {
+    RecordBytes noise;
+    for (uint8_t& byte : noise) byte = static_cast<uint8_t>(random());
+    EXPECT_FALSE(read_record(noise));
+  }
+}
+
+TEST(DiskLayout, OtherVersionsAndForeignFilesAreToldApart) {
   std::array<uint8_t, kFormatBytes> format;
-  write_format({.chunk_bytes = uint64_t{64} << 20U}, format);
-  auto newer = format;
-  newer[8] = 9;
-  const auto told = read_format(newer);
-  ASSERT_FALSE(told);
-  EXPECT_EQ(told.error().code(), Errc::unsupported);
-  EXPECT_EQ(told.error().value(), 9U);
+  write_format(format);
+  for (const uint8_t version : {uint8_t{1}, uint8_t{9}}) {
+    auto other = format;
+    other[8] = version;
+    const auto told = read_format(other);
+    ASSERT_FALSE(told);
+    EXPECT_EQ(told.error().code(), Errc::unsupported);
+    EXPECT_EQ(told.error().value(), version);
+  }
   EXPECT_EQ(read_format(std::span(format).first(63)).error().code(), Errc::corrupt);
   EXPECT_EQ(read_format({}).error().code(), Errc::corrupt);
-  write_format({.chunk_bytes = 12345}, format);
-  EXPECT_EQ(read_format(format).error().code(), Errc::corrupt);
-  const std::array<uint8_t, kPage> zeros = {};
-  EXPECT_EQ(read_chunk(zeros).error().code(), Errc::unsupported);
 }
 
-TEST(DiskLayout, AnEighthAtMostIsWasted) {
-  for (uint64_t pages = 1; pages < 70'000; ++pages) {
-    const uint64_t slot = slot_pages_for(pages);
-    ASSERT_GE(slot, pages);
-    ASSERT_LE((slot - pages) * 8, slot) << pages;
-    ASSERT_EQ(slot_pages_for(slot), slot) << pages;
-  }
-  // What caches store most has a class of its own.
-  EXPECT_EQ(slot_pages_for(1 + 512), 513U);
-  EXPECT_EQ(slot_pages_for(1 + 16), 17U);
-}
-
-TEST(DiskLayout, SmallEntriesShareTheHeadersPage) {
-  const auto shape = [](uint64_t bytes, uint32_t words) {
-    return shape_of({.begin = 0, .end = words, .layout = 0, .bytes = bytes, .words = words});
-  };
-  EXPECT_TRUE(shape(kPage - kHeaderBytes, 0).inlined);
-  EXPECT_EQ(shape(kPage - kHeaderBytes, 0).payload_at, kHeaderBytes);
-  EXPECT_FALSE(shape(kPage - kHeaderBytes + 1, 0).inlined);
-  EXPECT_EQ(shape(kPage - kHeaderBytes + 1, 0).pages, 2U);
-  EXPECT_EQ(shape(100, 10).payload_at, kHeaderBytes + 40);
-  EXPECT_EQ(shape(2U << 20U, 0).pages, 513U);
-  EXPECT_EQ(shape(2U << 20U, 992).pages, 513U);
-  EXPECT_EQ(shape(2U << 20U, 993).pages, 514U);
-}
-
-TEST(DiskLayout, ChunksAreMadeForTheLargestEntryAndTheCapacity) {
-  constexpr uint64_t kMiB = uint64_t{1} << 20U;
-  const uint64_t chunk = choose_chunk_bytes(20'000 * kMiB, 8 * kMiB);
-  EXPECT_GE(slots_in(chunk, slot_pages_for(1 + pages_for(8 * kMiB))), 8U);
-  EXPECT_LE(chunk, 65 * kMiB);
-  const uint64_t small = choose_chunk_bytes(64 * kMiB, 2 * kMiB);
-  EXPECT_GE(64 * kMiB / small, 15U);
-  EXPECT_GE(most_payload_bytes(small), 2 * kMiB);
-  EXPECT_EQ(choose_chunk_bytes(kMiB, 2 * kMiB), 0U);
-  EXPECT_EQ(choose_chunk_bytes(0, 1), 0U);
+TEST(DiskLayout, WordsLieBehindThePayload) {
+  const EntryInfo info{.begin = 0, .end = 10, .layout = 0, .bytes = 4095, .words = 10};
+  EXPECT_EQ(words_at(info), 4096U);
+  EXPECT_EQ(body_bytes(info), 4136U);
+  EXPECT_EQ(pages_of(info), 2U);
+  EXPECT_EQ(pages_of({.begin = 0, .end = 10, .layout = 0, .bytes = 4096, .words = 0}), 1U);
 }
 
 }  // namespace stemma::tier::disk

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tier/disk/files.h"
+#include "tier/disk/layout.h"
 
 namespace stemma::tier::disk {
 
@@ -35,6 +35,18 @@ class PageMemory {
 
 inline bool at_page(const void* memory) noexcept {
   return reinterpret_cast<uintptr_t>(memory) % kPage == 0;
+}
+
+// How a body and the caller's memory go together: whole pages of the payload are moved directly
+// where the memory is at a page border and what is left fits into one page.
+struct Split {
+  uint64_t direct = 0;  // Bytes.
+  uint64_t rest = 0;    // Bytes behind, in whole pages.
+};
+inline Split split_body(const EntryInfo& info, const uint8_t* memory) noexcept {
+  const uint64_t whole = info.bytes / kPage * kPage;
+  const bool direct = whole != 0 && at_page(memory) && body_bytes(info) - whole <= kPage;
+  return {direct ? whole : 0, pages_of(info) * kPage - (direct ? whole : 0)};
 }
 
 // Buffers for callers' memory that is not at page borders. What comes back is kept for the next, up to a

@@ -14,16 +14,16 @@ namespace {
 
 Error refused_by_system(const char* what, int64_t result) {
   if (result == -ELOOP) {
-    return Error(
-        Errc::corrupt,
-        "'lock', 'format' or 'entries.slab' is a link, a pipe or the like and not a file of ours; "
-        "nothing was touched");
+    return Error(Errc::corrupt,
+                 "one of its files is a link, a pipe or the like and not a file of ours; nothing "
+                 "was touched");
   }
   return Error(Errc::copy_failed, what, static_cast<uint32_t>(-result));
 }
 
 bool is_ours(std::string_view name) noexcept {
-  return name == kLockName || name == kFormatName || name == kFormatNewName || name == kSlabName;
+  return name == kLockName || name == kFormatName || name == kFormatNewName || name == kSlabName ||
+         name == kTableName || name == kUsesName;
 }
 
 // Files that are not ours stay; whoever put them there should hear of it.
@@ -43,24 +43,24 @@ uint64_t tell_of_foreign(const std::string& path, const std::vector<std::string>
 }
 
 int write_new_format(Store& store) {
-  const std::string fresh = store.path + "/" + kFormatNewName;
+  const std::string fresh = store.file(kFormatNewName);
   const int file = store.files->open(fresh, OpenAs::created);
   if (file < 0) return file;
   std::array<uint8_t, kFormatBytes> bytes;
-  write_format(store.format, bytes);
+  write_format(bytes);
   int64_t result = store.files->truncate(file, 0);
   if (result >= 0) result = store.files->write(file, 0, bytes);
   if (result >= 0 && result != kFormatBytes) result = -ENOSPC;
   if (result >= 0) result = store.files->datasync(file);
   store.files->close(file);
-  if (result >= 0) result = store.files->rename(fresh, store.path + "/" + kFormatName);
+  if (result >= 0) result = store.files->rename(fresh, store.file(kFormatName));
   if (result >= 0) result = store.files->sync_directory(store.path);
   return static_cast<int>(result);
 }
 
-// The format as it lies there; `stale` when there is none.
-Result<DiskFormat> load_format(Store& store) {
-  const int file = store.files->open(store.path + "/" + kFormatName, OpenAs::read_only);
+// `stale` when there is none.
+Result<void> load_format(Store& store) {
+  const int file = store.files->open(store.file(kFormatName), OpenAs::read_only);
   if (file == -ENOENT) return Error(Errc::stale, "there is no store of a disk tier here");
   if (file < 0) return refused_by_system("the file 'format' cannot be opened", file);
   std::array<uint8_t, kFormatBytes + 1> bytes;
@@ -72,41 +72,73 @@ Result<DiskFormat> load_format(Store& store) {
 
 Result<void> check_options(const DiskOptions& options) {
   if (options.path.empty()) return Error(Errc::invalid_argument, "a disk tier needs a directory");
-  if (options.depth == 0 || options.depth > 4096) {
-    return Error(Errc::invalid_argument, "depth must be 1 to 4096", options.depth);
+  if (options.depth == 0 || options.depth > 2048) {
+    return Error(Errc::invalid_argument, "depth must be 1 to 2048", options.depth);
   }
   if (options.max_entry_bytes == 0 || options.max_entry_bytes > kMostPayloadBytes) {
     return Error(Errc::invalid_argument, "max_entry_bytes must be 1 to 2^40");
   }
-  if (options.chunk_bytes % kPage != 0 ||
-      (options.chunk_bytes != 0 &&
-       (options.chunk_bytes < kLeastChunkBytes || options.chunk_bytes > kMostChunkBytes))) {
-    return Error(Errc::invalid_argument,
-                 "chunk_bytes must be a multiple of 4096, from 65536 to 2^41");
-  }
   return {};
 }
 
-Result<void> open_format(Store& store, const DiskOptions& options,
-                         const std::vector<std::string>& names, IfMissing missing) {
+// A directory of version 1 is emptied: it is a cache, and what it held can be computed again.
+int empty_old(Store& store) {
+  log(LogLevel::warning, "disk tier '" + store.path +
+                             "': it was written by version 1 of the format, which is not read any "
+                             "more; it is emptied and begun anew");
+  const int slab = store.files->open(store.file(kSlabName), OpenAs::created);
+  if (slab < 0) return slab;
+  const int result = store.files->truncate(slab, 0);
+  store.files->close(slab);
+  return result;
+}
+
+Result<void> open_format(Store& store, const std::vector<std::string>& names, IfMissing missing) {
   const auto found = load_format(store);
-  if (found) {
-    store.format = *found;
-    return {};
-  }
-  if (found.error().code() != Errc::stale || missing == IfMissing::refuse) return found.error();
-  if (std::find(names.begin(), names.end(), kSlabName) != names.end()) {
+  if (found) return {};
+  const Error& error = found.error();
+  if (missing == IfMissing::refuse) return error;
+  int result = 0;
+  if (error.code() == Errc::unsupported && error.value() == 1) {
+    result = empty_old(store);
+  } else if (error.code() == Errc::copy_failed &&
+             is_bad_place(-static_cast<int64_t>(error.value()))) {
+    // Records check themselves, so that nothing else depends on it.
+    log(LogLevel::warning,
+        "disk tier '" + store.path + "': the file 'format' is unreadable; it is written again");
+  } else if (error.code() != Errc::stale) {
+    return error;
+  } else if (std::find(names.begin(), names.end(), kSlabName) != names.end()) {
     return Error(Errc::corrupt, "there is a file 'entries.slab' but no file 'format'");
   }
-  store.format.chunk_bytes = options.chunk_bytes != 0 ? options.chunk_bytes
-                                                      : choose_chunk_bytes(options.capacity_bytes,
-                                                                           options.max_entry_bytes);
-  if (store.format.chunk_bytes == 0 || store.format.chunk_bytes > options.capacity_bytes) {
-    return Error(Errc::invalid_argument,
-                 "the capacity is too small for one entry of max_entry_bytes");
+  if (result >= 0) result = write_new_format(store);
+  if (result < 0) return refused_by_system("the file 'format' cannot be written", result);
+  return {};
+}
+
+// The table and the stamps go through the page cache: they are written in small pieces.
+Result<void> open_files(Store& store, IfMissing missing) {
+  const bool may_create = missing == IfMissing::create;
+  Files& files = *store.files;
+  const std::string slab = store.file(kSlabName);
+  store.slab = files.open(slab, may_create ? OpenAs::created_direct : OpenAs::existing_direct);
+  store.opening.direct = store.slab >= 0;
+  const OpenAs as = may_create ? OpenAs::created : OpenAs::existing;
+  if (store.slab == -EINVAL) store.slab = files.open(slab, as);
+  if (store.slab < 0) {
+    return refused_by_system("the file 'entries.slab' cannot be opened", store.slab);
   }
-  if (const int result = write_new_format(store); result < 0) {
-    return refused_by_system("the file 'format' cannot be written", result);
+  store.table = files.open(store.file(kTableName), as);
+  if (store.table < 0) {
+    return refused_by_system("the file 'entries.table' cannot be opened", store.table);
+  }
+  store.uses = files.open(store.file(kUsesName), as);
+  if (store.uses < 0) {
+    return refused_by_system("the file 'entries.uses' cannot be opened", store.uses);
+  }
+  if (!may_create) return {};
+  if (const int result = files.sync_directory(store.path); result < 0) {
+    return refused_by_system("the directory cannot be synced", result);
   }
   return {};
 }
@@ -114,8 +146,9 @@ Result<void> open_format(Store& store, const DiskOptions& options,
 }  // namespace
 
 Store::~Store() {
-  if (slab >= 0) files->close(slab);
-  if (lock_file >= 0) files->close(lock_file);
+  for (const int file : {uses, table, slab, lock_file}) {
+    if (file >= 0) files->close(file);
+  }
 }
 
 Result<std::unique_ptr<Store>> open_directory(const DiskOptions& options, IfMissing missing) {
@@ -146,7 +179,7 @@ Result<std::unique_ptr<Store>> open_directory(const DiskOptions& options, IfMiss
   }
   if (!made) store->opening.foreign = tell_of_foreign(store->path, names);
 
-  store->lock_file = files.open(store->path + "/" + kLockName, OpenAs::created);
+  store->lock_file = files.open(store->file(kLockName), OpenAs::created);
   if (store->lock_file < 0) {
     return refused_by_system("the file 'lock' cannot be opened", store->lock_file);
   }
@@ -156,59 +189,47 @@ Result<std::unique_ptr<Store>> open_directory(const DiskOptions& options, IfMiss
     }
     return refused_by_system("the directory cannot be locked", result);
   }
-  STEMMA_TRY_VOID(open_format(*store, options, names, missing));
-
-  const std::string slab = store->path + "/" + kSlabName;
-  const bool may_create = missing == IfMissing::create;
-  store->slab = files.open(slab, may_create ? OpenAs::created_direct : OpenAs::existing_direct);
-  store->opening.direct = store->slab >= 0;
-  if (store->slab == -EINVAL) {
-    store->slab = files.open(slab, may_create ? OpenAs::created : OpenAs::existing);
-  }
-  if (store->slab < 0) {
-    return refused_by_system("the file 'entries.slab' cannot be opened", store->slab);
-  }
-  if (may_create) {
-    if (const int result = files.sync_directory(store->path); result < 0) {
-      return refused_by_system("the directory cannot be synced", result);
-    }
-  }
+  STEMMA_TRY_VOID(open_format(*store, names, missing));
+  STEMMA_TRY_VOID(open_files(*store, missing));
   return store;
 }
 
-int Store::drop_chunk(uint32_t chunk) {
-  return files->punch(slab, offset(chunk), format.chunk_bytes);
+Result<std::unique_ptr<Store>> open_store(const DiskOptions& options) {
+  const uint64_t begun_ns = Clock::monotonic().now_ns();
+  const uint64_t max_pages = options.capacity_bytes / kPage;
+  if (max_pages < pages_for(options.max_entry_bytes) || max_pages >= kMostPages) {
+    return Error(Errc::invalid_argument,
+                 "the capacity is too small for one entry of max_entry_bytes, or 16 TiB and more");
+  }
+  STEMMA_TRY(auto store, open_directory(options, IfMissing::create));
+  STEMMA_TRY(auto found, read_table(*store, options.progress));
+  STEMMA_TRY_VOID(rebuild(*store, options, std::move(found)));
+  store->opening.ns = Clock::monotonic().now_ns() - begun_ns;
+  return store;
 }
 
-int Store::prepare_chunk(uint32_t chunk, uint32_t slot_pages, bool had_entries) {
-  const uint64_t at = offset(chunk);
-  int result = 0;
-  if (had_entries) {
-    result = files->zero(slab, at, format.chunk_bytes);
-    if (result == -EOPNOTSUPP) result = files->punch(slab, at, format.chunk_bytes);
-    if (result < 0) return result;
-  }
-  result = files->allocate(slab, at, format.chunk_bytes);
-  if (result == -EOPNOTSUPP) {
-    // Without preallocation a full disk shows when entries are written.
-    const int64_t size = files->size(slab);
-    if (size < 0) return static_cast<int>(size);
-    result = static_cast<uint64_t>(size) < at + format.chunk_bytes
-                 ? files->truncate(slab, at + format.chunk_bytes)
-                 : 0;
-  }
-  if (result < 0) return result;
-  // The old division must not come back under the new entries.
-  if (had_entries) {
-    if (result = files->datasync(slab); result < 0) return result;
-  }
-  const PageMemory page(kPage);
-  if (!page) return -ENOMEM;
-  write_chunk({.chunk = chunk, .slot_pages = slot_pages},
-              std::span<uint8_t, kPage>(page.data(), kPage));
-  const int64_t written = files->write(slab, at, page.first(kPage));
-  if (written < 0) return static_cast<int>(written);
-  return written == kPage ? 0 : -ENOSPC;
+int Store::grow(uint64_t from, uint64_t pages) {
+  const int result = files->allocate(slab, from * kPage, pages * kPage);
+  // Without preallocation a full disk shows when entries are written.
+  return result == -EOPNOTSUPP ? files->truncate(slab, (from + pages) * kPage) : result;
+}
+
+bool Store::in_place() {
+  // What cannot be asked is taken to be there.
+  return files->is_at(slab, file(kSlabName)) != 0 && files->is_at(table, file(kTableName)) != 0;
+}
+
+int Store::write_slot(RecordId id, const TableRecord& record) {
+  std::array<uint8_t, kRecordBytes> bytes;
+  write_record(record, bytes);
+  return write_bytes(id, bytes);
+}
+
+int Store::wipe_slot(RecordId id) { return write_bytes(id, {}); }
+
+int Store::write_bytes(RecordId id, const std::array<uint8_t, kRecordBytes>& bytes) {
+  const int64_t result = files->write(table, uint64_t{id} * kRecordBytes, bytes);
+  return result < 0 ? static_cast<int>(result) : result == kRecordBytes ? 0 : -ENOSPC;
 }
 
 }  // namespace stemma::tier::disk

@@ -1,20 +1,21 @@
 // Store: an opened directory of a disk tier: its lock, its files, and what lies in them.
 //
-// open_directory() finds or makes the directory and takes its lock; scan() reads what every slot says of
-// itself; rebuild() turns that into books that respect a capacity. `stemma inspect` uses the first two.
-// Threading: one thread at a time.
+// open_directory() finds or makes the directory and takes its lock; read_table() reads what the
+// table says; rebuild() turns that into books that respect a capacity. `stemma inspect` uses the
+// first two. Threading: one thread at a time.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "stemma/disk_tier.h"
+#include "tier/disk/books.h"
 #include "tier/disk/layout.h"
 #include "tier/disk/page_memory.h"
-#include "tier/disk/slot_books.h"
 
 namespace stemma::tier::disk {
 
@@ -30,45 +31,74 @@ struct Store {
   Files* files = nullptr;
   std::string path;
   int lock_file = -1;
-  int slab = -1;
-  DiskFormat format;
-  std::unique_ptr<SlotBooks> books;
+  int slab = -1;  // Past the page cache where that is possible; the others are not.
+  int table = -1;
+  int uses = -1;
+  std::unique_ptr<Books> books;
   uint64_t next_serial = 1;
   DiskOpening opening;
 
-  uint64_t offset(uint32_t chunk) const noexcept { return chunk * format.chunk_bytes; }
-  // Makes chunk `chunk` all zeros but for its first page, which says so many pages a slot. It takes its
-  // room from then on. What lay there is gone before anything new lies there, also after a loss of
-  // power. Returns 0 or -errno.
-  int prepare_chunk(uint32_t chunk, uint32_t slot_pages, bool had_entries);
-  // Gives a chunk's room back to the file system. Returns 0 or -errno.
-  int drop_chunk(uint32_t chunk);
+  std::string file(std::string_view name) const { return path + "/" + std::string(name); }
+  // The slab has `pages` more behind its first `from`, which take their room now. Returns 0 or
+  // -errno.
+  int grow(uint64_t from, uint64_t pages);
+  // Whether the directory still names the files that are open here.
+  bool in_place();
+  // Overwrites a record of the table, or makes it free. Returns 0 or -errno.
+  int write_slot(RecordId id, const TableRecord& record);
+  int wipe_slot(RecordId id);
+
+ private:
+  int write_bytes(RecordId id, const std::array<uint8_t, kRecordBytes>& bytes);
 };
 
 // Errors: as DiskTier::open(); with IfMissing::refuse also `stale` when there is no store.
 Result<std::unique_ptr<Store>> open_directory(const DiskOptions& options, IfMissing missing);
+// The same with books.
+Result<std::unique_ptr<Store>> open_store(const DiskOptions& options);
 
-struct FoundSlot {
+// A record as it lies in the table.
+struct Found {
   EntryHeader header;
-  uint32_t chunk = 0;
-  uint32_t slot = 0;
+  uint64_t used = 0;
+  RecordId record = kNoRecord;
+  uint32_t first_extent = 0, extent_count = 0;  // In Scan::extents.
+  TableRecord::Kind kind = TableRecord::Kind::entry;
+  Priority priority = kDefaultPriority;
 };
 struct Scan {
-  std::vector<ChunkHeader> chunks;  // slot_pages 0: not in use, or damaged.
-  std::vector<FoundSlot> slots;     // Entries, in the order they lie.
-  uint64_t slots_read = 0;
-  uint64_t damaged = 0;  // First pages and headers that do not hold.
+  std::vector<Found> found;  // In the order of their places.
+  std::vector<Extent> extents;
+  RecordId records = 0;           // Places for records.
+  std::vector<RecordId> damaged;  // Records that do not hold, or name pages that are not there.
+  std::vector<bool> unreadable_pages;  // Of the table.
+  uint64_t slab_pages = 0;
+
+  std::span<const Extent> places(const Found& one) const noexcept {
+    return std::span(extents).subspan(one.first_extent, one.extent_count);
+  }
 };
-// Error: copy_failed (a read failed; the value is its errno), out_of_memory.
-Result<Scan> scan(Store& store, uint32_t depth,
-                  const std::function<void(uint64_t, uint64_t)>& progress);
+// Pages that cannot be read count as lost. Error: copy_failed (there is no size; the value is its
+// errno), out_of_memory.
+Result<Scan> read_table(Store& store, const std::function<void(uint64_t, uint64_t)>& progress);
+// Stamps of last use by record, as far as they can be read.
+std::vector<uint64_t> read_all_uses(Store& store, RecordId records);
 
 // Whether the words and the payload of an entry are what its header says. `buffer` grows as needed.
+// unreadable: `bad` has the bits of the extents that could not be read.
 enum class Payload : uint8_t { whole, damaged, unreadable };
-Payload check_payload(Store& store, const FoundSlot& found, PageMemory& buffer);
+Payload check_payload(Store& store, const EntryHeader& header, std::span<const Extent> places,
+                      PageMemory& buffer, uint32_t& bad);
 
-// Most bytes first.
-std::vector<DiskLayout> layouts_of(std::span<const FoundSlot> slots);
+// Adds up entries by their layout. sorted(): most bytes first.
+class LayoutCounts {
+ public:
+  void add(uint64_t layout, uint64_t bytes);
+  std::vector<DiskLayout> sorted() const;
+
+ private:
+  std::unordered_map<uint64_t, DiskLayout> all_;
+};
 
 // Fills in store.books, next_serial and opening; gives up what is too much.
 Result<void> rebuild(Store& store, const DiskOptions& options, Scan scan);

@@ -1,10 +1,7 @@
-// From what lies in the slots to books that can be worked with, within the capacity.
+// From what the table says to books that can be worked with, within the capacity.
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <tuple>
-#include <unordered_map>
 
 #include "stemma/log.h"
 #include "tier/disk/store.h"
@@ -13,123 +10,166 @@ namespace stemma::tier::disk {
 
 namespace {
 
-// Puts that a crash may have cut off are among the newest: their payloads are looked at, so that they
-// are not listed. What this misses is found by its checksum when it is read.
-constexpr uint64_t kRecentSerials = 64;
+// Puts that a loss of power may have cut off are among the newest: their payloads are looked at, so
+// that they are not listed. What this misses is found by its checksum when it is read.
+constexpr uint64_t kRecentEntries = 1024;
 constexpr uint64_t kRecentBytes = uint64_t{256} << 20U;
 
-bool wipe_slot(Store& store, const FoundSlot& found, uint64_t slot_pages) {
-  const PageMemory page(kPage);
-  if (!page) return false;
-  std::memset(page.data(), 0, kPage);
-  const uint64_t at = slot_offset(store.format.chunk_bytes, found.chunk, found.slot, slot_pages);
-  return store.files->write(store.slab, at, page.first(kPage)) == kPage;
-}
-
-// Takes those whose payload does not hold out of `slots`, which is in ascending order of serials.
-void drop_torn(Store& store, std::vector<FoundSlot>& slots) {
-  if (slots.empty()) return;
-  const uint64_t newest = slots.back().header.serial;
-  PageMemory buffer;
-  uint64_t looked_at = 0;
-  for (size_t i = slots.size(); i-- > 0;) {
-    const FoundSlot& found = slots[i];
-    looked_at += found.header.body_bytes();
-    if (newest - found.header.serial >= kRecentSerials || looked_at > kRecentBytes) break;
-    if (check_payload(store, found, buffer) != Payload::damaged) continue;
-    ++store.opening.damaged;
-    wipe_slot(store, found, slot_pages_for(shape_of(found.header.info).pages));
-    slots[i].header.info.bytes = 0;  // Marked.
+// One bit for each page of the slab.
+class PageSet {
+ public:
+  explicit PageSet(uint64_t pages) : bits_(pages) {}
+  bool has_any(std::span<const Extent> places) const {
+    for (const Extent& one : places) {
+      const auto first = bits_.begin() + one.first;
+      if (std::find(first, first + one.pages, true) != first + one.pages) return true;
+    }
+    return false;
   }
-  std::erase_if(slots, [](const FoundSlot& found) { return found.header.info.bytes == 0; });
-}
-
-Result<void> rebuild_all(Store& store, const DiskOptions& options, Scan& scan) {
-  const uint64_t chunk_bytes = store.format.chunk_bytes;
-  const uint64_t max_chunks = std::min<uint64_t>(options.capacity_bytes / chunk_bytes, 1U << 30U);
-  if (max_chunks == 0) {
-    return Error(Errc::invalid_argument, "the capacity is smaller than one chunk of this store");
-  }
-  DiskOpening& opening = store.opening;
-  opening.slots_read = scan.slots_read;
-  opening.damaged = scan.damaged;
-  STEMMA_TRY(store.books, SlotBooks::create({.chunk_bytes = chunk_bytes,
-                                             .max_chunks = static_cast<uint32_t>(max_chunks),
-                                             .policy = options.policy}));
-  SlotBooks& books = *store.books;
-  const Error no_memory(Errc::out_of_memory, "no memory for a disk tier's index");
-  for (uint32_t chunk = 0; chunk < scan.chunks.size(); ++chunk) {
-    if (scan.chunks[chunk].slot_pages == 0) {
-      // Never begun, or its first page is damaged: its room goes back.
-      if (const int result = store.drop_chunk(chunk); result < 0) {
-        return Error(Errc::copy_failed, "the file system does not take room back",
-                     static_cast<uint32_t>(-result));
-      }
-    } else if (!books.assign(chunk, scan.chunks[chunk].slot_pages)) {
-      return no_memory;
+  void add(std::span<const Extent> places) {
+    for (const Extent& one : places) {
+      std::fill(bits_.begin() + one.first, bits_.begin() + one.first + one.pages, true);
     }
   }
 
-  // Oldest first; of one batch the deepest, which is to go first.
-  std::sort(scan.slots.begin(), scan.slots.end(), [](const FoundSlot& a, const FoundSlot& b) {
-    if (a.header.serial != b.header.serial) return a.header.serial < b.header.serial;
-    return a.header.info.end > b.header.info.end;
-  });
-  drop_torn(store, scan.slots);
-  std::vector<RecordId> older;
-  for (const FoundSlot& found : scan.slots) {
-    if (const RecordId twin = books.find(found.header.key); twin != kNoRecord) {
-      ++opening.duplicates;
-      wipe_slot(store,
-                {.header = found.header, .chunk = books[twin].chunk, .slot = books[twin].slot},
-                books.slot_pages(twin));
-      books.retire(twin);
-      older.push_back(twin);
-    }
-    const RecordId id = books.adopt(found.header.key, found.header.info, found.chunk, found.slot);
-    if (id == kNoRecord) return no_memory;
-    books.publish(id, 0);
-    store.next_serial = found.header.serial + 1;
+ private:
+  std::vector<bool> bits_;
+};
+
+class Rebuilding {
+ public:
+  Rebuilding(Store& store, const DiskOptions& options, Scan& scan)
+      : store_(store), options_(options), scan_(scan), taken_(scan.slab_pages) {}
+
+  Result<void> run() {
+    DiskOpening& opening = store_.opening;
+    opening.records_read = scan_.records;
+    opening.damaged = scan_.damaged.size();
+    STEMMA_TRY(store_.books, Books::create({.max_pages = options_.capacity_bytes / kPage,
+                                            .policy = options_.policy}));
+    Books& books = *store_.books;
+    if (!books.begin_adopting(scan_.records, scan_.unreadable_pages)) throw std::bad_alloc();
+    stamps_ = read_all_uses(store_, scan_.records);
+    for (const RecordId id : scan_.damaged) books.adopt_stale(id, {});
+    // Newest first: of two records that name one page, or one key, the older one is left over from
+    // before.
+    std::sort(scan_.found.begin(), scan_.found.end(),
+              [](const Found& a, const Found& b) { return a.header.serial > b.header.serial; });
+    for (const Found& one : scan_.found) adopt(one);
+    books.place(placed_, scan_.slab_pages);
+    // The longest unused first; of one batch the deepest.
+    std::sort(order_.begin(), order_.end(), [&](RecordId a, RecordId b) {
+      if (books[a].stamp != books[b].stamp) return books[a].stamp < books[b].stamp;
+      return books[a].end > books[b].end;
+    });
+    books.end_adopting(order_);
+    STEMMA_TRY_VOID(fit_into_capacity(books));
+    opening.entries = books.entries();
+    opening.retired_bytes = books.retired_bytes();
+    LayoutCounts layouts;
+    books.each_present(
+        [&](RecordId, const Record& record) { layouts.add(record.layout, record.bytes); });
+    opening.layouts = layouts.sorted();
+    return {};
   }
-  books.end_adopting();
-  for (const RecordId id : older) books.free(id);
+
+ private:
+  void adopt(const Found& one) {
+    Books& books = *store_.books;
+    const auto places = scan_.places(one);
+    const bool retired = one.kind == TableRecord::Kind::retired;
+    store_.next_serial = std::max(store_.next_serial, one.header.serial + 1);
+    if (taken_.has_any(places) || (!retired && books.find(one.header.key) != kNoRecord)) {
+      ++store_.opening.duplicates;
+      return books.adopt_stale(one.record, one.header.key);
+    }
+    if (!retired && !is_believed(one)) return;
+    taken_.add(places);
+    for (uint32_t i = 0; i < places.size(); ++i) {
+      placed_.push_back({.extent = places[i], .record = one.record, .index = i});
+    }
+    if (retired) return books.adopt_retired(one.record);
+    books.adopt({.record = one.record,
+                 .key = one.header.key,
+                 .info = one.header.info,
+                 .sum = one.header.sum,
+                 .stamp = std::max(one.used, stamps_[one.record]),
+                 .priority = one.priority});
+    order_.push_back(one.record);
+  }
+
+  // Looks at the payload if it is recent. Pages that cannot be read are retired.
+  bool is_believed(const Found& one) {
+    looked_at_bytes_ += one.header.body_bytes();
+    if (++looked_at_ > kRecentEntries || looked_at_bytes_ > kRecentBytes) return true;
+    const auto places = scan_.places(one);
+    uint32_t bad = 0;
+    const Payload payload = check_payload(store_, one.header, places, buffer_, bad);
+    if (payload == Payload::whole || (payload == Payload::unreadable && bad == 0)) return true;
+    ++store_.opening.damaged;
+    if (bad == 0) {
+      store_.books->adopt_stale(one.record, one.header.key);
+      return false;
+    }
+    TableRecord record;
+    record.kind = TableRecord::Kind::retired;
+    record.header.serial = one.header.serial;
+    for (uint32_t i = 0; i < places.size(); ++i) {
+      if ((bad >> i & 1U) == 0) continue;
+      taken_.add(places.subspan(i, 1));
+      placed_.push_back({.extent = places[i], .record = one.record, .index = record.extent_count});
+      record.extents[record.extent_count++] = places[i];
+    }
+    (void)store_.write_slot(one.record, record);  // Where that fails it is found again.
+    store_.books->adopt_retired(one.record);
+    log(LogLevel::warning, "disk tier '" + store_.path +
+                               "': an entry cannot be read; its place in "
+                               "'entries.slab' is not used again");
+    return false;
+  }
 
   // A capacity that is smaller now holds from now on.
-  while (books.chunks() > max_chunks) {
+  Result<void> fit_into_capacity(Books& books) {
     const uint64_t before = books.entries();
-    const uint32_t chunk = books.empty_oldest_chunk();
-    if (const int result = store.drop_chunk(chunk); result < 0) {
-      return Error(Errc::copy_failed, "the file system does not take room back",
-                   static_cast<uint32_t>(-result));
+    std::vector<Extent> holes;
+    books.fit_into_capacity(holes);
+    store_.opening.dropped = before - books.entries();
+    int result = 0;
+    if (books.pages() < scan_.slab_pages) {
+      result = store_.files->truncate(store_.slab, books.pages() * kPage);
     }
-    books.release(chunk);
-    opening.dropped += before - books.entries();
+    for (size_t i = 0; i < holes.size() && result >= 0; ++i) {
+      result = store_.files->punch(store_.slab, uint64_t{holes[i].first} * kPage,
+                                   uint64_t{holes[i].pages} * kPage);
+    }
+    if (result >= 0) return {};
+    return Error(Errc::copy_failed, "the file system does not take room back",
+                 static_cast<uint32_t>(-result));
   }
-  uint32_t last = books.chunk_places();
-  while (last > 0 && !books.in_use(last - 1)) --last;
-  if (last < scan.chunks.size()) store.files->truncate(store.slab, last * chunk_bytes);
-  opening.entries = books.entries();
-  std::erase_if(scan.slots, [&](const FoundSlot& found) {
-    const RecordId id = books.find(found.header.key);
-    return id == kNoRecord || books[id].chunk != found.chunk || books[id].slot != found.slot;
-  });
-  opening.layouts = layouts_of(scan.slots);
-  return {};
-}
+
+  Store& store_;
+  const DiskOptions& options_;
+  Scan& scan_;
+  PageSet taken_;
+  PageMemory buffer_;
+  std::vector<uint64_t> stamps_;
+  std::vector<Books::Placed> placed_;
+  std::vector<RecordId> order_;
+  uint64_t looked_at_ = 0, looked_at_bytes_ = 0;
+};
 
 }  // namespace
 
-std::vector<DiskLayout> layouts_of(std::span<const FoundSlot> slots) {
-  std::unordered_map<uint64_t, DiskLayout> all;
-  for (const FoundSlot& found : slots) {
-    DiskLayout& one = all[found.header.info.layout];
-    one.layout = found.header.info.layout;
-    ++one.entries;
-    one.bytes += found.header.info.bytes;
-  }
+void LayoutCounts::add(uint64_t layout, uint64_t bytes) {
+  DiskLayout& one = all_[layout];
+  one.layout = layout;
+  ++one.entries;
+  one.bytes += bytes;
+}
+
+std::vector<DiskLayout> LayoutCounts::sorted() const {
   std::vector<DiskLayout> layouts;
-  layouts.reserve(all.size());
-  for (const auto& [layout, one] : all) layouts.push_back(one);
+  for (const auto& [layout, one] : all_) layouts.push_back(one);
   std::sort(layouts.begin(), layouts.end(), [](const DiskLayout& a, const DiskLayout& b) {
     return std::tuple(b.bytes, a.layout) < std::tuple(a.bytes, b.layout);
   });
@@ -138,7 +178,7 @@ std::vector<DiskLayout> layouts_of(std::span<const FoundSlot> slots) {
 
 Result<void> rebuild(Store& store, const DiskOptions& options, Scan scan) {
   try {
-    return rebuild_all(store, options, scan);
+    return Rebuilding(store, options, scan).run();
   } catch (const std::bad_alloc&) {
     return Error(Errc::out_of_memory, "no memory for a disk tier's index");
   }

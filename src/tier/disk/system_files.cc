@@ -71,6 +71,13 @@ class SystemFiles final : public Files {
   }
   int unlink(const std::string& path) override { return told(::unlink(path.c_str())); }
   int make_directory(const std::string& path) override { return told(mkdir(path.c_str(), 0700)); }
+  int is_at(int file, const std::string& path) override {
+    struct stat opened = {};
+    struct stat found = {};
+    if (fstat(file, &opened) < 0) return -errno;
+    if (lstat(path.c_str(), &found) < 0) return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+    return opened.st_dev == found.st_dev && opened.st_ino == found.st_ino ? 1 : 0;
+  }
   int sync_directory(const std::string& path) override {
     const int directory = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0) return -errno;

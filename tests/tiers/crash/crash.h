@@ -1,7 +1,8 @@
 // What the program that is killed, the program that looks afterwards and the test between them agree on.
 //
-// Entries have numbers, which only grow; what an entry holds follows from its number. All are of one
-// size class, so it is known which must be there: of the newest that fit, those that were acknowledged.
+// Entries have numbers, which only grow; what an entry holds follows from its number. All have as
+// many pages, so it is known which must be there: of the newest that fit, those that were
+// acknowledged.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +17,14 @@
 
 namespace stemma::test::crash {
 
-inline constexpr uint64_t kChunkBytes = 128 * tier::disk::kPage;
-inline constexpr uint64_t kCapacityBytes = 64 * kChunkBytes;
-inline constexpr uint64_t kSlots = 64 * (127 / 17);  // Seventeen pages each: see size_of().
+inline constexpr uint64_t kSlots = 448;  // Places of sixteen pages: see size_of().
+inline constexpr uint64_t kCapacityBytes = kSlots * 16 * tier::disk::kPage;
 inline constexpr uint64_t kBatch = 4;
 inline constexpr uint64_t kBatches = 16;  // Under way at a time.
-// Slots that what was under way may have taken from the oldest, in this life and in the checker's.
+// Places that what was under way may have taken from the oldest, in this life and in the checker's.
 inline constexpr uint64_t kMargin = 4 * kBatch * kBatches;
 
-// Behind a header page more than fifteen pages and up to sixteen, which are one class.
+// More than fifteen pages and up to sixteen.
 inline constexpr uint64_t kMostBytes = 16 * tier::disk::kPage;
 inline uint64_t size_of(uint64_t number) noexcept {
   return number % 3 == 0 ? kMostBytes : kMostBytes - tier::disk::kPage + 1 + number % 4000;
@@ -70,10 +70,7 @@ struct Expected {
 };
 
 inline tier::disk::DiskOptions options_for(const std::string& path) {
-  return {.path = path,
-          .capacity_bytes = kCapacityBytes,
-          .max_entry_bytes = kMostBytes,
-          .chunk_bytes = kChunkBytes};
+  return {.path = path, .capacity_bytes = kCapacityBytes, .max_entry_bytes = kMostBytes};
 }
 
 }  // namespace stemma::test::crash

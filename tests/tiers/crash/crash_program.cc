@@ -83,6 +83,7 @@ class CountingFiles final : public Files {
   }
   int unlink(const std::string& path) override { return real_->unlink(path); }
   int make_directory(const std::string& path) override { return real_->make_directory(path); }
+  int is_at(int file, const std::string& path) override { return real_->is_at(file, path); }
   int sync_directory(const std::string& path) override { return real_->sync_directory(path); }
   int list(const std::string& path, std::vector<std::string>& out) override {
     return real_->list(path, out);

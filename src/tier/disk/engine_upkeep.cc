@@ -1,0 +1,287 @@
+// What the tier does besides puts and gets: records that no longer count, syncs, stamps of use,
+// files that somebody removed, and looking for damage.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "stemma/log.h"
+#include "tier/disk/engine.h"
+#include "tier/wait_until.h"
+
+namespace stemma::tier::disk {
+
+namespace {
+
+constexpr uint64_t kSecondNs = 1'000'000'000;
+constexpr uint64_t kUsesPeriodNs = 5 * kSecondNs;
+
+}  // namespace
+
+// ---- Records that no longer count
+// -----------------------------------------------------------------
+
+// The entry is out of sight. `bad_runs`: bits of those extents that are not to be used again.
+void Engine::discard(RecordId record, uint32_t bad_runs) {
+  // As in settle_get().
+  if (errors_in_a_row_ >= options_.errors_to_break) bad_runs = 0;
+  books_->retire(record, bad_runs);
+  slots_.push_back({.record = record, .who = {}});
+  if (bad_runs != 0) just_retired_.push_back(record);
+}
+
+void Engine::write_slots() {
+  if (files_lost_) return;
+  std::vector<SlotWrite> slots;
+  slots.swap(slots_);
+  for (const SlotWrite& slot : slots) write_slot(slot);
+  // What was evicted and not overwritten, while there is nothing better to do.
+  constexpr uint32_t kAtOnce = 256;
+  for (uint32_t i = 0; i < kAtOnce && writes_.empty(); ++i) {
+    SlotWrite slot;
+    {
+      const base::MutexLock lock(mutex_);
+      slot.record = books_->take_stale();
+    }
+    if (slot.record == kNoRecord) return;
+    write_slot(slot);
+  }
+}
+
+// Zeros over a record of the table, or which of its pages are retired.
+void Engine::write_slot(const SlotWrite& slot) {
+  TableRecord record;
+  {
+    const base::MutexLock lock(mutex_);
+    // Of what is still read all runs are there, otherwise only those that are bad.
+    const Record& dying = (*books_)[slot.record];
+    if (dying.bad_runs != 0) {
+      record.extent_count =
+          books_->extents(slot.record, record.extents, dying.pins == 0 ? ~0U : dying.bad_runs);
+    }
+  }
+  int result = 0;
+  if (record.extent_count == 0) {
+    result = store_->wipe_slot(slot.record);
+  } else {
+    record.kind = TableRecord::Kind::retired;
+    record.header.serial = serial_++;
+    result = store_->write_slot(slot.record, record);
+    log(LogLevel::warning,
+        "disk tier '" + options_.path + "': page " + std::to_string(record.extents[0].first) +
+            " of 'entries.slab' or one behind it failed; they are not used again");
+  }
+  if (result < 0) note(result);
+  {
+    const base::MutexLock lock(mutex_);
+    if (result < 0 && !is_full(result)) books_->lose_table_page(slot.record);
+    books_->recycle(slot.record);
+  }
+  if (result < 0) return end(slot.who, TierOutcome::failed);
+  slot.outcome == TierOutcome::done ? when_written(slot.who, false) : end(slot.who, slot.outcome);
+}
+
+// It was not the place but the disk that failed: what was retired meanwhile may be used again.
+void Engine::restore_retired() {
+  const base::MutexLock lock(mutex_);
+  for (const RecordId id : just_retired_) {
+    if (books_->restore(id)) slots_.push_back({.record = id, .who = {}});
+  }
+  just_retired_.clear();
+}
+
+// ---- Syncs
+// ----------------------------------------------------------------------------------------
+
+void Engine::start_sync() {
+  if (syncs_left_ != 0 || files_lost_) return;
+  // Jobs are in the order in which they came.
+  const uint64_t oldest = live_.empty() ? ~uint64_t{0} : live_.front().sequence;
+  const auto is_due = [&](const std::shared_ptr<Flush>& flush) {
+    return slots_.empty() && oldest > flush->sequence;
+  };
+  for (const auto& flush : flushes_) {
+    if (is_due(flush)) flushing_.push_back(flush);
+  }
+  std::erase_if(flushes_, is_due);
+  if (to_sync_.empty() && flushing_.empty()) return;
+  if (!flushing_.empty()) write_uses(kNever);
+  syncing_.swap(to_sync_);
+  ++epoch_;
+  sync_result_ = 0;
+  syncs_left_ = 2;
+  syncs_[0].file = store_->slab;
+  syncs_[1].file = store_->table;
+  for (Piece& sync : syncs_) queue_->start(sync);
+}
+
+void Engine::settle_sync(int64_t result) {
+  note(result);
+  sync_result_ = std::min(sync_result_, result);
+  if (--syncs_left_ != 0) return;
+  if (sync_result_ < 0) {
+    distrust();
+  } else if (!store_->in_place()) {
+    lose_files();
+  } else {
+    good_epoch_ = epoch_ - 1;
+    return end_syncing(true);
+  }
+  // Those that wait for the next one were written before this one failed.
+  syncing_.insert(syncing_.end(), to_sync_.begin(), to_sync_.end());
+  to_sync_.clear();
+  end_syncing(false);
+}
+
+void Engine::end_syncing(bool good) {
+  std::vector<Synced> ended;
+  ended.swap(syncing_);
+  for (const Synced& one : ended) {
+    end(one.who, good ? TierOutcome::done : TierOutcome::failed, one.already_there);
+  }
+  const std::lock_guard lock(flush_mutex_);
+  for (const auto& flush : flushing_) flush->done = true, flush->good = good;
+  flushing_.clear();
+  flushed_.notify_all();
+}
+
+// After a sync that failed nobody knows what of all that was written since the last one is on disk,
+// and the next one will not say: the system has forgotten it.
+void Engine::distrust() {
+  uint64_t count = 0;
+  {
+    const base::MutexLock lock(mutex_);
+    std::vector<RecordId> doubtful;
+    books_->each_present([&](RecordId id, const Record& record) {
+      if (record.epoch > good_epoch_) doubtful.push_back(id);
+    });
+    for (const RecordId id : doubtful) discard(id, 0);
+    count = doubtful.size();
+  }
+  bad_epoch_ = epoch_++;
+  log(LogLevel::warning, "disk tier '" + options_.path +
+                             "': a sync failed; what was written since the last one, " +
+                             std::to_string(count) + " entries, is given up");
+}
+
+// ---- Stamps of use
+// --------------------------------------------------------------------------------
+
+// Some pages of what changed, every few seconds; all of it when the time is kNever.
+void Engine::write_uses(uint64_t now_ns) {
+  if (files_lost_ || now_ns < uses_written_ns_ + kUsesPeriodNs) return;
+  constexpr uint32_t kAtOnce = 64;
+  Uses stamps;
+  std::array<uint8_t, kPage> bytes;
+  for (uint32_t i = 0; i < kAtOnce || now_ns == kNever; ++i) {
+    uint32_t page = 0;
+    bool more = false;
+    {
+      const base::MutexLock lock(mutex_);
+      more = books_->take_uses(page, stamps);
+    }
+    if (!more) {
+      uses_written_ns_ = monotonic_ns();
+      return;
+    }
+    disk::write_uses(stamps, bytes);
+    // What is lost of it costs nothing but order.
+    (void)store_->files->write(store_->uses, uint64_t{page} * kPage, bytes);
+  }
+}
+
+// Leaves the directory tidy: what was evicted does not come back, and the order of use is known.
+void Engine::close_down() {
+  if (files_lost_) return;
+  write_uses(kNever);
+  for (;;) {
+    RecordId id = kNoRecord;
+    {
+      const base::MutexLock lock(mutex_);
+      id = books_->take_stale();
+      if (id != kNoRecord) books_->recycle(id);
+    }
+    if (id == kNoRecord || store_->wipe_slot(id) < 0) return;
+  }
+}
+
+// ---- Files that are gone
+// --------------------------------------------------------------------------
+
+// Files that somebody removes can still be written and read; nobody would know until the next
+// start.
+void Engine::look_for_files(uint64_t now_ns) {
+  if (files_lost_) return try_reopening(now_ns);
+  if (now_ns < looked_ns_ + kSecondNs) return;
+  looked_ns_ = now_ns;
+  if (store_->in_place()) return;
+  lose_files();
+  if (syncs_left_ == 0) end_syncing(false);
+}
+
+void Engine::lose_files() {
+  files_lost_ = true;
+  bad_epoch_ = epoch_++;
+  reopen_ns_ = deadline_after(monotonic_ns(), options_.retry_ns);
+  broken_until_ns_.store(kNever, std::memory_order_relaxed);
+  log(LogLevel::error, "disk tier '" + options_.path +
+                           "': its files were removed while they were in use; what it held is "
+                           "lost, and nothing is stored until the directory can be made again");
+}
+
+void Engine::try_reopening(uint64_t now_ns) {
+  // What waits for files that are not there has failed.
+  std::vector<SlotWrite> slots;
+  slots.swap(slots_);
+  for (const SlotWrite& slot : slots) end(slot.who, TierOutcome::failed);
+  just_retired_.clear();
+  if (syncs_left_ == 0) {
+    syncing_.insert(syncing_.end(), to_sync_.begin(), to_sync_.end());
+    to_sync_.clear();
+    flushing_.insert(flushing_.end(), flushes_.begin(), flushes_.end());
+    flushes_.clear();
+    end_syncing(false);
+  }
+  if (free_ops_.size() != ops_.size() || syncs_left_ != 0 || now_ns < reopen_ns_) return;
+  reopen_ns_ = deadline_after(now_ns, options_.retry_ns);
+  store_.reset();  // Its lock, if that is still there, is ours.
+  auto opened = open_store(options_);
+  if (!opened) return;
+  store_ = *std::move(opened);
+  serial_ = std::max(serial_, store_->next_serial);
+  {
+    const base::MutexLock lock(mutex_);
+    books_ = std::move(store_->books);
+  }
+  files_lost_ = false;
+  note(0);
+  log(LogLevel::warning, "disk tier '" + options_.path + "': the directory was made again");
+}
+
+// ---- Scrubbing
+// ------------------------------------------------------------------------------------
+
+// While nobody wants anything, one entry after the other is read, no faster than asked for.
+void Engine::scrub(uint64_t now_ns) {
+  const uint64_t rate = options_.scrub_bytes_per_second;
+  const bool busy = !live_.empty() || free_ops_.size() != ops_.size();
+  if (rate == 0 || files_lost_ || busy || now_ns < scrub_ns_) return;
+  RecordId id = kNoRecord;
+  {
+    const base::MutexLock lock(mutex_);
+    constexpr uint32_t kLookAt = 4096;
+    for (uint32_t i = 0; i < kLookAt && id == kNoRecord && books_->records() != 0; ++i) {
+      scrub_next_ = (scrub_next_ + 1) % books_->records();
+      const Record& record = (*books_)[scrub_next_];
+      if (record.state == Record::State::present) id = scrub_next_;
+    }
+    if (id != kNoRecord) books_->pin(id);
+  }
+  scrub_ns_ = deadline_after(now_ns, kSecondNs);
+  if (id == kNoRecord) return;
+  Op& op = take_op(Op::What::scrub, {}, id);
+  const uint64_t bytes = body_bytes(op.info);
+  scrub_ns_ = deadline_after(now_ns, bytes * kSecondNs / rate);
+  start_read(op, {});
+}
+
+}  // namespace stemma::tier::disk
