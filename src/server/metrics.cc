@@ -335,6 +335,8 @@ std::string encode_tier_metrics(const tier::StackStats& stack,
        [](const tier::LevelStats& l) { return l.tier.late; }},
       {"stemma_tier_touched_total", "counter", "Entries that the tier heard were used in memory.",
        [](const tier::LevelStats& l) { return l.tier.touched; }},
+      {"stemma_tier_retired_bytes", "gauge", "Storage that failed and is not used any more.",
+       [](const tier::LevelStats& l) { return l.tier.retired_bytes; }},
       {"stemma_tier_evictions_total", "counter", "Entries that gave way.",
        [](const tier::LevelStats& l) { return l.tier.evictions; }},
   };

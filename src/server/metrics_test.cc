@@ -394,6 +394,7 @@ TEST(Metrics, EveryTierTellsItsOwnFields) {
     is("stemma_tier_failed_total", level.tier.failed);
     is("stemma_tier_late_total", level.tier.late);
     is("stemma_tier_touched_total", level.tier.touched);
+    is("stemma_tier_retired_bytes", level.tier.retired_bytes);
     is("stemma_tier_evictions_total", level.tier.evictions);
     level.tier.open = level.name == "disk";
     expected.emplace_back(std::string("stemma_tier_up{tier=\"") + name + "\"}",
@@ -420,7 +421,7 @@ TEST(Metrics, EveryTierTellsItsOwnFields) {
   }
   // And nothing else.
   const auto lines = static_cast<size_t>(std::ranges::count(said, '\n'));
-  const size_t series = 8 + 19;
+  const size_t series = 8 + 20;
   EXPECT_EQ(lines, 2 * series + expected.size());
 }
 

@@ -7,6 +7,7 @@
 #include "support/sim_files.h"
 #include "support/temporary_directory.h"
 #include "tier/disk/uring_queue.h"
+#include "tiers/hot_prefix.h"
 #include "tiers/tier_suite.h"
 
 namespace stemma::test {
@@ -60,6 +61,12 @@ INSTANTIATE_TEST_SUITE_P(
                       TierCase{"Simulated", [] { return std::make_unique<SimPlace>(true); }},
                       TierCase{"SimulatedPoor", [] { return std::make_unique<SimPlace>(false); }}),
     case_name);
+
+INSTANTIATE_TEST_SUITE_P(Disk, HotPrefix,
+                         ::testing::Values(TierCase{
+                             "Threads",
+                             [] { return std::make_unique<DiskPlace>(IoWay::threads); }}),
+                         case_name);
 
 // Many large ones at a time are looked at by another thread than one.
 TEST(Disk, OfManyReadAtOnceThoseThatAreDamagedAreNotServed) {
