@@ -2,8 +2,8 @@
 //
 // One key per entry, its value the entry as docs/formats/tier-entry.md draws it; names and commands are
 // in docs/formats/redis-tier.md. The server owns eviction and durability: `durable` promises no more than
-// an acknowledged write does there. Every reply is untrusted; what is not an entry with the right key,
-// layout and checksum is a miss, and removed.
+// an acknowledged write does there. Every reply is untrusted; what is not an entry with the right key and
+// checksum is a miss, and removed. A good entry of another layout is a miss, and stays.
 //
 // All sockets are served by one thread. Commands of a batch are pipelined, per node, on connections of
 // two lanes, so that a question does not stand behind megabytes:

@@ -77,7 +77,7 @@ enum class TierOutcome : uint8_t {
   pending,  // Not ended yet.
   // put, contains, touch: it is there. get: the bytes are there. remove: it is gone.
   done,
-  absent,  // get, contains, touch: there is none, or (get) one of another layout. remove: there was none.
+  absent,  // get, contains, touch: there is none, or (get) one of another layout or range. remove: there was none.
   refused,    // put: too large, or no room for it. get: it is larger than the room given.
   corrupt,    // get: what lay there was not believed, and is gone or will be.
   failed,     // The tier could not: I/O error, unreachable, broken.

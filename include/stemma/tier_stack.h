@@ -13,7 +13,7 @@
 // again in between, and would read back every entry that a tier evicts.)
 //
 // The stack remembers what it put or found on a level and does not put it there again. When an entry is used again
-// above, the levels below are told (TierOp::touch), at most once while a level takes in a small part of its
+// above, the levels below are told (TierOp::touch), about once while a level takes in a small part of its
 // capacity: otherwise the hottest entries, which are never read from a tier, would be the first it evicts. A level
 // that answers that it has lost the entry gets it again at the next use. A write-back level gets an entry that is
 // used often even if it never leaves memory.
@@ -61,8 +61,8 @@ struct StackLevel {
 
 struct StackOptions {
   std::vector<StackLevel> levels = {};  // Fastest first; 1 to kMostLevels.
-  // The longest that where() waits. A load ends when none of its entries has arrived for about so long, at most twice
-  // as long where entries are large: the tier is stalled, and waiting for it would take longer than computing.
+  // The longest that where() waits. A level from which nothing has arrived for so long, and for twice the time that
+  // the first entries should take besides, is stalled: the next level that has the entries is asked.
   uint64_t query_ns = 50'000'000;
   uint64_t load_ns = 5'000'000'000;    // The longest that load() waits, even while entries arrive.
   uint64_t store_ns = 10'000'000'000;  // The longest that a put may take before it is given up.

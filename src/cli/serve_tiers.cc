@@ -117,8 +117,14 @@ bool open_later(const std::string& problem, const TierTraits& traits, tier::Open
                 const Log& log, tier::StackLevel level, Levels& levels, std::string& why) {
   Result<std::unique_ptr<Tier>> late = tier::make_late_tier(
       traits,
-      [open = std::move(open), name = traits.name]() -> Result<std::unique_ptr<Tier>> {
+      [open = std::move(open), name = traits.name,
+       last = std::string(problem)]() mutable -> Result<std::unique_ptr<Tier>> {
         Result<std::unique_ptr<Tier>> opened = open();
+        // Another reason than the last one is news.
+        if (!opened && last.find(opened.error().message()) == std::string::npos) {
+          last = opened.error().message();
+          stemma::log(LogLevel::warning, name + ": it still cannot be opened: " + last);
+        }
         if (opened) {
           const uint64_t entries = (*opened)->stats().entries;
           stemma::log(LogLevel::info, name + ": opened, with " + std::to_string(entries) +

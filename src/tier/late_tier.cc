@@ -69,11 +69,15 @@ class LateTier final : public Tier {
     return real_.get();
   }
 
+  Result<std::unique_ptr<Tier>> open() const try { return open_(); } catch (const std::bad_alloc&) {
+    return Error(Errc::out_of_memory, "no memory to open the tier");
+  }
+
   void try_to_open() {
     std::unique_lock lock(mutex_);
     while (!closing_) {
       lock.unlock();
-      Result<std::unique_ptr<Tier>> opened = open_();
+      Result<std::unique_ptr<Tier>> opened = open();
       lock.lock();
       if (opened) {
         real_ = *std::move(opened);

@@ -1,5 +1,5 @@
-// LateTier: a tier that cannot be opened yet, because another process still has its directory or a disk is not
-// mounted. It tries again in the background; once that works, it passes everything on to the real tier.
+// LateTier: a tier that cannot be opened yet, because another process still has its directory or the file system refuses.
+// It tries again in the background; once that works, it passes everything on to the real tier.
 //
 //   make_late_tier() --> away: every item ends as failed, at once
 //        every retry_ns: open() --> it works: from now on the real tier answers

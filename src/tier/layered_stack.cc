@@ -24,6 +24,24 @@ bool may_be(const EntryInfo& known, const EntryInfo& wanted) noexcept {
   return size && kind;
 }
 
+// Whether a level wants an entry that was computed, or that leaves memory.
+bool wants_first(WritePolicy policy, uint32_t seen, Sighting sighting) noexcept {
+  switch (policy) {
+    case WritePolicy::write_through: return true;
+    case WritePolicy::write_back: return sighting == Sighting::evicted;
+    case WritePolicy::on_second_use: return seen >= 2;
+  }
+  return false;
+}
+
+// Whether a level wants an entry that was used again. `without`: it is known not to have it; then it is given it
+// once in a tick at most (`due`), because a put may fail again. A write-back level never had it, and wants it when it
+// is hot: an entry that is used all the time never leaves memory, and would be lost with the process.
+bool wants_again(WritePolicy policy, uint32_t seen, bool without, bool due) noexcept {
+  if (without) return due && (policy != WritePolicy::write_back || seen >= kHotUses);
+  return policy == WritePolicy::on_second_use && seen >= 2;
+}
+
 }  // namespace
 
 LayeredStack::LayeredStack(StackOptions&& options)
@@ -79,11 +97,14 @@ void LayeredStack::start() {
     levels_.back()->writer = std::make_unique<Writer>(
         *levels_.back()->tier,
         Writer::Options{.queue_bytes = options_.queue_bytes, .deadline_ns = options_.store_ns},
-        [this, number](const EntryKey& key, TierOutcome outcome) { settled(number, key, outcome); },
+        [this, number](const EntryKey& key, uint64_t bytes, TierOutcome outcome) {
+          settled(number, key, bytes, outcome);
+        },
         [this, number](const EntryKey& key, TierOutcome outcome) {
           touched(number, key, outcome);
         });
   }
+  tick_ns_ = now_ns();
   ahead_thread_ = std::thread([this] { fetch_ahead(); });
 }
 
@@ -271,22 +292,22 @@ bool LayeredStack::wait_while_moving(TierBatch& batch, uint64_t begun_ns, uint64
                                      uint64_t until_ns) {
   size_t left = batch.items().size();
   uint64_t heard_ns = begun_ns;
-  while (!batch.wait(std::min(until_ns, deadline_after(heard_ns, silence_ns)))) {
+  // Often enough to notice what arrives.
+  const uint64_t step_ns = std::max<uint64_t>(silence_ns / 4, 1);
+  while (!batch.wait(std::min(until_ns, deadline_after(monotonic_ns(), step_ns)))) {
     const uint64_t now = monotonic_ns();
     const size_t left_now = batch.unfinished();
-    if (now >= until_ns || left_now == left) return batch.finished();
+    if (left_now != left) heard_ns = now;
     left = left_now;
-    heard_ns = now;
+    if (now >= until_ns || now >= deadline_after(heard_ns, silence_ns)) return batch.finished();
   }
   return true;
 }
 
 uint64_t LayeredStack::silence_ns(size_t level, uint64_t first_bytes) const {
   const std::lock_guard lock(mutex_);
-  const double expected = 2 * speeds_[level].estimate_ns(first_bytes);
-  const auto more = static_cast<uint64_t>(
-      std::min(expected, static_cast<double>(std::min(options_.query_ns, kNever / 2))));
-  return deadline_after(options_.query_ns, more);
+  const double expected = std::min(2 * speeds_[level].estimate_ns(first_bytes), 1e18);
+  return deadline_after(options_.query_ns, static_cast<uint64_t>(expected));
 }
 
 // Level by level: each takes, in one batch, what it is the fastest to have of what is still missing.
@@ -350,9 +371,16 @@ void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
         // The rooms stay the batch's: what arrives now is nobody's.
         part.batch->cancel();
         if (monotonic_ns() - entered_ns >= options_.query_ns) rest(l);  // Not where time was short.
-        const std::lock_guard lock(mutex_);
-        speeds_[l].moved(part.bytes, elapsed_ns(begin_ns, now_ns()));
         levels_[l]->misses.fetch_add(part.trips.size(), std::memory_order_relaxed);
+        // Another level may have it.
+        for (Trip* trip : part.trips) {
+          trip->left &= ~(LevelMask{1} << l);
+          if (trip->left == 0) continue;
+          trip->room = make_payload(wanted[trip->at].room());
+          if (trip->room != nullptr) missing.push_back(trip);
+        }
+        const std::lock_guard lock(mutex_);
+        speeds_[l].moved(first_bytes, elapsed_ns(begin_ns, now_ns()));
         continue;
       }
       bool all = true;
@@ -465,33 +493,28 @@ LevelMask LayeredStack::wanting(const EntryKey& key, Sighting sighting) {
   {
     const std::lock_guard lock(mutex_);
     const uint32_t seen = sighting == Sighting::evicted ? 0 : sightings_.saw(key);
-    const LevelMask lacking = sightings_.lacking(key);
-    const LevelMask refused = again ? sightings_.refused(key) : 0;
     const uint32_t now = again ? tick() : 0;
     const bool due = again && sightings_.is_due(key, now);
+    // Levels that lost it, or did not take it.
+    const LevelMask without = sightings_.lacking(key) | sightings_.refused(key);
     for (size_t l = 0; l < levels_.size(); ++l) {
       const LevelMask bit = LevelMask{1} << l;
       const WritePolicy policy = levels_[l]->options.write;
-      bool wants = policy == WritePolicy::on_second_use && seen >= 2;
-      if (again) {
-        // A level that has lost it wants it again. A write-back level, which never had it, wants it once it is hot:
-        // an entry that is used all the time would never leave memory, and be lost with the process.
-        const uint32_t uses = policy == WritePolicy::write_back ? kHotUses : 0;
-        wants = wants || (due && (lacking & bit) != 0 && seen >= uses);
-      } else {
-        wants = wants || policy == WritePolicy::write_through ||
-                (policy == WritePolicy::write_back && sighting == Sighting::evicted);
-      }
+      const bool wants = again ? wants_again(policy, seen, (without & bit) != 0, due)
+                               : wants_first(policy, seen, sighting);
       if (wants) wanting |= bit;
     }
-    wanting &= ~(sightings_.stored(key) | refused);
+    wanting &= ~sightings_.stored(key);
     if (due) {
-      told = awake & ~(wanting | lacking | refused);
+      told = awake & ~(wanting | without);
       if ((told | wanting) != 0) sightings_.set_told(key, now);
     }
   }
   for (size_t l = 0; l < levels_.size(); ++l) {
-    if ((told & LevelMask{1} << l) != 0) levels_[l]->writer->touch(key);
+    const LevelMask bit = LevelMask{1} << l;
+    if ((told & bit) != 0) levels_[l]->writer->touch(key);
+    // Copies for a level that is down would be made for nothing.
+    if (again && (wanting & bit) != 0 && !levels_[l]->tier->stats().open) wanting &= ~bit;
   }
   return wanting;
 }
@@ -534,9 +557,6 @@ void LayeredStack::put(const StoreItem& item, LevelMask levels,
   {
     const std::lock_guard lock(mutex_);
     sightings_.set_stored(item.key, levels);
-    for (size_t l = 0; l < levels_.size(); ++l) {
-      if ((levels & LevelMask{1} << l) != 0) levels_[l]->since_tick += item.info.bytes;
-    }
   }
   LevelMask full = 0;
   for (size_t l = 0; l < levels_.size(); ++l) {
@@ -555,13 +575,19 @@ void LayeredStack::put(const StoreItem& item, LevelMask levels,
   sightings_.set_lacking(item.key, full);
 }
 
-void LayeredStack::settled(size_t level, const EntryKey& key, TierOutcome outcome) {
-  if (outcome == TierOutcome::done) return;
+void LayeredStack::settled(size_t level, const EntryKey& key, uint64_t bytes, TierOutcome outcome) {
+  if (outcome == TierOutcome::done) {
+    const std::lock_guard lock(mutex_);
+    levels_[level]->since_tick += bytes;
+    sightings_.set_stored(key, LevelMask{1} << level);
+    return;
+  }
   levels_[level]->lost.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
   // A tier that refused it once will most likely refuse it again: not every use is worth a try.
   if (outcome == TierOutcome::refused) {
     sightings_.set_refused(key, LevelMask{1} << level);
+    sightings_.set_told(key, tick_);
   } else {
     sightings_.set_lacking(key, LevelMask{1} << level);
   }

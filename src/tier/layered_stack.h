@@ -85,7 +85,7 @@ class LayeredStack final : public TierStack {
   void land(const Wanted& wanted, const Trip& trip, const Loaded& loaded);
   void touch_down(const EntryKey& key, Flight& flight, const Loaded& loaded) noexcept;
   void put(const StoreItem& item, LevelMask levels, std::atomic<uint64_t> Level::* counter);
-  void settled(size_t level, const EntryKey& key, TierOutcome outcome);
+  void settled(size_t level, const EntryKey& key, uint64_t bytes, TierOutcome outcome);
   void touched(size_t level, const EntryKey& key, TierOutcome outcome);
   uint32_t tick();  // Under mutex_.
   LevelMask awake_levels() const;

@@ -1,5 +1,5 @@
-// Sightings remembers, for each entry: how often it was seen, which levels have it, and which levels answered that
-// they do not. The table has a fixed size, so it forgets.
+// Sightings remembers, for each entry: how often it was seen, which levels have it, and which levels are known
+// not to. The table has a fixed size, so it forgets.
 //
 // Two entries may meet in a slot; the newer stays. So it is a hint: an entry may be stored a sighting
 // late, or a second time, and nothing else.
@@ -48,7 +48,7 @@ class Sightings {
   void clear_stored(const EntryKey& key, LevelMask levels) noexcept {
     if (stored(key) != 0) own(key).levels &= static_cast<uint8_t>(~levels);
   }
-  // The levels that answered that they do not have it.
+  // The levels that are known not to have it: they said so, or a put failed.
   LevelMask lacking(const EntryKey& key) const noexcept {
     const Slot& slot = slots_[hash(key) & (slots_.size() - 1)];
     return slot.hash == hash(key) ? slot.lacking : 0;

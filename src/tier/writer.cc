@@ -1,7 +1,7 @@
 #include "tier/writer.h"
 
+#include <algorithm>
 #include <new>
-#include <utility>
 
 #include "tier/wait_until.h"
 
@@ -13,10 +13,11 @@ constexpr size_t kMostItems = 64;
 constexpr uint64_t kMostBytes = 16U << 20U;
 constexpr uint64_t kGraceNs = 1'000'000'000;
 constexpr size_t kMostUses = 4096;
+constexpr size_t kUsesAtOnce = 256;
 
 }  // namespace
 
-Writer::Writer(Tier& tier, const Options& options, Settled settled, Settled touched)
+Writer::Writer(Tier& tier, const Options& options, Settled settled, Touched touched)
     : tier_(tier),
       options_(options),
       settled_(std::move(settled)),
@@ -39,6 +40,7 @@ bool Writer::add(const StoreItem& item) {
     return false;
   }
   queue_.push_back(item);
+  on_their_way_.insert(item.key);
   queued_bytes_ += item.info.bytes;
   changed_.notify_all();
   return true;
@@ -46,7 +48,7 @@ bool Writer::add(const StoreItem& item) {
 
 void Writer::touch(const EntryKey& key) try {
   const std::lock_guard lock(mutex_);
-  if (uses_.size() >= kMostUses) return;
+  if (uses_.size() >= kMostUses || on_their_way_.contains(key)) return;
   uses_.push_back(key);
   changed_.notify_all();
 } catch (const std::bad_alloc&) {
@@ -55,7 +57,9 @@ void Writer::touch(const EntryKey& key) try {
 
 bool Writer::drain(uint64_t until_ns) {
   std::unique_lock lock(mutex_);
-  const auto idle = [this] { return queue_.empty() && uses_.empty() && under_way_ == 0; };
+  const auto idle = [this] {
+    return queue_.empty() && uses_.empty() && under_way_ == 0 && uses_under_way_ == 0;
+  };
   return wait_until(changed_, lock, until_ns, idle);
 }
 
@@ -87,28 +91,49 @@ std::shared_ptr<std::deque<StoreItem>> Writer::take() {
   return items;
 }
 
+std::vector<EntryKey> Writer::take_uses() try {
+  const auto end = uses_.begin() + static_cast<std::ptrdiff_t>(std::min(uses_.size(), kUsesAtOnce));
+  std::vector<EntryKey> some(uses_.begin(), end);
+  uses_.erase(uses_.begin(), end);
+  return some;
+} catch (const std::bad_alloc&) {
+  uses_.clear();
+  return {};
+}
+
+// Uses and puts take turns, so that neither waits for all of the others.
 void Writer::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return closing_ || !queue_.empty() || !uses_.empty(); });
     if (closing_) return;
     if (!uses_.empty()) {
-      const std::vector<EntryKey> uses = std::exchange(uses_, {});
-      under_way_ = uses.size();
+      const std::vector<EntryKey> uses = take_uses();
+      uses_under_way_ = uses.size();
       lock.unlock();
       tell_uses(uses);
       lock.lock();
-      under_way_ = 0;
-    } else if (const std::shared_ptr<const std::deque<StoreItem>> items = take()) {
-      under_way_ = items->size();
-      lock.unlock();
-      put(items);
-      lock.lock();
-      under_way_ = 0;
-    } else {
-      lose_all(lock);
+      uses_under_way_ = 0;
+    }
+    if (!queue_.empty() && !closing_) {
+      if (const std::shared_ptr<const std::deque<StoreItem>> items = take()) {
+        under_way_ = items->size();
+        lock.unlock();
+        put(items);
+        lock.lock();
+        under_way_ = 0;
+        for (const StoreItem& item : *items) forget_on_its_way(item.key);
+      } else {
+        lose_all(lock);
+      }
     }
     changed_.notify_all();
+  }
+}
+
+void Writer::forget_on_its_way(const EntryKey& key) noexcept {
+  if (const auto found = on_their_way_.find(key); found != on_their_way_.end()) {
+    on_their_way_.erase(found);
   }
 }
 
@@ -116,17 +141,19 @@ void Writer::work() {
 void Writer::lose_all(std::unique_lock<std::mutex>& lock) {
   while (!queue_.empty()) {
     const EntryKey key = queue_.front().key;
-    queued_bytes_ -= queue_.front().info.bytes;
+    const uint64_t bytes = queue_.front().info.bytes;
+    queued_bytes_ -= bytes;
     queue_.pop_front();
+    forget_on_its_way(key);
     lock.unlock();
-    settled_(key, TierOutcome::failed);
+    settled_(key, bytes, TierOutcome::failed);
     lock.lock();
   }
 }
 
 void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
   const auto all = [&](TierOutcome outcome) {
-    for (const StoreItem& item : *items) settled_(item.key, outcome);
+    for (const StoreItem& item : *items) settled_(item.key, item.info.bytes, outcome);
   };
   auto made = TierBatch::make(TierOp::put, items->size());
   if (!made) return all(TierOutcome::failed);
@@ -142,7 +169,9 @@ void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
   }
   batch->keep = items;
   if (!run(batch)) return all(TierOutcome::late);
-  for (const TierItem& item : batch->items()) settled_(item.key, item.outcome);
+  for (const TierItem& item : batch->items()) {
+    settled_(item.key, item.source.size(), item.outcome);
+  }
 }
 
 void Writer::tell_uses(const std::vector<EntryKey>& keys) {

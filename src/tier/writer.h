@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "stemma/tier_stack.h"
@@ -28,17 +29,19 @@ class Writer {
     uint64_t queue_bytes = 0;
     uint64_t deadline_ns = 0;  // From when a batch is submitted.
   };
-  using Settled = std::function<void(const EntryKey& key, TierOutcome outcome)>;
+  // Hears what became of each put of so many bytes.
+  using Settled = std::function<void(const EntryKey& key, uint64_t bytes, TierOutcome outcome)>;
+  // Hears what became of each use that the tier was told of.
+  using Touched = std::function<void(const EntryKey& key, TierOutcome outcome)>;
 
-  // `settled` hears what became of each put, `touched` of each use.
-  Writer(Tier& tier, const Options& options, Settled settled, Settled touched);
+  Writer(Tier& tier, const Options& options, Settled settled, Touched touched);
   ~Writer();  // What waits is let go; what is under way is waited for.
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
   // False: the queue is full.
   bool add(const StoreItem& item);
-  // The entry was used; the tier is told before anything else is put.
+  // The entry was used; the tier hears of it soon. Not if it is on its way there: its put counts as a use.
   void touch(const EntryKey& key);
   // Waits until the queue is empty and its last batch has ended. False: not by then.
   bool drain(uint64_t until_ns);
@@ -49,19 +52,23 @@ class Writer {
  private:
   void work();
   std::shared_ptr<std::deque<StoreItem>> take();
+  void forget_on_its_way(const EntryKey& key) noexcept;
   void lose_all(std::unique_lock<std::mutex>& lock);
   void put(const std::shared_ptr<const std::deque<StoreItem>>& items);
+  std::vector<EntryKey> take_uses();
   void tell_uses(const std::vector<EntryKey>& keys);
   bool run(const std::shared_ptr<TierBatch>& batch);
 
   Tier& tier_;
   const Options options_;
   const Settled settled_;
-  const Settled touched_;
+  const Touched touched_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<StoreItem> queue_;
-  std::vector<EntryKey> uses_;
+  std::unordered_multiset<EntryKey> on_their_way_;  // In the queue, or being put.
+  std::deque<EntryKey> uses_;
+  size_t uses_under_way_ = 0;
   uint64_t queued_bytes_ = 0;
   uint64_t dropped_ = 0;
   size_t under_way_ = 0;

@@ -113,6 +113,8 @@ TEST_F(Stack, WriteBackStoresWhatLeaves) {
 }
 
 TEST_F(Stack, AUseIsToldToTheLevelsThatHaveIt) {
+  ManualClock clock;  // A slow machine does not end a tick.
+  make({.clock = &clock});
   see(prompt[0]);
   EXPECT_EQ(see(prompt[0], Sighting::used_again), 0U);
   EXPECT_EQ(stack->stats().levels[0].tier.touched, 1U);
@@ -124,6 +126,39 @@ TEST_F(Stack, AUseIsToldToTheLevelsThatHaveIt) {
   for (uint64_t p = 10; p < 13; ++p) see(entry(p, 0, kRoomy / 64));
   see(prompt[0], Sighting::used_again);
   EXPECT_EQ(stack->stats().levels[1].tier.touched, 2U);
+  // Also after some seconds: others may have put something there.
+  clock.advance_ns(11'000'000'000);
+  see(prompt[0], Sighting::used_again);
+  EXPECT_EQ(stack->stats().levels[1].tier.touched, 3U);
+}
+
+// A use that overtakes the put of its entry would be answered "it is not there", and the entry would be put again.
+TEST_F(Stack, AnEntryOnItsWayIsNotPutASecondTime) {
+  tiers[1]->set_plan({.stall = true});
+  const LevelMask levels = stack->wanting(prompt[0].key, Sighting::computed);
+  stack->store(item(prompt[0]), levels);
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(stack->wanting(prompt[0].key, Sighting::used_again), 0U) << i;
+  tiers[1]->set_plan({});
+  ASSERT_TRUE(stack->flush(now_ns() + kPatienceNs));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(see(prompt[0], Sighting::used_again), 0U) << i;
+  EXPECT_EQ(stack->stats().levels[1].stored, 1U);
+  EXPECT_TRUE(there(1, prompt[0]));
+}
+
+TEST_F(Stack, WhatAStalledLevelHasIsLoadedFromTheNext) {
+  make({.query_ns = 40'000'000, .load_ns = kPatienceNs, .rest_ns = 600'000'000'000});
+  put(0, prompt);
+  put(1, prompt);
+  tiers[0]->set_plan({.stall = true});
+  const auto asked = wanted(prompt);
+  const std::vector<Loaded> loaded =
+      stack->load(asked, std::vector<LevelMask>(prompt.size(), 0b11));
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    EXPECT_TRUE(right(loaded[i], prompt[i])) << i;
+    EXPECT_EQ(loaded[i].level, 1U);
+  }
+  tiers[0]->set_plan({});
 }
 
 TEST_F(Stack, AnEntryThatALevelLostIsPutAgainWhenItIsUsed) {

@@ -177,8 +177,6 @@ Result<std::unique_ptr<Store>> open_directory(const DiskOptions& options, IfMiss
   if (missing == IfMissing::refuse && !has_format) {
     return Error(Errc::stale, "there is no store of a disk tier here");
   }
-  if (!made) store->opening.foreign = tell_of_foreign(store->path, names);
-
   store->lock_file = files.open(store->file(kLockName), OpenAs::created);
   if (store->lock_file < 0) {
     return refused_by_system("the file 'lock' cannot be opened", store->lock_file);
@@ -189,6 +187,7 @@ Result<std::unique_ptr<Store>> open_directory(const DiskOptions& options, IfMiss
     }
     return refused_by_system("the directory cannot be locked", result);
   }
+  if (!made) store->opening.foreign = tell_of_foreign(store->path, names);
   STEMMA_TRY_VOID(open_format(*store, names, missing));
   STEMMA_TRY_VOID(open_files(*store, missing));
   return store;

@@ -196,7 +196,7 @@ void Loop::answered_error(Connection& from, Command& command, const Reply& reply
     return end_item(command, TierOutcome::failed);
   }
   // A user who may not TOUCH can still use the tier; remark() says so once.
-  if (command.verb != Verb::touch) heard(true, text);
+  if (command.job->batch->op() != TierOp::touch) heard(true, text);
   end_item(command, TierOutcome::failed);
   if (word == "LOADING") {
     return from.close(Ending::broken, "the server is still loading its data");
