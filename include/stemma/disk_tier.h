@@ -75,7 +75,7 @@ struct DiskOptions {
   uint64_t scrub_bytes_per_second = 0;
   IoWay way = IoWay::automatic;
   Files* files = nullptr;  // Null: the machine's. Otherwise it must outlive the tier.
-  // Called while open() reads the table, now and then: so many records of so many.
+  // Called while open() reads the table, now and then, and not after it has returned: so many records of so many.
   std::function<void(uint64_t done, uint64_t total)> progress = {};
 };
 

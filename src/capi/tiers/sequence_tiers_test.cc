@@ -98,12 +98,12 @@ class SequenceTiersAbi : public SequencesFixture {
     return available;
   }
 
+  TemporaryDirectory directory;  // Still there when TearDown() stores what is left.
   stemma_stack* stack = nullptr;
   stemma_sequence_tiers* tiers = nullptr;
 };
 
 TEST_F(SequenceTiersAbi, AProcessThatStartsAgainFindsOnDiskWhatItSaved) {
-  const TemporaryDirectory directory;
   const std::vector<uint32_t> words = tokens(300).tokens;
   start(stack_of({host(), disk(directory / "store")}));
   EXPECT_EQ(request(words), 0U);
@@ -129,7 +129,6 @@ TEST_F(SequenceTiersAbi, AProcessThatStartsAgainFindsOnDiskWhatItSaved) {
 }
 
 TEST_F(SequenceTiersAbi, ALevelThatIsWrittenBackGetsWhatLeaves) {
-  const TemporaryDirectory directory;
   const std::string path = directory / "store";
   stemma_level level = disk(path);
   level.write = STEMMA_WRITE_BACK;

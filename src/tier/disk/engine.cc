@@ -12,8 +12,10 @@ namespace stemma::tier::disk {
 
 namespace {
 
-DiskOptions with_files(DiskOptions options, Files& files) {
+// For when the directory has to be opened again. Nobody waits for that, and whoever wanted to see progress may be gone.
+DiskOptions for_reopening(DiskOptions options, Files& files) {
   options.files = &files;
+  options.progress = {};
   return options;
 }
 
@@ -21,7 +23,7 @@ DiskOptions with_files(DiskOptions options, Files& files) {
 
 Engine::Engine(const DiskOptions& options, std::unique_ptr<Store> store)
     : own_files_(std::move(store->own_files)),
-      options_(with_files(options, *store->files)),
+      options_(for_reopening(options, *store->files)),
       opening_(store->opening),
       store_(std::move(store)) {
   traits_.name = "disk";

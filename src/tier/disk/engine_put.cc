@@ -72,11 +72,18 @@ TierOutcome Engine::find_room(const Job& job, const TierItem& item, RecordId& re
     record = room.record;
     if (room.what == What::taken) return TierOutcome::pending;
     if (room.what != What::grow) return TierOutcome::refused;
-    const int result = store_->grow(pages, room.pages);
+    // Where there is no room for a large step there may be some for a small one.
+    const auto needed = static_cast<uint32_t>(pages_of(item.info));
+    uint32_t step = room.pages;
+    int result = store_->grow(pages, step);
+    while (is_full(result) && step > needed) {
+      step = std::max(needed, step / 2);
+      result = store_->grow(pages, step);
+    }
     note(result);
     if (result >= 0) {
       const base::MutexLock lock(mutex_);
-      if (!books_->grown(room.pages)) return TierOutcome::refused;
+      if (!books_->grown(step)) return TierOutcome::refused;
       continue;
     }
     if (!is_full(result)) return TierOutcome::failed;
