@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <span>
 
+#include "stemma/byte_sum.h"
 #include "stemma/result.h"
 
 namespace stemma {
@@ -165,15 +166,17 @@ class SequenceEngine {
   // ---- Ranges of several segments, if range_tokens is not 0 ----
   // Functions of bytes alone: on any thread, several at a time, beside every other call.
 
-  // `bytes` is what save() wrote for the segment `whole`. Fills `out` with what it would have written for `part`.
+  // `bytes` is what save() wrote for the segment `whole`. Fills `out` with what it would have written for `part`, and
+  // adds all of `out` to the sum, in order.
   virtual Result<void> cut(Range /*whole*/, std::span<const uint8_t> /*bytes*/, Range /*part*/,
-                           std::span<uint8_t> /*out*/) const {
+                           std::span<uint8_t> /*out*/, ByteSum& /*sum*/) const {
     return Error(Errc::unsupported, "this engine moves no ranges");
   }
   // The other way round: puts positions `part` of the segment `saved` where they belong in `out`, which becomes what
-  // save() would have written for `whole`, once all its positions were put there. `part` lies in both.
+  // save() would have written for `whole`, once all its positions were put there. `part` lies in both. Adds all of
+  // `bytes` to the sum, in order: they may turn out to be damaged, and whatever they are, only `out` is written.
   virtual Result<void> join(Range /*saved*/, std::span<const uint8_t> /*bytes*/, Range /*part*/,
-                            Range /*whole*/, std::span<uint8_t> /*out*/) const {
+                            Range /*whole*/, std::span<uint8_t> /*out*/, ByteSum& /*sum*/) const {
     return Error(Errc::unsupported, "this engine moves no ranges");
   }
 

@@ -4,9 +4,9 @@
 #include <new>
 #include <vector>
 
-#include "base/checksum.h"
 #include "base/slab.h"
 #include "stemma/byte_store.h"
+#include "stemma/byte_sum.h"
 
 namespace stemma {
 namespace {
@@ -34,7 +34,7 @@ class MemoryStore final : public ByteStore {
     return std::span(memory, bytes);
   }
 
-  Result<void> seal(uint32_t slot, uint64_t bytes) override {
+  Result<void> seal(uint32_t slot, uint64_t bytes, std::optional<uint64_t> sum) override {
     if (slot >= slots_.size() || slots_[slot].opened == kNone) {
       return Error(Errc::wrong_state, "the slot is not being written", slot);
     }
@@ -42,19 +42,26 @@ class MemoryStore final : public ByteStore {
     if (bytes > it.opened) return Error(Errc::out_of_range, "more bytes than were opened", slot);
     it.opened = kNone;
     it.sealed = bytes;
-    it.checksum = base::checksum({at(slot), bytes});
+    it.sum = sum ? *sum : ByteSum::of({at(slot), bytes});
     return {};
   }
 
   Result<std::span<const uint8_t>> read(uint32_t slot) override {
+    STEMMA_TRY(const std::span<const uint8_t> bytes, read_unchecked(slot));
+    if (ByteSum::of(bytes) != slots_[slot].sum) return changed(slot);
+    return bytes;
+  }
+
+  Result<std::span<const uint8_t>> read_unchecked(uint32_t slot) override {
     if (slot >= slots_.size() || slots_[slot].sealed == kNone) {
       return Error(Errc::stale, "nothing is saved there", slot);
     }
-    const std::span<const uint8_t> bytes(at(slot), slots_[slot].sealed);
-    if (base::checksum(bytes) != slots_[slot].checksum) {
-      return Error(Errc::corrupt, "saved bytes changed", slot);
-    }
-    return bytes;
+    return std::span<const uint8_t>(at(slot), slots_[slot].sealed);
+  }
+
+  Result<void> check(uint32_t slot, uint64_t sum) const override {
+    const bool sealed = slot < slots_.size() && slots_[slot].sealed != kNone;
+    return sealed && slots_[slot].sum == sum ? Result<void>{} : Result<void>(changed(slot));
   }
 
   std::span<const uint8_t> written(uint32_t slot) const noexcept override {
@@ -78,9 +85,10 @@ class MemoryStore final : public ByteStore {
   struct Slot {
     uint64_t opened = kNone;
     uint64_t sealed = kNone;
-    uint64_t checksum = 0;
+    uint64_t sum = 0;
   };
 
+  static Error changed(uint32_t slot) { return {Errc::corrupt, "saved bytes changed", slot}; }
   uint8_t* at(uint32_t slot) const noexcept {
     return slot_bytes_ == 0 ? pieces_[slot].get() : arena_.data() + slot * slot_bytes_;
   }

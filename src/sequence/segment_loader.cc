@@ -48,15 +48,22 @@ void SegmentLoader::start_more() {
     it.batch.count = static_cast<uint32_t>(count);
     it.batch.task = [this, &it](uint32_t i) {
       const SavedSegment& piece = it.pieces[i];
-      const Result<std::span<const uint8_t>> bytes = store_.bytes_->read(piece.slot);
-      const auto out = store_.mover_->bytes(it.buffer).first(store_.bytes_of(it.range));
-      const Result<void> joined =
-          bytes ? store_.engine_->join(piece.saved, *bytes, piece.wanted, it.range, out)
-                : Result<void>(bytes.error());
+      const Result<void> joined = join(piece, it);
       if (!joined) it.errors[i] = joined.error().code();
     };
     mover.start(it.batch, true);
   }
+}
+
+// Its bytes are checked while they are copied. Nothing is handed out before all of them are good.
+Result<void> SegmentLoader::join(const SavedSegment& piece, const Part& part) {
+  STEMMA_TRY(const std::span<const uint8_t> bytes, store_.bytes_->read_unchecked(piece.slot));
+  const auto out = store_.mover_->bytes(part.buffer).first(store_.bytes_of(part.range));
+  ByteSum sum;
+  const Result<void> joined =
+      store_.engine_->join(piece.saved, bytes, piece.wanted, part.range, out, sum);
+  if (!joined) return joined;
+  return store_.bytes_->check(piece.slot, sum.value());
 }
 
 Result<std::optional<SegmentLoader::Ready>> SegmentLoader::next() {

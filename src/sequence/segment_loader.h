@@ -50,6 +50,8 @@ class SegmentLoader {
   };
   // Has threads begin with as many ranges as there are buffers.
   void start_more();
+  // Puts one segment where it belongs.
+  Result<void> join(const SavedSegment& piece, const Part& part);
   void drop(Part& part) noexcept;
 
   SegmentStore& store_;

@@ -146,6 +146,28 @@ TEST_F(MovedRanges, PutSegmentsOfSeveralCapturesTogether) {
   }
 }
 
+TEST_F(MovedRanges, DamageIsNoticedBeforeAnythingOfTheRangeIsHandedOut) {
+  const Text text = tokens(200);
+  EXPECT_EQ(capture(text).fate, CaptureFate::saved);
+  const SegmentStore::Hold held = hold(text);
+  std::vector<SavedSegment> pieces;
+  ok(store_->list(held, {0, held.usable}, pieces));
+  for (const size_t damaged : {size_t{0}, size_t{5}, pieces.size() - 1}) {
+    const std::span<const uint8_t> saved = ok(store_->read(pieces[damaged].slot));
+    // Nobody but memory that fails can write here.
+    uint8_t& byte = const_cast<uint8_t&>(saved[saved.size() - 3]);
+    byte ^= 4;
+    ok(engine_->clear(SegmentRig::kTarget));
+    const std::string why = load(held, 0, text);
+    EXPECT_NE(why.find("at " + std::to_string(pieces[damaged].saved.begin)), std::string::npos)
+        << why;
+    EXPECT_LE(engine_->held(SegmentRig::kTarget).end, pieces[damaged].saved.begin);
+    byte ^= 4;
+  }
+  ok(engine_->clear(SegmentRig::kTarget));
+  EXPECT_EQ(load(held, 0, text), "");
+}
+
 TEST_F(MovedRanges, WriterGoesOnBitByBitAndTheSequenceMayChangeMeanwhile) {
   const Text text = tokens(160);
   compute(text);

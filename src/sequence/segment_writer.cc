@@ -157,10 +157,11 @@ bool SegmentWriter::read_range(Saver& saver) try {
     const auto bytes = store_->mover_->bytes(it.buffer).first(it.bytes);
     const uint64_t share = it.bytes / it.good.size();
     const bool last = i + 1 == it.good.size();
+    ByteSum sum;
     const bool good =
         !store_->mover_->unwritten(it.buffer, i * share, last ? it.bytes : (i + 1) * share) &&
-        store_->engine_->cut(it.range, bytes, segment, out).has_value() &&
-        store_->bytes_->seal(slot_of(segment), out.size()).has_value();
+        store_->engine_->cut(it.range, bytes, segment, out, sum).has_value() &&
+        store_->bytes_->seal(slot_of(segment), out.size(), sum.value()).has_value();
     it.good[i] = good ? 1 : 0;
   };
   mover.start(it.batch);

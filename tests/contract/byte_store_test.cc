@@ -1,5 +1,6 @@
 // What every ByteStore promises. A new store joins with one line at the end of this file.
 #include "stemma/byte_store.h"
+#include "stemma/byte_sum.h"
 
 #include <gtest/gtest.h>
 
@@ -182,6 +183,28 @@ TEST_P(ByteStoreContract, DamageIsNoticedWhereverItIs) {
     (*room)[at] = bytes[at];
   }
   expect_saved(3, bytes);
+}
+
+TEST_P(ByteStoreContract, CallersMayMakeTheSumThemselves) {
+  const Bytes bytes = contents(1000, 8);
+  const auto room = store->open(3, bytes.size());
+  ASSERT_TRUE(room);
+  std::copy(bytes.begin(), bytes.end(), room->begin());
+  EXPECT_FALSE(store->read_unchecked(3));
+  EXPECT_FALSE(store->check(3, ByteSum::of(bytes)));
+  ASSERT_TRUE(store->seal(3, bytes.size(), ByteSum::of(bytes)));
+  expect_saved(3, bytes);
+  const auto unchecked = store->read_unchecked(3);
+  ASSERT_TRUE(unchecked);
+  EXPECT_TRUE(std::ranges::equal(*unchecked, bytes));
+  EXPECT_TRUE(store->check(3, ByteSum::of(*unchecked)));
+  (*room)[500] ^= 1;
+  expect_error(store->check(3, ByteSum::of(*unchecked)), Errc::corrupt);
+  // A sum that is not that of the bytes is not believed later.
+  const auto again = store->open(2, 10);
+  ASSERT_TRUE(again);
+  ASSERT_TRUE(store->seal(2, 10, 12345));
+  expect_error(store->read(2), Errc::corrupt);
 }
 
 TEST_P(ByteStoreContract, DamageOfOneSlotIsNoOthersAffair) {

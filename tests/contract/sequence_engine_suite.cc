@@ -66,8 +66,9 @@ TEST_P(SequenceEngineContract, SegmentsComposeBehindEachOther) {
 TEST_P(SequenceEngineContract, RangesAreMadeOfSegmentsAndSegmentsOfRanges) {
   if (traits.range_tokens == 0) {
     Bytes bytes(100);
-    EXPECT_EQ(code(engine.cut({0, 2}, bytes, {0, 1}, bytes)), Errc::unsupported);
-    EXPECT_EQ(code(engine.join({0, 1}, bytes, {0, 1}, {0, 2}, bytes)), Errc::unsupported);
+    ByteSum sum;
+    EXPECT_EQ(code(engine.cut({0, 2}, bytes, {0, 1}, bytes, sum)), Errc::unsupported);
+    EXPECT_EQ(code(engine.join({0, 1}, bytes, {0, 1}, {0, 2}, bytes, sum)), Errc::unsupported);
     return;
   }
   ASSERT_TRUE(traits.segments);
@@ -80,8 +81,10 @@ TEST_P(SequenceEngineContract, RangesAreMadeOfSegmentsAndSegmentsOfRanges) {
   ASSERT_EQ(bytes.size(), size_of(whole));
   for (const Range part : {Range{3, 60}, Range{3, 4}, Range{16, 32}, Range{59, 60}}) {
     Bytes cut(size_of(part));
-    ok(engine.cut(whole, bytes, part, cut));
+    ByteSum sum;
+    ok(engine.cut(whole, bytes, part, cut, sum));
     EXPECT_EQ(cut, save(kA, Part::segment, part));
+    EXPECT_EQ(sum.value(), ByteSum::of(cut));
   }
   // Of pieces that overlap, in any order.
   const Range first{0, 30};
@@ -89,15 +92,21 @@ TEST_P(SequenceEngineContract, RangesAreMadeOfSegmentsAndSegmentsOfRanges) {
   const Bytes head = save(kA, Part::segment, first);
   const Bytes tail = save(kA, Part::segment, last);
   Bytes joined(bytes.size());
-  ok(engine.join(last, tail, {25, 60}, whole, joined));
-  ok(engine.join(first, head, {3, 25}, whole, joined));
+  ByteSum of_tail;
+  ByteSum of_head;
+  ok(engine.join(last, tail, {25, 60}, whole, joined, of_tail));
+  ok(engine.join(first, head, {3, 25}, whole, joined, of_head));
   EXPECT_EQ(joined, bytes);
+  // All that was read counts, also what was not wanted.
+  EXPECT_EQ(of_tail.value(), ByteSum::of(tail));
+  EXPECT_EQ(of_head.value(), ByteSum::of(head));
   // What does not fit together is refused.
-  EXPECT_FALSE(engine.join(first, head, {3, 31}, whole, joined));
-  EXPECT_FALSE(engine.join(first, head, {2, 25}, whole, joined));
-  EXPECT_FALSE(engine.join(first, tail, {3, 25}, whole, joined));
-  EXPECT_FALSE(engine.join(first, head, {3, 25}, {3, 59}, joined));
-  EXPECT_FALSE(engine.cut(whole, bytes, {16, 32}, std::span(joined).first(10)));
+  ByteSum sum;
+  EXPECT_FALSE(engine.join(first, head, {3, 31}, whole, joined, sum));
+  EXPECT_FALSE(engine.join(first, head, {2, 25}, whole, joined, sum));
+  EXPECT_FALSE(engine.join(first, tail, {3, 25}, whole, joined, sum));
+  EXPECT_FALSE(engine.join(first, head, {3, 25}, {3, 59}, joined, sum));
+  EXPECT_FALSE(engine.cut(whole, bytes, {16, 32}, std::span(joined).first(10), sum));
 }
 
 // An engine that gives freed memory to whoever comes next has a sequence's positions in another order than they came.
@@ -112,7 +121,9 @@ TEST_P(SequenceEngineContract, RangesAreCutByPositionsWhereverTheyLie) {
   ok(engine.clear(kC));
   for (const Range part : {Range{0, 16}, Range{16, 32}, Range{32, 48}, Range{48, 60}}) {
     Bytes cut(traits.fixed_bytes + (part.end - part.begin) * traits.bytes_per_token);
-    ok(engine.cut(whole, bytes, part, cut));
+    ByteSum sum;
+    ok(engine.cut(whole, bytes, part, cut, sum));
+    EXPECT_EQ(sum.value(), ByteSum::of(cut));
     load(kC, Part::segment, part, cut);
   }
   if (!needs_checkpoint()) expect_right(kC, text);

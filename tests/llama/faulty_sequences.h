@@ -90,13 +90,13 @@ class FaultySequences final : public SequenceEngine {
   }
 
   void settle() override { engine_.settle(); }
-  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part,
-                   std::span<uint8_t> out) const override {
-    return engine_.cut(whole, bytes, part, out);
+  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part, std::span<uint8_t> out,
+                   ByteSum& sum) const override {
+    return engine_.cut(whole, bytes, part, out, sum);
   }
   Result<void> join(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
-                    std::span<uint8_t> out) const override {
-    return engine_.join(saved, bytes, part, whole, out);
+                    std::span<uint8_t> out, ByteSum& sum) const override {
+    return engine_.join(saved, bytes, part, whole, out, sum);
   }
   Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override {
     return with(Call::shift, [&] { return engine_.shift(sequence, keep, discard); }, [] {});

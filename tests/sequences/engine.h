@@ -63,13 +63,13 @@ class ScheduleEngine : public SequenceEngine, public Clock {
   }
   // On any thread, also while the context is made anew: by an engine that never is.
   void settle() override { fake_->settle(); }
-  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part,
-                   std::span<uint8_t> out) const override {
-    return for_bytes_.cut(whole, bytes, part, out);
+  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part, std::span<uint8_t> out,
+                   ByteSum& sum) const override {
+    return for_bytes_.cut(whole, bytes, part, out, sum);
   }
   Result<void> join(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
-                    std::span<uint8_t> out) const override {
-    return for_bytes_.join(saved, bytes, part, whole, out);
+                    std::span<uint8_t> out, ByteSum& sum) const override {
+    return for_bytes_.join(saved, bytes, part, whole, out, sum);
   }
 
  private:

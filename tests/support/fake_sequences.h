@@ -149,10 +149,10 @@ class FakeSequences final : public SequenceEngine {
   Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                     std::span<const uint8_t> bytes) override;
   Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override;
-  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part,
-                   std::span<uint8_t> out) const override;
+  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part, std::span<uint8_t> out,
+                   ByteSum& sum) const override;
   Result<void> join(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
-                    std::span<uint8_t> out) const override;
+                    std::span<uint8_t> out, ByteSum& sum) const override;
 
  private:
   enum class Extent : uint8_t { nothing, half, whole };

@@ -258,12 +258,15 @@ Result<void> FakeSequences::load_blob(Sequence& s, Part part, Range wanted, cons
 // ---- Ranges --------------------------------------------------------------------------------------------
 
 Result<void> FakeSequences::cut(Range whole, std::span<const uint8_t> bytes, Range part,
-                                std::span<uint8_t> out) const {
-  return join(whole, bytes, part, part, out);
+                                std::span<uint8_t> out, ByteSum& sum) const {
+  ByteSum of_whole;
+  STEMMA_TRY_VOID(join(whole, bytes, part, part, out, of_whole));
+  sum.add(out);
+  return {};
 }
 
 Result<void> FakeSequences::join(Range saved, std::span<const uint8_t> bytes, Range part,
-                                 Range whole, std::span<uint8_t> out) const {
+                                 Range whole, std::span<uint8_t> out, ByteSum& sum) const {
   if (options_.range_tokens == 0) return Error(Errc::unsupported, "this engine moves no ranges");
   const auto size_of = [&](Range range) {
     return kHeaderBytes + uint64_t{range.end - range.begin} * cell_bytes();
@@ -286,6 +289,7 @@ Result<void> FakeSequences::join(Range saved, std::span<const uint8_t> bytes, Ra
   std::memcpy(out.data() + kHeaderBytes + (part.begin - whole.begin) * cell_bytes(),
               bytes.data() + kHeaderBytes + (part.begin - saved.begin) * cell_bytes(),
               (part.end - part.begin) * cell_bytes());
+  sum.add(bytes);
   return {};
 }
 

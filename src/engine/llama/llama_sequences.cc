@@ -177,15 +177,17 @@ bool LlamaSequences::learn_layout(uint32_t tokens) {
   bool good = layout_ && layout_->size(tokens) == bytes.size() &&
               layout_->size(half) == segment_bytes(parts[0]);
   std::vector<uint8_t> joined(bytes.size());
+  ByteSum of_cut;
+  ByteSum of_saved;
   for (const Range part : parts) {
     if (!good) break;
     std::vector<uint8_t> saved(segment_bytes(part));
     std::vector<uint8_t> cut_out(saved.size());
     good = save(first, Part::segment, part, saved).has_value() &&
-           cut(whole, bytes, part, cut_out).has_value() && cut_out == saved &&
-           join(part, saved, part, whole, joined).has_value();
+           cut(whole, bytes, part, cut_out, of_cut).has_value() && cut_out == saved &&
+           join(part, saved, part, whole, joined, of_saved).has_value();
   }
-  good = good && joined == bytes;
+  good = good && joined == bytes && of_cut.value() == of_saved.value();
   if (!good) layout_.reset();
   return good;
 }
@@ -536,17 +538,18 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
 // ---- Ranges ------------------------------------------------------------------------------------------
 
 Result<void> LlamaSequences::cut(Range whole, std::span<const uint8_t> bytes, Range part,
-                                 std::span<uint8_t> out) const {
-  return move_rows(whole, bytes, part, part, out, false);
+                                 std::span<uint8_t> out, ByteSum& sum) const {
+  return move_rows(whole, bytes, part, part, out, SegmentLayout::Summed::result, sum);
 }
 
 Result<void> LlamaSequences::join(Range saved, std::span<const uint8_t> bytes, Range part,
-                                  Range whole, std::span<uint8_t> out) const {
-  return move_rows(saved, bytes, part, whole, out, true);
+                                  Range whole, std::span<uint8_t> out, ByteSum& sum) const {
+  return move_rows(saved, bytes, part, whole, out, SegmentLayout::Summed::source, sum);
 }
 
 Result<void> LlamaSequences::move_rows(Range saved, std::span<const uint8_t> bytes, Range part,
-                                       Range whole, std::span<uint8_t> out, bool past_cache) const {
+                                       Range whole, std::span<uint8_t> out,
+                                       SegmentLayout::Summed summed, ByteSum& sum) const {
   if (!layout_) return Error(Errc::unsupported, "this context moves no ranges");
   if (part.begin >= part.end || part.begin < saved.begin || part.end > saved.end ||
       part.begin < whole.begin || part.end > whole.end) {
@@ -555,11 +558,16 @@ Result<void> LlamaSequences::move_rows(Range saved, std::span<const uint8_t> byt
   if (bytes.size() != segment_bytes(saved) || out.size() != segment_bytes(whole)) {
     return Error(Errc::corrupt, "not as long as such a segment is");
   }
-  // Others put their positions there at the same time: only one writes what belongs to all.
+  // Others put their positions there at the same time: the one with the first position writes what belongs to all.
   try {
-    const bool moved =
-        layout_->move(bytes, saved.end - saved.begin, part.begin, part.end - part.begin, out,
-                      whole.end - whole.begin, whole.begin, part.begin == whole.begin, past_cache);
+    const bool moved = layout_->move({.segment = bytes,
+                                      .positions = saved.end - saved.begin,
+                                      .part_begin = part.begin,
+                                      .part_count = part.end - part.begin,
+                                      .out = out,
+                                      .out_positions = whole.end - whole.begin,
+                                      .out_begin = whole.begin},
+                                     summed, sum);
     if (!moved) return Error(Errc::corrupt, "a segment has other positions", part.begin);
   } catch (const std::bad_alloc&) {
     return Error(Errc::out_of_memory, "no memory to find positions");

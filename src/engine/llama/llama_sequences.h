@@ -72,17 +72,17 @@ class LlamaSequences final : public SequenceEngine {
   Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                     std::span<const uint8_t> bytes) override;
   Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override;
-  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part,
-                   std::span<uint8_t> out) const override;
+  Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part, std::span<uint8_t> out,
+                   ByteSum& sum) const override;
   Result<void> join(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
-                    std::span<uint8_t> out) const override;
+                    std::span<uint8_t> out, ByteSum& sum) const override;
 
  private:
   explicit LlamaSequences(llama_context* context) noexcept;
   std::string probe(const Options& options);
   // Both of cut() and join().
   Result<void> move_rows(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
-                         std::span<uint8_t> out, bool past_cache) const;
+                         std::span<uint8_t> out, SegmentLayout::Summed summed, ByteSum& sum) const;
   // Whether segments can be cut and put together: tries it on the `tokens` positions that sequence 0 holds.
   bool learn_layout(uint32_t tokens);
   int32_t id(SequenceId sequence) const noexcept { return static_cast<int32_t>(sequence); }

@@ -15,30 +15,37 @@ constexpr uint64_t kCountAt =
 constexpr uint32_t kMostLayers = 4096;
 constexpr uint64_t kMostRow = uint64_t{1} << 32U;
 
-void copy_plainly(uint8_t* to, const uint8_t* from, uint64_t bytes) noexcept {
-  std::memcpy(to, from, bytes);
-}
-
-// Memory that a store goes to is read first, unless the store says that nobody will want it soon.
-void copy_past_cache(uint8_t* to, const uint8_t* from, uint64_t bytes) noexcept {
+// Memory that a store goes to is read first, unless the store says that nobody will want it soon. Both addresses
+// must allow it: `to` is a multiple of kLine.
+constexpr uint64_t kLine = 64;
+void copy_lines(uint8_t* to, const uint8_t* from, uint64_t bytes) noexcept {
 #if defined(__SSE2__)
-  constexpr uint64_t kLine = 64;
-  constexpr uint64_t kShort = 4096;
-  if (bytes >= kShort) {
-    const uint64_t head = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
-    std::memcpy(to, from, head);
-    to += head;
-    from += head;
-    bytes -= head;
-    for (; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine) {
-      for (uint64_t i = 0; i < kLine; i += sizeof(__m128i)) {
-        _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
-                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-      }
+  for (; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine) {
+    for (uint64_t i = 0; i < kLine; i += sizeof(__m128i)) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
     }
   }
 #endif
   std::memcpy(to, from, bytes);
+}
+
+// Block by block, so that the bytes are in the nearest cache when they are copied: memory is what limits several
+// threads that do this.
+void copy_and_sum(uint8_t* to, const uint8_t* from, uint64_t bytes, ByteSum& sum) noexcept {
+  constexpr uint64_t kBlock = 4096;
+  uint64_t size = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
+  for (size = std::min(size, bytes); bytes != 0; size = std::min(kBlock, bytes)) {
+    sum.add({from, size});
+    if (size < kLine) {
+      std::memcpy(to, from, size);
+    } else {
+      copy_lines(to, from, size);
+    }
+    to += size;
+    from += size;
+    bytes -= size;
+  }
 }
 
 // Stores of this kind are seen by others in any order, until here.
@@ -132,44 +139,74 @@ std::optional<SegmentLayout> SegmentLayout::read(std::span<const uint8_t> segmen
   return std::nullopt;
 }
 
-bool SegmentLayout::move(std::span<const uint8_t> segment, uint32_t positions, uint32_t part_begin,
-                         uint32_t part_count, std::span<uint8_t> out, uint32_t out_positions,
-                         uint32_t out_begin, bool frame, bool past_cache) const {
-  // Where each position lies.
-  constexpr uint32_t kNowhere = 0xFFFF'FFFFU;
-  std::vector<uint32_t> rows(part_count, kNowhere);
-  const uint8_t* own = segment.data() + areas_.front().fixed;
-  for (uint32_t row = 0; row < positions; ++row, own += areas_.front().row) {
+std::vector<SegmentLayout::Run> SegmentLayout::runs_of(const Move& move, Summed summed) const {
+  // Where each position lies, and which one each row has.
+  std::vector<uint32_t> rows(move.part_count, kNowhere);
+  std::vector<uint32_t> targets(move.positions, kNowhere);
+  const uint32_t shift = move.part_begin - move.out_begin;
+  const uint8_t* own = move.segment.data() + areas_.front().fixed;
+  for (uint32_t row = 0; row < move.positions; ++row, own += areas_.front().row) {
     int32_t position = 0;
     std::memcpy(&position, own, sizeof position);
-    const uint32_t at = static_cast<uint32_t>(position) - part_begin;
-    if (position < 0 || at >= part_count) continue;
-    if (rows[at] != kNowhere) return false;
+    const uint32_t at = static_cast<uint32_t>(position) - move.part_begin;
+    if (position < 0 || at >= move.part_count) continue;
+    if (rows[at] != kNowhere) return {};
     rows[at] = row;
+    targets[row] = at + shift;
   }
-  if (std::ranges::find(rows, kNowhere) != rows.end()) return false;
-  const auto copy = past_cache ? copy_past_cache : copy_plainly;
-  const uint32_t to = part_begin - out_begin;
-  const uint8_t* source = segment.data();
-  uint8_t* target = out.data();
-  for (const Area& area : areas_) {
-    if (frame) std::memcpy(target, source, area.fixed);
-    source += area.fixed;
-    target += area.fixed;
-    for (uint32_t begin = 0; begin < part_count;) {
-      uint32_t end = begin + 1;
-      while (end < part_count && rows[end] == rows[end - 1] + 1) ++end;
-      copy(target + (to + begin) * area.row, source + rows[begin] * area.row,
-           (end - begin) * area.row);
-      begin = end;
+  if (std::ranges::find(rows, kNowhere) != rows.end()) return {};
+  std::vector<Run> runs;
+  const auto add = [&](uint32_t row, uint32_t to) {
+    if (!runs.empty()) {
+      Run& last = runs.back();
+      const bool both_nowhere = to == kNowhere && last.to == kNowhere;
+      const bool follows = to != kNowhere && last.to != kNowhere && to == last.to + last.count;
+      if (row == last.row + last.count && (both_nowhere || follows)) {
+        ++last.count;
+        return;
+      }
     }
-    source += positions * area.row;
-    target += out_positions * area.row;
+    runs.push_back({row, to, 1});
+  };
+  if (summed == Summed::source) {
+    for (uint32_t row = 0; row < move.positions; ++row) add(row, targets[row]);
+  } else {
+    for (uint32_t i = 0; i < move.part_count; ++i) add(rows[i], i + shift);
   }
-  if (past_cache) end_of_copies();
-  if (!frame) return true;
-  std::memcpy(target, source, tail_);
-  std::memcpy(out.data() + kCountAt, &out_positions, sizeof out_positions);
+  return runs;
+}
+
+bool SegmentLayout::move(const Move& move, Summed summed, ByteSum& sum) const {
+  const std::vector<Run> runs = runs_of(move, summed);
+  if (runs.empty()) return false;
+  const bool frame = move.part_begin == move.out_begin;
+  const uint8_t* source = move.segment.data();
+  uint8_t* target = move.out.data();
+  const auto fixed = [&](uint64_t bytes) {
+    if (summed == Summed::source) sum.add({source, bytes});
+    if (frame && bytes != 0) std::memcpy(target, source, bytes);
+    if (frame && target == move.out.data()) {
+      std::memcpy(target + kCountAt, &move.out_positions, sizeof move.out_positions);
+    }
+    if (summed == Summed::result) sum.add({target, bytes});
+    source += bytes;
+    target += bytes;
+  };
+  for (const Area& area : areas_) {
+    fixed(area.fixed);
+    for (const Run& run : runs) {
+      const uint8_t* from = source + run.row * area.row;
+      if (run.to == kNowhere) {
+        sum.add({from, run.count * area.row});
+      } else {
+        copy_and_sum(target + run.to * area.row, from, run.count * area.row, sum);
+      }
+    }
+    source += move.positions * area.row;
+    target += move.out_positions * area.row;
+  }
+  fixed(tail_);
+  end_of_copies();
   return true;
 }
 

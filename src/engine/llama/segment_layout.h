@@ -6,13 +6,15 @@
 // cells of the context, which need not be that of positions.
 //
 // Threading:  never changes; any thread.
-// Cost:       cut() and join() copy as many bytes as they are about, in one piece for each layer's K and V.
+// Cost:       move() reads every byte once, and copies in one piece for each layer's K and V.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
+
+#include "stemma/byte_sum.h"
 
 namespace stemma::engine {
 
@@ -24,16 +26,36 @@ class SegmentLayout {
                                            uint64_t tail_bytes);
 
   uint64_t size(uint32_t positions) const noexcept { return fixed_bytes_ + positions * row_bytes_; }
-  // Puts positions [part_begin, part_begin + part_count) of a segment of `positions` into one of `out_positions`
-  // that begins with position `out_begin`, in order. llama.cpp writes rows in the order of its cells, so they are
-  // found by the positions that they name. With `frame` the fixed bytes, too; `past_cache`: the result is for a device, and not read
-  // here. False: a position is missing, or there twice. Requires that both are as long as size() says. Throws
-  // std::bad_alloc.
-  bool move(std::span<const uint8_t> segment, uint32_t positions, uint32_t part_begin,
-            uint32_t part_count, std::span<uint8_t> out, uint32_t out_positions, uint32_t out_begin,
-            bool frame, bool past_cache) const;
+  // One segment, which is read, and another, which is written.
+  struct Move {
+    std::span<const uint8_t> segment;
+    uint32_t positions = 0;   // That the segment has.
+    uint32_t part_begin = 0;  // Of these
+    uint32_t part_count = 0;  // so many are moved
+    std::span<uint8_t> out;   // to a segment
+    uint32_t out_positions = 0;
+    uint32_t out_begin = 0;  // that begins with this position.
+  };
+  // What is summed, whole and in order: the segment, or the result.
+  enum class Summed : uint8_t { source, result };
+  // Puts positions of one segment into another, in order. llama.cpp writes rows in the order of its cells, so they are
+  // found by the positions that they name. The fixed bytes are written with the first position of the result. A
+  // result can be summed only if all of it is written. False: a position is missing, or there twice. Requires that
+  // both are as long as size() says. Throws std::bad_alloc.
+  bool move(const Move& move, Summed summed, ByteSum& sum) const;
 
  private:
+  // Rows that follow each other in the segment and, unless they are passed over, in the result.
+  struct Run {
+    uint32_t row = 0;
+    uint32_t to = 0;
+    uint32_t count = 0;
+  };
+  static constexpr uint32_t kNowhere = 0xFFFF'FFFFU;
+  // In the order of the result; with Summed::source all rows, in the order of the segment. Empty: positions are
+  // missing, or there twice.
+  std::vector<Run> runs_of(const Move& move, Summed summed) const;
+
   // Bytes that every segment has once, then `row` bytes for each position.
   struct Area {
     uint64_t fixed = 0;
