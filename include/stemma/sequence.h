@@ -184,6 +184,9 @@ struct DrainLimits {
   // Also at the expense of what was saved before. Otherwise what finds no room waits: it is live, and
   // will be saved when its sequence is needed for something else.
   bool evict = false;
+  // Also what takes longer to save than to compute, because the engine has it in many pieces (answers that were computed
+  // beside others). For when nothing else is to be done.
+  bool dear = true;
 };
 struct Drained {
   uint32_t items = 0;  // Taken from the queue, whatever became of them.
@@ -191,6 +194,8 @@ struct Drained {
   uint64_t bytes = 0;
   bool more = false;   // It ended because of its limits: there may be more to do.
   bool waits = false;  // Threads are at work on what was read: call again in a moment.
+  // Of its time: moving running prompts to where idle sequences were, which speeds them up.
+  uint64_t moving_ns = 0;
 };
 
 // How far hand_on() came.

@@ -163,6 +163,10 @@ class SequenceEngine {
   virtual Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                             std::span<const uint8_t> bytes) = 0;
 
+  // In how many pieces of the engine's memory positions of a sequence lie: save() takes about as long for a piece as for
+  // a call. What was computed one position at a time, beside other sequences, lies apart. An estimate; 1 at least.
+  virtual uint32_t pieces(SequenceId /*sequence*/, Range /*range*/) { return 1; }
+
   // ---- Ranges of several segments, if range_tokens is not 0 ----
   // Functions of bytes alone: on any thread, several at a time, beside every other call.
 

@@ -91,6 +91,7 @@ struct SequenceStats {
   uint64_t quarantined = 0;    // Saved things given up because they were bad.
   uint64_t victims = 0;        // Idle sequences emptied for others.
   uint64_t victims_saved = 0;  // Of these, saved first.
+  uint64_t relocated = 0;      // Prompts moved to the cells of idle sequences that were dropped.
   uint64_t dropped_idle = 0;   // Idle sequences emptied because computing beside them was slow.
   uint64_t stale_calls = 0;    // Of turns whose sequence was taken away.
   uint64_t broken = 0;         // Times that the engine failed to clear a sequence.

@@ -52,8 +52,11 @@ Result<void> check_traits(const EngineTraits& traits) {
 }
 
 // What things cost as far as the options say.
-Costs believed(const SequenceOptions& options) {
-  const MoveCost move{options.move_call_ns, options.move_byte_ps};
+Costs believed(const SequenceOptions& options, const EngineTraits& traits) {
+  // An engine that moves ranges is on a device, where a call takes longer.
+  constexpr uint64_t kDeviceCallNs = 500'000;
+  const uint64_t least = traits.range_tokens == 0 ? 0 : kDeviceCallNs;
+  const MoveCost move{std::max(options.move_call_ns, least), options.move_byte_ps};
   return {.token_ns = options.compute_token_ns,
           .cell_ps = options.attention_cell_ps,
           .answer_cell_ps = options.attention_cell_ps,
@@ -70,7 +73,7 @@ Books::Books(SequenceEngine& of, const SequenceOptions& with)
       options(with),
       clock(with.clock != nullptr ? with.clock : &Clock::monotonic()),
       traits(of.traits()),
-      meter(believed(with)),
+      meter(believed(with, of.traits())),
       queue(records, stats, with.pending_captures) {}
 
 Result<void> Books::check(const SequenceOptions& options, const EngineTraits& traits) {

@@ -17,6 +17,7 @@
 //             index_up_to() takes memory for new words.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -33,6 +34,7 @@
 #include "sequence/segment_store.h"
 #include "sequence/session_table.h"
 #include "sequence/state_store.h"
+#include "sequence/step_limit.h"
 #include "sequence/stops.h"
 #include "stemma/sequence.h"
 
@@ -102,6 +104,10 @@ struct Books {
   Held ask(uint32_t sequence);
   // Asks, and says whether the sequence holds [0, n) and can go on there.
   bool verify(uint32_t sequence, uint32_t n);
+  // Where the first segment of a range ends, or the range.
+  uint32_t segment_end(Range range) const noexcept {
+    return std::min(range.end, range.begin + options.segment_tokens);
+  }
   // Waits for what the engine has begun, so that a measurement that follows does not include it.
   void settle_engine();
   // Logs a failure that the cache has made good.
@@ -131,6 +137,7 @@ struct Books {
   base::Mutex mutex;
   bool gone = false;   // The cache was destroyed: turns can only end.
   uint64_t epoch = 0;  // Counts changes that a plan may depend on.
+  uint64_t laid = 0;   // Counts sequences that began from nothing.
   std::vector<SequenceRecord> records;
   base::IndexLists idle_order;  // List 0: idle sequences, least recently used first.
   Lexicon lexicon;
@@ -143,6 +150,7 @@ struct Books {
   std::unique_ptr<StateStore> checkpoints;
   std::unique_ptr<StateStore> logits;
   CostMeter meter;
+  StepLimit step_limit;
   WindowSlack window_slack;
   SequenceStats stats;  // Only what is counted; the rest is filled in when somebody asks.
   CaptureQueue queue;   // Sequences that wait to be saved.

@@ -4,19 +4,13 @@
 
 namespace stemma::sequence {
 
-namespace {
-
-// A step of a capture: the longest that a request waits for one.
-constexpr uint64_t kStepNs = 4'800'000;
-
-}  // namespace
-
-bool worth_saving_first(const Books& books, uint32_t sequence) noexcept {
+bool worth_saving_first(Books& books, uint32_t sequence) {
   const SequenceRecord& record = books.at(sequence);
   const uint32_t unsaved = record.unsaved();
   if (record.retain.asks_to_keep()) return unsaved != 0;
   const Range range{record.capture - unsaved, record.capture};
-  return worth_saving(books.meter.costs(), books.traits, books.options.segment_tokens, range);
+  return worth_saving(books.meter.costs(), books.traits, books.options.segment_tokens, range) &&
+         !dear_to_save(books, sequence, range);
 }
 
 bool worth_keeping(const Books& books, uint32_t depth) noexcept {
@@ -53,6 +47,16 @@ bool fits_without_eviction(const Books& books, uint32_t sequence) {
                                  books.at(sequence).capture * books.traits.bytes_per_token);
 }
 
+namespace {
+
+// What saving a range takes, in all its pieces.
+uint64_t saving_ns(const Books& books, uint32_t sequence, Range range) {
+  const uint64_t bytes = books.traits.fixed_bytes +
+                         uint64_t{range.end - range.begin} * books.traits.bytes_per_token;
+  return books.meter.costs().save.of(books.engine->pieces(SequenceId{sequence}, range), bytes);
+}
+
+// How many positions that lie together are read in one step.
 uint32_t step_tokens(const Books& books) noexcept {
   const MoveCost& save = books.meter.costs().save;
   const uint64_t segment = books.options.segment_tokens;
@@ -62,11 +66,54 @@ uint32_t step_tokens(const Books& books) noexcept {
     const uint64_t many = std::max<uint64_t>(save.of(0, 1024 * books.traits.bytes_per_token), 1);
     tokens = std::min<uint64_t>(std::max<uint64_t>(books.traits.range_tokens, segment),
                                 (kStepNs - std::min(kStepNs, call)) * 1024 / many);
+    if (books.step_limit.bytes() != 0) {
+      tokens = std::min(tokens, books.step_limit.bytes() / books.traits.bytes_per_token);
+    }
   } else {
     const uint64_t bytes = books.traits.fixed_bytes + segment * books.traits.bytes_per_token;
     tokens = kStepNs / std::max<uint64_t>(save.of(1, bytes), 1) * segment;
   }
   return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, segment, uint64_t{1} << 30U));
+}
+
+}  // namespace
+
+uint32_t step_end(Books& books, uint32_t sequence, Range range) {
+  const uint32_t most = std::min(range.end - range.begin, step_tokens(books));
+  if (books.traits.range_tokens == 0) return range.begin + most;
+  const Books::Unlocked unlocked(books);
+  uint32_t fits = 1;
+  for (uint32_t too_many = most + 1; fits + 1 < too_many;) {
+    const uint32_t middle = fits + (too_many - fits) / 2;
+    const bool in_time =
+        saving_ns(books, sequence, {range.begin, range.begin + middle}) <= kStepNs;
+    (in_time ? fits : too_many) = middle;
+  }
+  return range.begin + fits;
+}
+
+bool dear_to_save(Books& books, uint32_t sequence, Range range) {
+  if (books.traits.range_tokens == 0 || range.begin >= range.end) return false;
+  const Books::Unlocked unlocked(books);
+  if (books.engine->pieces(SequenceId{sequence}, range) == 1) return false;
+  const uint64_t ns = saving_ns(books, sequence, range);
+  return ns > kMomentNs && ns > books.meter.costs().compute(range);
+}
+
+bool begins_dear(Books& books, uint32_t sequence, Range range) {
+  if (books.traits.range_tokens == 0 || range.begin >= range.end) return false;
+  // A hole or two before a long run are worth reading, so a whole step is judged.
+  const uint32_t end = std::max(books.segment_end(range), step_end(books, sequence, range));
+  return dear_to_save(books, sequence, {range.begin, end});
+}
+
+bool waits_dear(Books& books, uint32_t sequence) {
+  const SequenceRecord& record = books.at(sequence);
+  if (record.dear) return true;
+  // Captures begin with a whole segment.
+  const uint32_t saved = record.capture - record.unsaved();
+  return begins_dear(books, sequence,
+                     {saved - saved % books.options.segment_tokens, record.capture});
 }
 
 // On a device computing is cheap, and with full attention a part that was saved is of use by

@@ -69,8 +69,63 @@ TEST(CaptureRules, CaptureFitsWhileThereIsRoomForAllOfIt) {
 TEST(CaptureRules, StepIsShorterTheLongerSavingTakes) {
   PartsRig fast;
   PartsRig slow(full_engine(), costly_saves());
-  EXPECT_EQ(step_tokens(slow.books), slow.books.options.segment_tokens);
-  EXPECT_GT(step_tokens(fast.books), 4 * fast.books.options.segment_tokens);
+  EXPECT_EQ(step_end(slow.books, 0, {0, 5000}), slow.books.options.segment_tokens);
+  EXPECT_GT(step_end(fast.books, 0, {0, 5000}), 4 * fast.books.options.segment_tokens);
+  EXPECT_EQ(step_end(fast.books, 0, {10, 12}), 12U);
+}
+
+// Two answers that were computed in turns, behind prompts that were not.
+struct Scattered {
+  explicit Scattered(uint32_t answer) : rig(engine_options()) {
+    rig.put(0, tokens(128, 1));
+    rig.put(1, tokens(128, 2));
+    for (uint32_t i = 0; i < answer; ++i) {
+      const Token token[] = {i};
+      for (const uint32_t s : {0U, 1U}) ok(rig.engine.compute(SequenceId{s}, token));
+    }
+    // What saving and computing take, as a device would have it.
+    for (int i = 0; i < 4; ++i) {
+      rig.books.meter.saved(1, 1'000, 1'000'000);
+      rig.books.meter.saved(1, 100'000, 2'000'000);
+      rig.books.meter.computed({0, 1000}, 0, 40'000'000);
+    }
+  }
+  static EngineOptions engine_options() {
+    EngineOptions options = full_engine();
+    options.range_tokens = 1024;
+    return options;
+  }
+  PartsRig rig;
+};
+
+TEST(CaptureRules, StepIsShorterTheMorePiecesItReads) {
+  Scattered at(64);
+  Books& books = at.rig.books;
+  EXPECT_EQ(step_end(books, 0, {0, 128}), 128U);
+  const uint32_t end = step_end(books, 0, {128, 192});
+  EXPECT_GT(end, 128U);
+  EXPECT_LE(end, 133U) << "a piece takes a millisecond";
+  EXPECT_EQ(step_end(books, 0, {190, 191}), 191U) << "there is always a step";
+}
+
+TEST(CaptureRules, ManyPiecesAreDearAndNotWorthWaitingFor) {
+  Scattered at(64);
+  Books& books = at.rig.books;
+  EXPECT_FALSE(dear_to_save(books, 0, {0, 128}));
+  EXPECT_TRUE(dear_to_save(books, 0, {128, 192}));
+  EXPECT_FALSE(dear_to_save(books, 0, {128, 129})) << "one piece";
+  books.at(0).capture = 128;
+  EXPECT_TRUE(worth_saving_first(books, 0));
+  EXPECT_FALSE(waits_dear(books, 0));
+  books.at(0).capture = 192;
+  books.at(0).saved = 128;
+  EXPECT_FALSE(worth_saving_first(books, 0));
+  EXPECT_TRUE(waits_dear(books, 0));
+  books.at(0).saved = 0;
+  EXPECT_FALSE(waits_dear(books, 0));
+  books.at(0).dear = true;
+  EXPECT_TRUE(waits_dear(books, 0)) << "it was set aside";
+  books.at(0).capture = 0;
 }
 
 TEST(CaptureRules, PartOfACaptureWillDoWhereRangesMoveAndMemoryGoesBack) {

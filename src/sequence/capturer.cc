@@ -15,27 +15,32 @@ namespace {
 // Saves segments of one sequence, with the engine, without the lock.
 class EngineSaver final : public Saver {
  public:
-  // `most_tokens` is what may be read at once.
-  EngineSaver(Books& books, Notifier& notifier, const CaptureRun& run, uint32_t most_tokens)
+  enum class Pace : uint8_t { at_once, in_steps };
+  EngineSaver(Books& books, Notifier& notifier, const CaptureRun& run, Pace pace)
       : books_(books),
         notifier_(notifier),
         run_(run),
         id_(SequenceId{run.sequence}),
-        most_tokens_(most_tokens) {
+        pace_(pace) {
     if (books.heard()) {
       chain_.emplace(run.scope, run.text.all(), run.text.spans, books.options.segment_tokens);
     }
   }
-  uint32_t most_tokens() const noexcept override { return most_tokens_; }
+  uint32_t most_tokens() const noexcept override { return books_.traits.range_tokens; }
+  uint32_t reach(Range range) override {
+    return pace_ == Pace::at_once ? Saver::reach(range) : step_end(books_, run_.sequence, range);
+  }
   Result<uint64_t> size(Range range) override {
     const Books::Unlocked unlocked(books_);
     return books_.engine->size(id_, Part::segment, range);
   }
   Result<uint64_t> save(Range range, std::span<uint8_t> out) override {
     uint64_t started = 0;
+    uint32_t pieces = 1;
     Result<uint64_t> written = Error(Errc::busy, "");
     {
       const Books::Unlocked unlocked(books_);
+      pieces = books_.engine->pieces(id_, range);
       books_.engine->settle();
       started = books_.clock->now_ns();
       written = books_.engine->save(id_, Part::segment, range, out);
@@ -43,7 +48,8 @@ class EngineSaver final : public Saver {
     if (written) {
       const uint64_t spent = elapsed_ns(started, books_.clock->now_ns());
       books_.stats.capture_ns += spent;
-      books_.meter.saved(1, *written, spent);
+      books_.meter.saved(pieces, *written, spent);
+      books_.step_limit.read(*written, spent);
     }
     return written;
   }
@@ -67,7 +73,7 @@ class EngineSaver final : public Saver {
   Notifier& notifier_;
   const CaptureRun& run_;
   SequenceId id_;
-  uint32_t most_tokens_;
+  Pace pace_;
   std::optional<key::KeyChain> chain_;  // If somebody listens.
 };
 
@@ -97,6 +103,8 @@ void Capturer::stop() noexcept {
   // Threads may still cut what was read; letting go of the run waits for them.
   if (run_ != nullptr) books_.lexicon.release(run_->text);
   run_.reset();
+  for (const std::unique_ptr<CaptureRun>& run : left_) books_.lexicon.release(run->text);
+  left_.clear();
 }
 
 std::unique_ptr<CaptureRun> Capturer::make_run(uint32_t sequence, uint32_t depth) try {
@@ -146,7 +154,7 @@ std::unique_ptr<CaptureRun> Capturer::start(uint32_t sequence) {
     run->has_anchor = true;
   }
   if (books_.segments != nullptr) {
-    EngineSaver saver(books_, notifier_, *run, 0);
+    EngineSaver saver(books_, notifier_, *run, EngineSaver::Pace::at_once);
     run->writer.begin(run->scope, run->text.prompt(run->segments_to), record.tenant,
                       record.retain.get(), saver);
   }
@@ -154,16 +162,17 @@ std::unique_ptr<CaptureRun> Capturer::start(uint32_t sequence) {
 }
 
 bool Capturer::go_on(CaptureRun& run, uint64_t until_ns) {
-  EngineSaver saver(books_, notifier_, run,
-                    until_ns == kNoDeadline ? books_.traits.range_tokens : step_tokens(books_));
+  EngineSaver saver(
+      books_, notifier_, run,
+      until_ns == kNoDeadline ? EngineSaver::Pace::at_once : EngineSaver::Pace::in_steps);
   const bool collected = run.writer.collect(saver, until_ns);
   if (run.writer.read(saver)) return true;
   return collected && run.writer.over();
 }
 
 void Capturer::wait_for(CaptureRun& run) {
-  CaptureRun* const other = run_.get();
-  // It may be that the other capture has the buffers.
+  CaptureRun* const other = run_ == nullptr && !left_.empty() ? left_.front().get() : run_.get();
+  // It may be that another capture has the buffers.
   CaptureRun* const busy = run.writer.waits()                          ? &run
                            : other != nullptr && other->writer.waits() ? other
                                                                        : nullptr;
@@ -176,7 +185,7 @@ void Capturer::wait_for(CaptureRun& run) {
     }
   }
   if (busy == nullptr || busy == &run) return;
-  EngineSaver saver(books_, notifier_, *other, 0);
+  EngineSaver saver(books_, notifier_, *other, EngineSaver::Pace::at_once);
   (void)other->writer.collect(saver, kNoDeadline);
 }
 
@@ -188,6 +197,12 @@ Captured Capturer::end(CaptureRun& run) {
     captured.bytes += run.anchor.bytes;
   }
   SequenceRecord& record = books_.at(run.sequence);
+  record.dear = run.set_aside;
+  if (run.set_aside && run.depth != 0 && record.generation == run.generation) {
+    record.saved = std::max(record.saved, run.writer.next());
+    if (record.capture == 0 && books_.known(run.sequence) >= run.depth)
+      books_.queue.add(run.sequence, run.depth);
+  }
   const bool whole = captured.fate == CaptureFate::present || run.writer.next() >= run.segments_to;
   if ((captured.fate == CaptureFate::saved || captured.fate == CaptureFate::present) && whole &&
       run.depth != 0 && record.generation == run.generation &&
@@ -200,13 +215,25 @@ Captured Capturer::end(CaptureRun& run) {
   return captured;
 }
 
+bool Capturer::next_is_dear() {
+  const SegmentWriter& writer = run_->writer;
+  if (!writer.reads()) return false;
+  return begins_dear(books_, run_->sequence, {writer.next(), run_->segments_to});
+}
+
+void Capturer::set_aside() noexcept {
+  run_->set_aside = true;
+  run_->writer.limit(run_->writer.next());
+}
+
 void Capturer::pause() {
+  while (!collect_left(kNoDeadline)) wait_for(*left_.front());
   if (run_ == nullptr) return;
   CaptureRun& run = *run_;
   const bool unread = run.writer.reads();
   run.writer.limit(run.writer.next());
   while (!run.writer.over()) {
-    EngineSaver saver(books_, notifier_, run, 0);
+    EngineSaver saver(books_, notifier_, run, EngineSaver::Pace::at_once);
     if (!run.writer.collect(saver, kNoDeadline)) wait_for(run);
   }
   const SequenceRecord& record = books_.at(run.sequence);
@@ -218,9 +245,12 @@ void Capturer::pause() {
 }
 
 void Capturer::read_on(uint32_t sequence) {
-  if (run_ == nullptr || run_->sequence != sequence || !run_->writer.reads()) return;
+  if (!is_reading(sequence)) return;
+  // A part of a segment is of no use, so nobody waits for one.
+  const Range rest{run_->writer.next(), run_->segments_to};
+  if (part_will_do(books_) && step_end(books_, sequence, rest) < books_.segment_end(rest)) return;
   const uint64_t started = books_.clock->now_ns();
-  EngineSaver saver(books_, notifier_, *run_, step_tokens(books_));
+  EngineSaver saver(books_, notifier_, *run_, EngineSaver::Pace::in_steps);
   while (run_->writer.read(saver) && !part_will_do(books_)) {
   }
   if (run_->writer.over()) {
@@ -230,10 +260,26 @@ void Capturer::read_on(uint32_t sequence) {
 }
 
 void Capturer::will_lose(uint32_t sequence, uint32_t n) noexcept {
+  // What comes there next are other words: none of it is a capture's that has begun.
+  const auto lose = [&](CaptureRun& run) {
+    if (run.sequence == sequence && n < run.depth) run.depth = books_.any() ? n : 0;
+  };
+  for (const std::unique_ptr<CaptureRun>& run : left_) lose(*run);
   if (run_ == nullptr || run_->sequence != sequence || n >= run_->depth) return;
   run_->writer.limit(n);
-  // What comes there next are other words: none of it is this capture's.
-  run_->depth = books_.any() ? n : 0;
+  lose(*run_);
+}
+
+bool Capturer::collect_left(uint64_t until_ns) {
+  while (!left_.empty()) {
+    CaptureRun& run = *left_.front();
+    EngineSaver saver(books_, notifier_, run, EngineSaver::Pace::at_once);
+    (void)run.writer.collect(saver, until_ns);
+    if (!run.writer.over()) return false;
+    (void)end(run);
+    left_.pop_front();
+  }
+  return true;
 }
 
 // ---- At once -----------------------------------------------------------------------------------
@@ -255,11 +301,13 @@ Captured Capturer::capture(uint32_t sequence) {
 
 Captured Capturer::capture_in_a_step(uint32_t sequence) {
   SequenceRecord& record = books_.at(sequence);
-  const uint32_t most = step_tokens(books_);
-  if (part_will_do(books_) && books_.at(sequence).unsaved() > most) {
+  const Range waiting{record.capture - record.unsaved(), record.capture};
+  const uint32_t end =
+      part_will_do(books_) ? step_end(books_, sequence, waiting) : record.capture;
+  if (end < record.capture) {
     // The beginning: what lies behind it can be computed from there.
-    record.capture = books_.text_of(sequence).floor(
-        (record.saved + most) / books_.options.segment_tokens * books_.options.segment_tokens);
+    record.capture = books_.text_of(sequence).floor(end / books_.options.segment_tokens *
+                                                    books_.options.segment_tokens);
     if (record.capture <= record.saved) {
       record.capture = std::max(record.capture, 1U);
       books_.queue.remove(sequence, CaptureFate::crowded);
@@ -267,8 +315,26 @@ Captured Capturer::capture_in_a_step(uint32_t sequence) {
     }
   }
   const uint64_t started = books_.clock->now_ns();
-  const Captured captured = capture(sequence);
+  const Captured captured = part_will_do(books_) ? read_now(sequence) : capture(sequence);
   books_.stats.waited_ns += elapsed_ns(started, books_.clock->now_ns());
+  return captured;
+}
+
+Captured Capturer::read_now(uint32_t sequence) {
+  std::unique_ptr<CaptureRun> started = start(sequence);
+  if (started == nullptr) return {CaptureFate::stale, 0};
+  CaptureRun& run = *started;
+  left_.push_back(std::move(started));
+  EngineSaver saver(books_, notifier_, run, EngineSaver::Pace::at_once);
+  while (run.writer.read(saver)) {
+  }
+  // Without a buffer the rest is lost: nobody waits for one.
+  run.writer.limit(run.writer.next());
+  if (!run.writer.over()) {
+    return {CaptureFate::saved, run.writer.captured().bytes + run.writer.cutting_bytes()};
+  }
+  const Captured captured = end(run);
+  left_.pop_back();
   return captured;
 }
 

@@ -3,7 +3,8 @@
 // A capture is a CaptureRun: it begins with the state or checkpoint at its end, then reads segment
 // by segment, and ends when all of it is in the store. It is carried out in one go (capture()), or
 // in steps between the passes of the engine (begin(), go_on(), end()). Only one capture at a time
-// goes on in steps. capture() may run beside it.
+// goes on in steps. capture() may run beside it. A capture that a request waits for is only read at
+// once: threads cut what was read, and collect_left() commits it later.
 //
 // Decide, do, settle: room in the stores is reserved under the lock, the engine reads without it,
 // and what was read is committed under the lock.
@@ -12,11 +13,12 @@
 //             the sequence loses positions (will_lose), the capture in steps ends there.
 // Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
 //             while the engine and the listener are called.
-// Ownership:  of the capture that goes on in steps. The books and the notifier outlive it.
+// Ownership:  of the captures that have begun. The books and the notifier outlive it.
 // Cost:       one call of the engine for each range that is not saved yet, and one for an anchor.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 
 #include "sequence/books.h"
@@ -40,6 +42,7 @@ struct CaptureRun {
   Text text;
   OwnRetain retain;
   SegmentWriter writer;
+  bool set_aside = false;  // Ended early; the rest waits in the queue again.
   bool has_anchor = false;
   Captured anchor;  // The state or checkpoint at its end.
 };
@@ -52,13 +55,21 @@ class Capturer {
 
   // Saves all that waits in a sequence, now. Requires that something waits there.
   Captured capture(uint32_t sequence);
-  // The same for a request that needs the place: one step at most, where part_will_do().
+  // The same for a request that needs the place. Where part_will_do(), it reads one step at most,
+  // and returns what it has read.
   Captured capture_in_a_step(uint32_t sequence);
   // Saves what will be lost when the sequence is cut to `kept`, where that is worth the wait.
   // Does nothing if nothing waits there. Returns the bytes.
   uint64_t save_before_cut(uint32_t sequence, uint32_t kept);
   // Saves the checkpoint, or the state, at this depth of what the sequence holds.
   Captured capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch);
+  // Commits what threads have cut of captures that have been read, until this time. False: not all
+  // is there yet.
+  bool collect_left(uint64_t until_ns);
+  // How many captures have been read and are not over.
+  uint32_t left() const noexcept { return static_cast<uint32_t>(left_.size()); }
+  // Waits for the threads that cut these. Requires left() != 0.
+  void wait_for_left() { wait_for(*left_.front()); }
   // Counts what became of a capture.
   void count(const Captured& captured) noexcept;
 
@@ -80,7 +91,11 @@ class Capturer {
   void wait();
   // Settles and counts it. Requires that its writer is over().
   Captured end();
-  // It comes to rest: what was read is saved, the rest waits in the queue again.
+  // Whether the next segment takes longer to save than to compute. Requires run() != nullptr.
+  bool next_is_dear();
+  // It ends with what was read; the rest waits in the queue again. Requires run() != nullptr.
+  void set_aside() noexcept;
+  // The same, at once: waits until what was read is saved.
   void pause();
   // If it reads from this sequence: one step more, or all of it, before the sequence is emptied.
   void read_on(uint32_t sequence);
@@ -91,6 +106,8 @@ class Capturer {
 
  private:
   std::unique_ptr<CaptureRun> start(uint32_t sequence);
+  // Reads what waits in a sequence, and leaves the rest of the work to the threads.
+  Captured read_now(uint32_t sequence);
   // Null: there is no memory.
   std::unique_ptr<CaptureRun> make_run(uint32_t sequence, uint32_t depth);
   bool go_on(CaptureRun& run, uint64_t until_ns);
@@ -102,6 +119,7 @@ class Capturer {
   Books& books_;
   Notifier& notifier_;
   std::unique_ptr<CaptureRun> run_;
+  std::deque<std::unique_ptr<CaptureRun>> left_;  // Read, and being cut. In the order of reading.
 };
 
 }  // namespace stemma::sequence

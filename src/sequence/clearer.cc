@@ -19,6 +19,7 @@ void Clearer::forget(uint32_t sequence) noexcept {
   record.held = {};
   record.shifted = false;
   record.saved = 0;
+  record.dear = false;
   books_.changed();
 }
 
@@ -44,6 +45,15 @@ bool Clearer::empty(uint32_t sequence) {
 
 void Clearer::release(uint32_t sequence) {
   books_.set_state(sequence, empty(sequence) ? SequenceState::free : SequenceState::broken);
+}
+
+void Clearer::lose(TurnRecord& turn) {
+  (void)empty(turn.sequence);
+  turn.generation = books_.at(turn.sequence).generation;
+  turn.phase = TurnPhase::failed;
+  turn.available = 0;
+  turn.computed = 0;
+  turn.stops.clear();
 }
 
 bool Clearer::retire(uint32_t sequence, SequenceReport* report) {

@@ -28,6 +28,8 @@ class Clearer {
   bool empty(uint32_t sequence);
   // Empties a sequence that no turn uses: it is free afterwards, or broken.
   void release(uint32_t sequence);
+  // Nothing of the turn's sequence counts any more; the turn can only end.
+  void lose(TurnRecord& turn);
   // Empties a sequence for somebody else, and saves what waits in it first if that is worth it. An
   // idle one is free or broken afterwards. False: the engine did not clear it.
   bool retire(uint32_t sequence, SequenceReport* report);

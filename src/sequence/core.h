@@ -37,6 +37,7 @@
 #include "sequence/notifier.h"
 #include "sequence/part_intake.h"
 #include "sequence/plan_executor.h"
+#include "sequence/relocator.h"
 #include "sequence/restorer.h"
 #include "sequence/session_closer.h"
 #include "sequence/turn_end.h"
@@ -109,7 +110,8 @@ class Core {
   Restorer restorer_{books_, notifier_, capturer_};
   IdleDropper idle_{books_, finder_, capturer_, clearer_};
   PlanExecutor executor_{books_, capturer_, clearer_, planner_, restorer_, idle_};
-  Drainer drainer_{books_, notifier_, capturer_, clearer_, idle_};
+  Relocator relocator_{books_, clearer_};
+  Drainer drainer_{books_, notifier_, capturer_, clearer_, idle_, relocator_};
   SessionCloser sessions_{books_};
   TurnProgress progress_{books_, notifier_, capturer_, clearer_, restorer_};
   TurnEnd end_{books_, capturer_, clearer_, sessions_};

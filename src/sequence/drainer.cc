@@ -10,6 +10,7 @@ Drained Drainer::drain(const DrainLimits& limits) {
   Drained drained;
   try {
     drain(limits, drained);
+    if (capturer_.left() != 0) drained.more = drained.waits = true;
   } catch (const std::bad_alloc&) {
     // What is under way goes on with the next call.
   }
@@ -22,6 +23,7 @@ void Drainer::drain(const DrainLimits& limits, Drained& drained) {
   notifier_.tell_of_evicted();
   const uint64_t started = books_.clock->now_ns();
   const uint64_t until = limits.ns > kNoDeadline - started ? kNoDeadline : started + limits.ns;
+  while (!capturer_.collect_left(until) && until == kNoDeadline) capturer_.wait_for_left();
   uint32_t passed_over = 0;
   while ((capturer_.run() != nullptr || drained.bytes < limits.bytes) &&
          books_.clock->now_ns() < until) {
@@ -30,6 +32,7 @@ void Drainer::drain(const DrainLimits& limits, Drained& drained) {
       return;
     }
     if (capturer_.run() == nullptr) continue;  // There was nothing to read.
+    if (!limits.dear && capturer_.next_is_dear()) capturer_.set_aside();
     const uint64_t before = capturer_.run()->writer.captured().bytes;
     const bool went_on = capturer_.go_on(until);
     drained.bytes += capturer_.run()->writer.captured().bytes - before;
@@ -37,6 +40,7 @@ void Drainer::drain(const DrainLimits& limits, Drained& drained) {
       const Captured captured = capturer_.end();
       if (captured.fate == CaptureFate::saved) ++drained.saved;
       idle_.drop_for_all();
+      relocator_.move_down(drained.moving_ns);
     } else if (!went_on) {
       // Threads are at work on what was read.
       drained.waits = until != kNoDeadline;
@@ -54,7 +58,11 @@ bool Drainer::start_next(const DrainLimits& limits, Drained& drained, uint32_t& 
   for (uint32_t i = 0; i < passed_over && next != CaptureQueue::kNone; ++i) {
     next = books_.queue.after(next);
   }
-  while (next != CaptureQueue::kNone && !limits.evict && !fits_without_eviction(books_, next)) {
+  const auto may_begin = [&](uint32_t sequence) {
+    return (limits.evict || fits_without_eviction(books_, sequence)) &&
+           (limits.dear || !waits_dear(books_, sequence));
+  };
+  while (next != CaptureQueue::kNone && !may_begin(next)) {
     next = books_.queue.after(next);
     ++passed_over;
   }

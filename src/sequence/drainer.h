@@ -1,5 +1,6 @@
 // Drainer: does in quiet moments what can wait. It saves what is in the queue, oldest first, clears
-// sequences that could not be cleared before, and drops idle sequences that are saved now.
+// sequences that could not be cleared before, drops idle sequences that are saved now, and moves
+// prompts to where these were.
 //
 // Invariant:  it begins nothing beyond its limits; what it has begun goes on with the next call.
 // Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
@@ -15,22 +16,27 @@
 #include "sequence/clearer.h"
 #include "sequence/idle_dropper.h"
 #include "sequence/notifier.h"
+#include "sequence/relocator.h"
 
 namespace stemma::sequence {
 
 class Drainer {
  public:
   Drainer(Books& books, Notifier& notifier, Capturer& capturer, Clearer& clearer,
-          IdleDropper& idle) noexcept
-      : books_(books), notifier_(notifier), capturer_(capturer), clearer_(clearer), idle_(idle) {}
+          IdleDropper& idle, Relocator& relocator) noexcept
+      : books_(books),
+        notifier_(notifier),
+        capturer_(capturer),
+        clearer_(clearer),
+        idle_(idle),
+        relocator_(relocator) {}
 
   // As SequenceCache::drain().
   Drained drain(const DrainLimits& limits);
 
  private:
   void drain(const DrainLimits& limits, Drained& drained);
-  // Begins with the oldest capture that may begin, after so many that have no room. False: none
-  // may.
+  // Begins with the oldest capture that may begin, after so many that may not. False: none may.
   bool start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over);
 
   Books& books_;
@@ -38,6 +44,7 @@ class Drainer {
   Capturer& capturer_;
   Clearer& clearer_;
   IdleDropper& idle_;
+  Relocator& relocator_;
 };
 
 }  // namespace stemma::sequence

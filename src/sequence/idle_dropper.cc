@@ -69,6 +69,7 @@ void IdleDropper::drop_for(TurnRecord& turn) noexcept try {
     idle.restorable = restorable_part(s);
     if (!worth_dropping(input, idle)) continue;
     clearer_.release(s);
+    if (turn.computed > turn.available) turn.freed_below += idle.own_cells;
     free_cells = books_.room.free_if(id, kept, books_.flags);
     ++books_.stats.dropped_idle;
     ++turn.report.dropped_idle;

@@ -127,7 +127,8 @@ Result<std::vector<SequenceContent>> Inspector::contents() const {
 }
 
 uint32_t Inspector::pending() const noexcept {
-  return books_.queue.size() + (capturer_.run() != nullptr ? 1 : 0);
+  // What has begun counts as one.
+  return books_.queue.size() + (capturer_.run() != nullptr || capturer_.left() != 0 ? 1 : 0);
 }
 
 void Inspector::check_invariants() const try {

@@ -258,6 +258,7 @@ void PlanExecutor::settle(TurnRecord& turn) {
   record.scope.reset();
   record.dirty = false;
   record.shifted = false;
+  if (turn.plan.base != Base::stay) record.laid = ++books_.laid;
   // What was loaded is saved.
   if (books_.any() && turn.plan.segments_to != 0) record.saved = turn.plan.segments_to;
   books_.index_up_to(turn, n);

@@ -72,6 +72,9 @@ struct SequenceRecord {
   // [0, capture) waits to be saved, with an anchor at its end; 0: nothing waits.
   uint32_t capture = 0;
   uint32_t saved = 0;  // [0, saved) was saved not long ago.
+  bool dear = false;   // A capture was set aside at [saved, ...): waits_dear().
+  // Grows with every sequence that begins from nothing: later ones lie in higher cells, mostly.
+  uint64_t laid = 0;
   TenantId tenant = kNoTenant;
   OwnRetain retain;
 
@@ -104,6 +107,7 @@ struct TurnRecord {
   // What follows LiveIndex::length() is not what the words say (a shift), or is not indexed.
   bool approximate = false;
   Reuse reuse = Reuse::everything;
+  uint64_t freed_below = 0;   // Cells that others gave up since it began to compute.
   uint32_t promised_end = 0;  // It may become this long: nobody else gets the room for that.
   uint32_t session = SessionTable::kNone;
   TenantId tenant = kNoTenant;

@@ -13,6 +13,7 @@
 // Cost:       reach() and hold() are one lookup; capture() writes only what is not there yet.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -42,6 +43,8 @@ class Saver {
   virtual ~Saver() = default;
   // The most positions that save() may be asked for at once, where the store has a mover; 0: one segment at a time.
   virtual uint32_t most_tokens() const noexcept { return 0; }
+  // How far of a range may be read at once: behind its begin, up to its end.
+  virtual uint32_t reach(Range range) { return std::min(range.end, range.begin + most_tokens()); }
   // Of a segment.
   virtual Result<uint64_t> size(Range range) = 0;
   virtual Result<uint64_t> save(Range range, std::span<uint8_t> out) = 0;
@@ -169,6 +172,7 @@ class SegmentStore {
   RangeMover* mover_;
   EngineTraits traits_;        // Of an engine that moves ranges.
   uint32_t range_tokens_ = 0;  // The most that a buffer of the mover takes; whole segments.
+  uint32_t writing_buffers_ = 0;  // Of the mover, with writers.
 };
 
 }  // namespace stemma::sequence

@@ -12,6 +12,7 @@ SegmentWriter::~SegmentWriter() {
     store_->mover_->wait(piece->batch);
     drop(*piece);
   }
+  give_up_open();
   if (lease_.active()) (void)lease_.release();
 }
 
@@ -62,12 +63,19 @@ void SegmentWriter::begin(const Scope& scope, const Prompt& prompt, TenantId ten
 
 void SegmentWriter::limit(uint32_t n) noexcept {
   if (n >= end_) return;
-  // A range ends with a segment, or where the sequence ends: a part of one is not read.
+  // A range ends with a segment, or where the sequence ends: a part of one is of no use.
+  if (open_ != nullptr && n < open_->range.end) give_up_open();
   end_ = std::max(next_, n / store_->tokens_ * store_->tokens_);
   if (end_ <= next_ && captured_.bytes == 0 && pieces_.empty()) captured_.fate = CaptureFate::stale;
 }
 
+void SegmentWriter::give_up_open() noexcept {
+  if (open_ != nullptr) drop(*open_);
+  open_.reset();
+}
+
 void SegmentWriter::fail(CaptureFate fate) noexcept {
+  give_up_open();
   captured_.fate = fate;
   end_ = next_;
 }
@@ -122,67 +130,123 @@ Range SegmentWriter::segment_of(const Piece& piece, uint32_t index) const noexce
   return {begin, std::min(piece.range.end, begin + store_->tokens_)};
 }
 
+bool SegmentWriter::fits_in_parts() const noexcept {
+  const uint64_t frames = uint64_t{store_->tokens_} * store_->traits_.fixed_bytes;
+  return store_->bytes_of({0, store_->tokens_}) + frames + store_->traits_.checkpoint_bytes <=
+         store_->mover_->buffer_bytes();
+}
+
 bool SegmentWriter::read_range(Saver& saver) try {
-  RangeMover& mover = *store_->mover_;
   const uint32_t tokens = store_->tokens_;
+  const uint32_t from = open_ == nullptr ? next_ : open_->reads.back().range.end;
   const uint32_t most =
-      std::max(tokens, std::min(saver.most_tokens(), store_->range_tokens_) / tokens * tokens);
-  // Two are for loading.
-  if (pieces_.size() + 2 >= std::max(mover.buffers(), 3U)) return false;
-  auto piece = std::make_unique<Piece>();
-  piece->range = {next_, std::min(end_, next_ + most)};
-  piece->bytes = store_->bytes_of(piece->range);
-  const uint32_t count = (piece->range.end - next_ + tokens - 1) / tokens;
-  piece->good.resize(count);
-  piece->out.reserve(count);
-  pieces_.push_back(std::move(piece));
-  Piece& it = *pieces_.back();
-  it.buffer = mover.take();
-  if (it.buffer == RangeMover::kNone) {
-    pieces_.pop_back();
-    return false;
+      open_ == nullptr ? std::min(end_, next_ + store_->range_tokens_) : open_->range.end;
+  uint32_t to = saver.reach({from, most});
+  std::unique_ptr<Piece> piece = std::move(open_);
+  if (piece == nullptr) {
+    const uint32_t segment_end = std::min(end_, next_ + tokens);
+    if (to < segment_end && !fits_in_parts()) to = segment_end;
+    // Whole segments, but for the last one of the prompt.
+    if (to > segment_end && to != end_) to -= (to - next_) % tokens;
+    piece = begin_piece(std::max(to, segment_end));
+    if (piece == nullptr) return captured_.fate == CaptureFate::no_room;
   }
-  const CaptureFate fate = fill(it, saver);
-  if (fate != CaptureFate::saved) {
-    drop(it);
-    pieces_.pop_back();
-    fail(fate);
+  if (!read_more(*piece, to, saver)) {
+    drop(*piece);
+    fail(CaptureFate::failed);
     return true;
   }
-  next_ = it.range.end;
-  it.batch.count = count;
-  it.batch.task = [this, &it](uint32_t i) {
-    const Range segment = segment_of(it, i);
-    const std::span<uint8_t> out = it.out[i];
-    const auto bytes = store_->mover_->bytes(it.buffer).first(it.bytes);
-    const uint64_t share = it.bytes / it.good.size();
-    const bool last = i + 1 == it.good.size();
-    ByteSum sum;
-    const bool good =
-        !store_->mover_->unwritten(it.buffer, i * share, last ? it.bytes : (i + 1) * share) &&
-        store_->engine_->cut(it.range, bytes, segment, out, sum).has_value() &&
-        store_->bytes_->seal(slot_of(segment), out.size(), sum.value()).has_value();
-    it.good[i] = good ? 1 : 0;
-  };
-  mover.start(it.batch);
+  if (to < piece->range.end) {
+    open_ = std::move(piece);
+    return true;
+  }
+  next_ = piece->range.end;
+  start(std::move(piece));
   return true;
 } catch (const std::bad_alloc&) {
   fail(CaptureFate::no_room);
   return true;
 }
 
-// Slots for its segments, and its bytes from the engine.
-CaptureFate SegmentWriter::fill(Piece& piece, Saver& saver) {
-  for (uint32_t i = 0; i < piece.good.size(); ++i) {
-    const Range segment = segment_of(piece, i);
+std::unique_ptr<SegmentWriter::Piece> SegmentWriter::begin_piece(uint32_t end) {
+  RangeMover& mover = *store_->mover_;
+  // Two are for loading.
+  if (store_->writing_buffers_ + 2 >= std::max(mover.buffers(), 3U)) return nullptr;
+  auto piece = std::make_unique<Piece>();
+  piece->range = {next_, end};
+  const uint32_t count = (end - next_ + store_->tokens_ - 1) / store_->tokens_;
+  piece->good.resize(count);
+  piece->out.reserve(count);
+  piece->reads.reserve(count == 1 ? store_->tokens_ : 1);
+  piece->buffer = mover.take();
+  if (piece->buffer == RangeMover::kNone) return nullptr;
+  ++store_->writing_buffers_;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Range segment = segment_of(*piece, i);
     store_->forget_label(slot_of(segment));
     const Result<std::span<uint8_t>> room =
         store_->bytes_->open(slot_of(segment), store_->bytes_of(segment), Fill::none);
-    if (!room) return CaptureFate::no_room;
-    piece.out.push_back(*room);
+    if (!room) {
+      drop(*piece);
+      fail(CaptureFate::no_room);
+      return nullptr;
+    }
+    piece->out.push_back(*room);
   }
-  const Result<uint64_t> written = saver.save(piece.range, store_->mover_->bytes(piece.buffer));
-  return written && *written == piece.bytes ? CaptureFate::saved : CaptureFate::failed;
+  return piece;
+}
+
+bool SegmentWriter::read_more(Piece& piece, uint32_t end, Saver& saver) {
+  const bool first = piece.reads.empty();
+  const Range range{first ? piece.range.begin : piece.reads.back().range.end, end};
+  const Read read{range, first ? 0 : piece.reads.back().offset + piece.reads.back().bytes,
+                  store_->bytes_of(range)};
+  const Result<uint64_t> written =
+      saver.save(range, store_->mover_->bytes(piece.buffer).subspan(read.offset));
+  // Noted in any case: what was written has to be made ready for the next.
+  piece.reads.push_back(read);
+  return written && *written == read.bytes;
+}
+
+void SegmentWriter::start(std::unique_ptr<Piece> piece) {
+  pieces_.push_back(std::move(piece));
+  Piece& it = *pieces_.back();
+  it.batch.count = static_cast<uint32_t>(it.good.size());
+  it.batch.task = [this, &it](uint32_t i) { it.good[i] = cut(it, i) ? 1 : 0; };
+  store_->mover_->start(it.batch);
+}
+
+bool SegmentWriter::cut(const Piece& piece, uint32_t index) const {
+  const RangeMover& mover = *store_->mover_;
+  const Range segment = segment_of(piece, index);
+  const std::span<uint8_t> out = piece.out[index];
+  const auto bytes_of = [&](const Read& read) {
+    return mover.bytes(piece.buffer).subspan(read.offset, read.bytes);
+  };
+  if (piece.reads.size() > 1) {
+    // One segment, of several parts.
+    for (const Read& read : piece.reads) {
+      ByteSum of_part;
+      if (mover.unwritten(piece.buffer, read.offset, read.offset + read.bytes) ||
+          !store_->engine_->join(read.range, bytes_of(read), read.range, segment, out, of_part)) {
+        return false;
+      }
+    }
+    return store_->bytes_->seal(slot_of(segment), out.size()).has_value();
+  }
+  const Read& all = piece.reads.front();
+  const uint64_t share = all.bytes / piece.good.size();
+  const bool last = index + 1 == piece.good.size();
+  ByteSum sum;
+  return !mover.unwritten(piece.buffer, index * share, last ? all.bytes : (index + 1) * share) &&
+         store_->engine_->cut(all.range, bytes_of(all), segment, out, sum).has_value() &&
+         store_->bytes_->seal(slot_of(segment), out.size(), sum.value()).has_value();
+}
+
+uint64_t SegmentWriter::cutting_bytes() const noexcept {
+  uint64_t bytes = 0;
+  for (const std::unique_ptr<Piece>& piece : pieces_) bytes += store_->bytes_of(piece->range);
+  return bytes;
 }
 
 void SegmentWriter::wait() {
@@ -190,10 +254,14 @@ void SegmentWriter::wait() {
 }
 
 void SegmentWriter::drop(Piece& piece) noexcept {
-  if (piece.buffer != RangeMover::kNone) {
-    store_->mover_->give_back(piece.buffer, piece.bytes + store_->traits_.checkpoint_bytes);
-    piece.buffer = RangeMover::kNone;
-  }
+  if (piece.buffer == RangeMover::kNone) return;
+  const uint64_t used = piece.reads.empty()
+                            ? 0
+                            : piece.reads.back().offset + piece.reads.back().bytes +
+                                  store_->traits_.checkpoint_bytes;
+  store_->mover_->give_back(piece.buffer, used);
+  --store_->writing_buffers_;
+  piece.buffer = RangeMover::kNone;
 }
 
 bool SegmentWriter::collect(Saver& saver, uint64_t until_ns) {

@@ -5,8 +5,8 @@
 //    are leased
 //
 // With a RangeMover a range is several segments: the engine reads it into a buffer, threads cut it, and collect()
-// commits what they have done, in order. Without one a range is one segment, written straight into its slot and
-// committed by read() itself. What was committed when something fails stays: it is whole segments, as good as any.
+// commits what they have done, in order. Where the saver allows less than a segment at once, a segment is read in
+// parts. Without a mover a range is one segment, written straight into its slot and committed by read() itself. What was committed when something fails stays: it is whole segments, as good as any.
 //
 // Threading:  one thread at a time, that of the store; the threads of the mover work beside it.
 // Ownership:  slots are leased until it goes. The store, the engine and the mover outlive it. Letting go of it waits
@@ -48,6 +48,8 @@ class SegmentWriter {
   bool reads() const noexcept { return next_ < end_; }
   // Ranges are being cut.
   bool waits() const noexcept { return !pieces_.empty(); }
+  // Of these ranges.
+  uint64_t cutting_bytes() const noexcept;
   // Waits until the threads are done with the oldest range. Holds nothing: may be called without the store's lock.
   void wait();
   // What became of it, so far.
@@ -56,11 +58,17 @@ class SegmentWriter {
   uint32_t next() const noexcept { return next_; }
 
  private:
-  // A range that was read, while it is cut.
+  // What one call of the engine wrote into a buffer.
+  struct Read {
+    Range range;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+  // A range that was read, while it is cut: several segments in one read, or one in several.
   struct Piece {
     Range range;
     uint32_t buffer = RangeMover::kNone;
-    uint64_t bytes = 0;
+    std::vector<Read> reads;
     std::vector<std::span<uint8_t>> out;  // By segment.
     std::vector<uint8_t> good;
     uint32_t committed = 0;  // Segments.
@@ -73,10 +81,20 @@ class SegmentWriter {
   uint32_t slot_of(Range segment) const noexcept {
     return to_index(table_[segment.begin / store_->tokens_]);
   }
-  CaptureFate fill(Piece& piece, Saver& saver);
+  // Takes a buffer, and slots for the segments of [next, end). Null: no buffer is free, or it failed.
+  std::unique_ptr<Piece> begin_piece(uint32_t end);
+  // Reads up to `end` into the piece's buffer. False: it failed.
+  bool read_more(Piece& piece, uint32_t end, Saver& saver);
+  // Has the threads cut it.
+  void start(std::unique_ptr<Piece> piece);
+  // One segment of a piece, on any thread. Whether it lies in its slot now.
+  bool cut(const Piece& piece, uint32_t index) const;
+  // Whether a segment that is read in many parts fits into a buffer.
+  bool fits_in_parts() const noexcept;
   bool commit(Range segment, Saver& saver);
   void fail(CaptureFate fate) noexcept;
   void drop(Piece& piece) noexcept;
+  void give_up_open() noexcept;
 
   SegmentStore* store_;
   Lease lease_;
@@ -85,6 +103,7 @@ class SegmentWriter {
   uint32_t end_ = 0;
   Captured captured_{CaptureFate::present, 0};
   std::deque<std::unique_ptr<Piece>> pieces_;
+  std::unique_ptr<Piece> open_;  // A segment that was read in part. next_ is its begin.
 };
 
 }  // namespace stemma::sequence

@@ -20,15 +20,6 @@ Result<void> TurnProgress::check_ready(const TurnRecord& turn) {
                                       : "the sequence was lost: the turn can only end");
 }
 
-void TurnProgress::lose(TurnRecord& turn) {
-  (void)clearer_.empty(turn.sequence);
-  turn.generation = books_.at(turn.sequence).generation;
-  turn.phase = TurnPhase::failed;
-  turn.available = 0;
-  turn.computed = 0;
-  turn.stops.clear();
-}
-
 Result<void> TurnProgress::computed(TurnRecord& turn, uint32_t n, uint64_t spent_ns) try {
   STEMMA_TRY_VOID(check_ready(turn));
   if (n > turn.text.length()) return Error(Errc::out_of_range, "more than the words known", n);
@@ -157,7 +148,7 @@ Result<void> TurnProgress::go_back(TurnRecord& turn, uint32_t n) {
     done = Error(Errc::corrupt, "the engine does not hold what it should");
   }
   if (!done) {
-    lose(turn);
+    clearer_.lose(turn);
     return done;
   }
   books_.at(turn.sequence).saved = std::min(books_.at(turn.sequence).saved, n);
@@ -218,7 +209,7 @@ Result<void> TurnProgress::shift(TurnRecord& turn, uint32_t keep, uint32_t disca
     done = Error(Errc::corrupt, "the engine does not hold what it should");
   }
   if (!done) {
-    lose(turn);
+    clearer_.lose(turn);
     return done;
   }
   // What was shared with others is its own now, at worst; what it holds is what matters here.

@@ -48,8 +48,6 @@ class TurnProgress {
   void keep_stops(TurnRecord& turn, uint32_t n);
   // The memory goes back to n, which was computed.
   Result<void> go_back(TurnRecord& turn, uint32_t n);
-  // Nothing of the sequence counts any more; the turn can only end.
-  void lose(TurnRecord& turn);
 
   Books& books_;
   Notifier& notifier_;

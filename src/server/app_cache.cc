@@ -75,6 +75,7 @@ void App::cache_stats(const HttpRequest&, const Reply& reply) {
   number("quarantined", stats.quarantined);
   number("victims", stats.victims);
   number("dropped_idle", stats.dropped_idle);
+  number("relocated", stats.relocated);
   number("restored_bytes", stats.restored_bytes);
   number("captured_bytes", stats.captured_bytes);
   number("sequences", stats.sequences);

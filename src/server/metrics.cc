@@ -167,6 +167,8 @@ void write_cache(Writer& write, const SequenceStats& cache) {
   write.counter("stemma_victims_total", cache.victims, "Idle sequences emptied for others.");
   write.counter("stemma_dropped_idle_total", cache.dropped_idle,
                 "Idle sequences emptied because computing beside them was slow.");
+  write.counter("stemma_relocated_total", cache.relocated,
+                "Prompts moved to where idle sequences were that were emptied.");
   write.counter("stemma_restored_bytes_total", cache.restored_bytes,
                 "Bytes loaded into sequences.");
   write.counter("stemma_captured_bytes_total", cache.captured_bytes, "Bytes saved.");

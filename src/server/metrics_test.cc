@@ -65,6 +65,7 @@ constexpr Metric kOwn[] = {
     {"stemma_quarantined_total", "counter"},
     {"stemma_victims_total", "counter"},
     {"stemma_dropped_idle_total", "counter"},
+    {"stemma_relocated_total", "counter"},
     {"stemma_restored_bytes_total", "counter"},
     {"stemma_captured_bytes_total", "counter"},
     {"stemma_restore_seconds_total", "counter"},
@@ -278,6 +279,7 @@ TEST(Metrics, EverySeriesTellsItsOwnField) {
   field(cache.quarantined, "stemma_quarantined_total");
   field(cache.victims, "stemma_victims_total");
   field(cache.dropped_idle, "stemma_dropped_idle_total");
+  field(cache.relocated, "stemma_relocated_total");
   field(cache.restored_bytes, "stemma_restored_bytes_total");
   field(cache.captured_bytes, "stemma_captured_bytes_total");
   field(cache.pinned_bytes, "stemma_pinned_bytes");

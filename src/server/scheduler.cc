@@ -254,7 +254,7 @@ void Scheduler::work() {
           wake_.wait(lock, called);
         } else if (!wake_.wait_for(lock, pause, called)) {
           lock.unlock();
-          const Drained drained = save_a_bit();
+          const Drained drained = save_a_bit(true);
           lock.lock();
           more = drained.more;
           pause = drained.waits ? kForThreads : std::chrono::microseconds(0);
@@ -301,7 +301,7 @@ bool Scheduler::pass() {
   const uint64_t begin = now_ns();
   const Result<void> done = model_.decode(batch_);
   // Where somebody waits for it anyway, the pass ends here, and is measured whole.
-  pass_over_ = !model_.info().passes_overlap || cache_->pending() != 0 ||
+  pass_over_ = !model_.info().passes_overlap || something_to_save() ||
                std::ranges::any_of(batch_, &engine::BatchItem::logits);
   if (pass_over_ && model_.info().passes_overlap) model_.sequences().settle();
   const uint64_t spent = now_ns() - begin;
@@ -317,6 +317,9 @@ bool Scheduler::pass() {
   save_between_passes();
   return true;
 }
+
+// What is left over until it is quiet does not count, unless a turn has ended since.
+bool Scheduler::something_to_save() { return can_save_ && cache_->pending() != 0; }
 
 // Passes follow each other: a part of the time is for saving. Who waits to begin waits for one bit of it at most.
 void Scheduler::save_between_passes() {
@@ -335,25 +338,26 @@ void Scheduler::save_between_passes() {
     const std::lock_guard lock(mutex_);
     if (passed_by_ || std::ranges::none_of(arrived_, is_ready)) return;
   }
-  while (cache_->pending() != 0 && time_to_save_ns_ >= saving_takes_ns_) {
-    const Drained drained = save_a_bit();
+  while (something_to_save() && time_to_save_ns_ >= saving_takes_ns_) {
+    const Drained drained = save_a_bit(false);
     const uint64_t end = now_ns();
     saving_takes_ns_ = std::clamp<uint64_t>(end - saved_until_ns_, 1, kMostToSave);
     time_to_save_ns_ -= std::min(time_to_save_ns_, saving_takes_ns_);
     saved_until_ns_ = end;
+    if (!drained.more) can_save_ = false;
     if (!drained.more || drained.waits) return;
     const std::lock_guard lock(mutex_);
     if (std::ranges::any_of(arrived_, is_ready)) return;
   }
 }
 
-Drained Scheduler::save_a_bit() {
+Drained Scheduler::save_a_bit(bool quiet) {
   // Whoever finds no place does not wait for this.
   uint64_t places = traits_.sequences - std::min<uint64_t>(traits_.sequences, active_.size());
   if (!active_.empty() && blocked_) places = 0;
   const uint64_t begin = now_ns();
-  const Drained drained = cache_->drain({.ns = kBitNs, .evict = true});
-  const uint64_t end = now_ns();
+  const Drained drained = cache_->drain({.ns = kBitNs, .evict = true, .dear = quiet});
+  const uint64_t end = now_ns() - drained.moving_ns;
   const std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Request>& request : arrived_) {
     if (request->begun_ns != 0 || places == 0) continue;

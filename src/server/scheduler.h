@@ -157,7 +157,8 @@ class Scheduler {
   // One round; false: there was nothing to do.
   bool pass();
   // A step of what waits to be saved; who waits meanwhile has it counted.
-  Drained save_a_bit();
+  Drained save_a_bit(bool quiet);
+  bool something_to_save();
   void save_between_passes();
   void take_cancelled();
   void admit();
@@ -220,6 +221,7 @@ class Scheduler {
   bool crowded_ = false;
   // The one that is next found no room, and nobody has ended since: it is not planned again before.
   bool blocked_ = false;
+  bool can_save_ = true;          // Not all that waits to be saved waits until it is quiet.
   uint64_t time_to_save_ns_ = 0;  // Left from passes, and
   uint64_t saving_takes_ns_ = 0;  // what the last bit took;
   uint64_t saved_until_ns_ = 0;   // when that was.

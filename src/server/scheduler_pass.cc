@@ -111,6 +111,7 @@ void Scheduler::suspend(Stream& stream) {
   Retain retain = retain_of(*stream.request);
   retain.will_return = true;
   static_cast<void>(stream.turn.finish(&retain));
+  can_save_ = true;
   stream.turn = Turn();
   stream.state = Stream::State::waiting;
 }
@@ -322,6 +323,7 @@ void Scheduler::end(Stream& stream, StopCause cause, std::string stop_text) {
   remember(stream);
   const Retain retain = retain_of(request, finish_of(cause), stream.generated());
   static_cast<void>(stream.turn.finish(&retain));
+  can_save_ = true;
   stream.turn = Turn();
   stream.state = Stream::State::over;
   request.listener->ended({.choice = stream.choice,
@@ -358,6 +360,7 @@ void Scheduler::fail(Request& request, const Error& error, const std::string& me
     if (stream->request.get() != &request || stream->state == Stream::State::over) continue;
     const Retain retain = retain_of(request, FinishReason::cancelled, stream->generated());
     if (stream->turn.active()) static_cast<void>(stream->turn.finish(&retain));
+    can_save_ = true;
     stream->turn = Turn();
     stream->state = Stream::State::over;
   }

@@ -90,6 +90,9 @@ class FaultySequences final : public SequenceEngine {
   }
 
   void settle() override { engine_.settle(); }
+  uint32_t pieces(SequenceId sequence, Range range) override {
+    return engine_.pieces(sequence, range);
+  }
   Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part, std::span<uint8_t> out,
                    ByteSum& sum) const override {
     return engine_.cut(whole, bytes, part, out, sum);

@@ -63,6 +63,9 @@ class ScheduleEngine : public SequenceEngine, public Clock {
   }
   // On any thread, also while the context is made anew: by an engine that never is.
   void settle() override { fake_->settle(); }
+  uint32_t pieces(SequenceId sequence, Range range) override {
+    return fake_->pieces(sequence, range);
+  }
   Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part, std::span<uint8_t> out,
                    ByteSum& sum) const override {
     return for_bytes_.cut(whole, bytes, part, out, sum);

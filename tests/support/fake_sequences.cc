@@ -1,6 +1,7 @@
 #include "support/fake_sequences.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "support/mix.h"
 
@@ -19,7 +20,8 @@ SequenceCosts device_costs() {
           .load_byte_ps = 119'000,
           .token_ns = 34'000,
           .cell_ps = 2'200,
-          .pass_ns = 7'000'000};
+          .pass_ns = 7'000'000,
+          .piece_ns = 600'000};
 }
 
 bool FakeSequences::possible(const Options& o) {
@@ -95,6 +97,25 @@ bool FakeSequences::owns(const Memory& memory, const Cells& cells, uint32_t cell
          0;
 }
 
+uint32_t FakeSequences::Memory::take() {
+  uint32_t cell = static_cast<uint32_t>(cells.size());
+  if (free.empty()) {
+    cells.emplace_back();
+  } else {
+    std::ranges::pop_heap(free, std::greater<>());
+    cell = free.back();
+    free.pop_back();
+  }
+  highest = std::max(highest, cell + 1);
+  return cell;
+}
+
+void FakeSequences::Memory::let_go(uint32_t cell) {
+  free.push_back(cell);
+  std::ranges::push_heap(free, std::greater<>());
+  while (highest != 0 && cells[highest - 1].owners == 0) --highest;
+}
+
 void FakeSequences::put(Memory& memory, Cells& cells, uint32_t cell) {
   const auto position = [&](uint32_t c) { return memory.cells[c].position; };
   ++memory.cells[cell].owners;
@@ -103,13 +124,7 @@ void FakeSequences::put(Memory& memory, Cells& cells, uint32_t cell) {
 
 void FakeSequences::add(Memory& memory, Cells& cells, uint32_t position, Token word,
                         uint64_t value) {
-  uint32_t cell = static_cast<uint32_t>(memory.cells.size());
-  if (memory.free.empty()) {
-    memory.cells.emplace_back();
-  } else {
-    cell = memory.free.back();
-    memory.free.pop_back();
-  }
+  const uint32_t cell = memory.take();
   memory.cells[cell] = {.position = position, .word = word, .value = value, .owners = 0};
   put(memory, cells, cell);
 }
@@ -118,7 +133,7 @@ template <class Predicate>
 void FakeSequences::drop_if(Memory& memory, Cells& cells, Predicate goes) {
   std::erase_if(cells, [&](uint32_t cell) {
     if (!goes(memory.cells[cell])) return false;
-    if (--memory.cells[cell].owners == 0) memory.free.push_back(cell);
+    if (--memory.cells[cell].owners == 0) memory.let_go(cell);
     return true;
   });
 }
@@ -143,7 +158,7 @@ uint32_t FakeSequences::move_down(Memory& memory, Cells& cells, uint32_t keep, u
       cells.push_back(number);
       continue;
     }
-    if (--memory.cells[number].owners == 0) memory.free.push_back(number);
+    if (--memory.cells[number].owners == 0) memory.let_go(number);
     if (follows) add(memory, cells, cell.position - discard, cell.word, cell.value);
   }
   return shared;
@@ -229,7 +244,7 @@ Result<void> FakeSequences::append(Sequence& s, std::span<const Token> words) {
     hash = combine(hash, words[p - begin]);
     if (options_.full_attention) {
       add(full_, s.full, p, words[p - begin], hash ^ salt(Layer::full, p));
-      const uint64_t cells = options_.unified ? full_.used() : p + 1;
+      const uint64_t cells = options_.unified ? full_.highest : p + 1;
       spend_ps(cells * options_.costs.cell_ps);
     }
     if (windowed() && p + window_kept() >= end) {

@@ -56,9 +56,11 @@ struct SequenceCosts {
   uint64_t save_byte_ps = 95;     // Picoseconds.
   uint64_t load_byte_ps = 100;    // Also what Fork::copy costs.
   uint64_t token_ns = 2'600'000;  // Per token computed.
-  // On top, for each cell of the context that is in use then, idle sequences' too: on that CPU about 50,000.
+  // On top, for each cell of the context up to the highest that is in use then: on that CPU about 50,000. Cells are
+  // given out from the lowest on.
   uint64_t cell_ps = 0;
-  uint64_t pass_ns = 0;  // Per forward pass of a FakeModel, however few tokens it has.
+  uint64_t pass_ns = 0;   // Per forward pass of a FakeModel, however few tokens it has.
+  uint64_t piece_ns = 0;  // Of a save, for each piece of memory that it reads, but the first.
 };
 
 // A GPU's: an H200 with a model of 8 billion parameters, 128 KiB a token over a link of 50 GB/s. The fake has a few
@@ -149,6 +151,7 @@ class FakeSequences final : public SequenceEngine {
   Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                     std::span<const uint8_t> bytes) override;
   Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override;
+  uint32_t pieces(SequenceId sequence, Range range) override;
   Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part, std::span<uint8_t> out,
                    ByteSum& sum) const override;
   Result<void> join(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
@@ -168,9 +171,12 @@ class FakeSequences final : public SequenceEngine {
   using Cells = std::vector<uint32_t>;  // Numbers of cells, by position; gaps and doubles happen.
   struct Memory {
     std::vector<Cell> cells;
-    std::vector<uint32_t> free;
-    uint32_t capacity = 0;  // Of all sequences, or of each.
+    std::vector<uint32_t> free;  // A heap: the lowest comes first.
+    uint32_t capacity = 0;       // Of all sequences, or of each.
+    uint32_t highest = 0;        // Behind the last cell that is in use.
     uint32_t used() const { return static_cast<uint32_t>(cells.size() - free.size()); }
+    uint32_t take();
+    void let_go(uint32_t cell);
   };
   // A recurrent layer after `depth` words.
   struct State {

@@ -178,7 +178,7 @@ Result<uint64_t> FakeSequences::save(SequenceId sequence, Part part, Range range
   if (out.size() < bytes) return Error(Errc::out_of_range, "a buffer that is too small");
   if (extent != Extent::nothing) write(blob, extent, out.data());
   counts_.saved_bytes += bytes;
-  spend_ns(options_.costs.save_ns);
+  spend_ns(options_.costs.save_ns + (pieces(sequence, range) - 1) * options_.costs.piece_ns);
   spend_ps(bytes * options_.costs.save_byte_ps);
   STEMMA_TRY_VOID(end_call(fault));
   return bytes;
@@ -253,6 +253,19 @@ Result<void> FakeSequences::load_blob(Sequence& s, Part part, Range wanted, cons
   if (recurrent() && !blob.states.empty()) s.state = blob.states.back();
   if (part == Part::checkpoint) drop_outside(full_, s.full, 0, wanted.end);
   return {};
+}
+
+uint32_t FakeSequences::pieces(SequenceId sequence, Range range) {
+  if (!known(sequence)) return 1;
+  uint32_t count = 0;
+  uint32_t next = 0;
+  for (const uint32_t cell : at(sequence).full) {
+    const uint32_t position = full_.cells[cell].position;
+    if (position < range.begin || position >= range.end) continue;
+    count += count == 0 || cell != next ? 1 : 0;
+    next = cell + 1;
+  }
+  return std::max(count, 1U);
 }
 
 // ---- Ranges --------------------------------------------------------------------------------------------

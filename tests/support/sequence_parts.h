@@ -208,7 +208,8 @@ class PartsRig {
   sequence::Restorer restorer{books, notifier, capturer};
   sequence::IdleDropper idle{books, finder, capturer, clearer};
   sequence::PlanExecutor executor{books, capturer, clearer, planner, restorer, idle};
-  sequence::Drainer drainer{books, notifier, capturer, clearer, idle};
+  sequence::Relocator relocator{books, clearer};
+  sequence::Drainer drainer{books, notifier, capturer, clearer, idle, relocator};
   sequence::SessionCloser sessions{books};
   sequence::TurnProgress progress{books, notifier, capturer, clearer, restorer};
   sequence::TurnEnd end{books, capturer, clearer, sessions};

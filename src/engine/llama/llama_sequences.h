@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/llama/cell_runs.h"
 #include "engine/llama/segment_layout.h"
 #include "stemma/sequence_engine.h"
 
@@ -58,7 +59,7 @@ class LlamaSequences final : public SequenceEngine {
 
   MemoryKind kind() const noexcept { return kind_; }
   // A forward pass was made.
-  void decoded() noexcept;
+  void decoded(std::span<const BatchItem> batch) noexcept;
 
   EngineTraits traits() const override { return traits_; }
   Held held(SequenceId sequence) override;
@@ -72,6 +73,7 @@ class LlamaSequences final : public SequenceEngine {
   Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                     std::span<const uint8_t> bytes) override;
   Result<void> shift(SequenceId sequence, uint32_t keep, uint32_t discard) override;
+  uint32_t pieces(SequenceId sequence, Range range) override;
   Result<void> cut(Range whole, std::span<const uint8_t> bytes, Range part, std::span<uint8_t> out,
                    ByteSum& sum) const override;
   Result<void> join(Range saved, std::span<const uint8_t> bytes, Range part, Range whole,
@@ -111,6 +113,7 @@ class LlamaSequences final : public SequenceEngine {
   uint64_t empty_state_bytes_ = 0;
   uint64_t empty_base_bytes_ = 0;
   uint64_t cell_bytes_ = 0;
+  CellRuns runs_{0};
   std::optional<SegmentLayout> layout_;  // If segments can be cut.
   std::vector<uint8_t> empty_tail_;      // What PARTIAL_ONLY writes of nothing, without the header.
   std::vector<uint8_t> buffer_;
