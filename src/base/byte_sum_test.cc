@@ -38,15 +38,26 @@ TEST(ByteSum, EverySingleBitFlipIsNoticed) {
   }
 }
 
-// A factor of zero must not hide the other factor.
-TEST(ByteSum, BytesLikeItsConstantsHideNothing) {
-  constexpr uint64_t kOdd[4] = {0x9E37'79B9'7F4A'7C15U, 0xC2B2'AE3D'27D4'EB4FU,
-                                0x1656'67B1'9E37'79F9U, 0xD6E8'FEB8'6659'FD93U};
-  for (const uint64_t constant : kOdd) {
-    for (size_t size : {64U, 100U, 128U}) {
-      Bytes bytes = noise(size, 3);
-      for (size_t at = 0; at + 8 <= size; at += 8) std::memcpy(&bytes[at], &constant, 8);
-      expect_every_flip_noticed(bytes);
+// A factor of zero must not hide the other factor. Bytes that are the keys of their places make all factors zero.
+TEST(ByteSum, BytesLikeItsKeysHideNothing) {
+  std::vector<uint64_t> keys;
+  uint64_t state = 0x2545'F491'4F6C'DD1DU;
+  for (size_t i = 0; i < 24; ++i) {
+    state += 0x9E37'79B9'7F4A'7C15U;
+    uint64_t key = (state ^ state >> 30U) * 0xBF58'476D'1CE4'E5B9U;
+    key = (key ^ key >> 27U) * 0x94D0'49BB'1331'11EBU;
+    keys.push_back(key ^ key >> 31U);
+  }
+  for (size_t size : {64U, 100U, 192U}) {
+    Bytes bytes = noise(size, 3);
+    for (size_t at = 0; at + 8 <= size; at += 8) {
+      std::memcpy(&bytes[at], &keys[at / 64 + at % 64 / 8], 8);
+    }
+    const uint64_t sum = ByteSum::of(bytes);
+    for (size_t bit = 0; bit < size * 8; ++bit) {
+      bytes[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
+      EXPECT_NE(ByteSum::of(bytes), sum) << "bit " << bit << " of " << size;
+      bytes[bit / 8] ^= static_cast<uint8_t>(1U << bit % 8);
     }
   }
 }
@@ -109,6 +120,41 @@ TEST(ByteSum, WhereTheBytesLieDoesNotMatter) {
     moved.insert(moved.end(), bytes.begin(), bytes.end());
     EXPECT_EQ(ByteSum::of(std::span(moved).subspan(shift)), ByteSum::of(bytes));
   }
+}
+
+TEST(ByteSum, CopiesWhatItSumsWhereverBothLie) {
+  const Bytes bytes = noise(9000, 8);
+  for (size_t from : {0U, 1U, 4U, 63U}) {
+    for (size_t to : {0U, 1U, 12U, 32U, 63U}) {
+      for (size_t size : {0U, 1U, 511U, 512U, 513U, 700U, 4096U, 8000U}) {
+        for (size_t before : {0U, 1U, 60U, 64U}) {
+          ByteSum sum;
+          sum.add(std::span(bytes).first(before));
+          Bytes out(to + size + 1, 0xEE);
+          sum.copy(std::span(bytes).subspan(from, size), out.data() + to);
+          ByteSum::end_of_copies();
+          ByteSum added;
+          added.add(std::span(bytes).first(before));
+          added.add(std::span(bytes).subspan(from, size));
+          ASSERT_EQ(sum.value(), added.value()) << from << " " << to << " " << size;
+          ASSERT_TRUE(std::equal(bytes.begin() + static_cast<ptrdiff_t>(from),
+                                 bytes.begin() + static_cast<ptrdiff_t>(from + size),
+                                 out.begin() + static_cast<ptrdiff_t>(to)))
+              << from << " " << to << " " << size;
+          ASSERT_EQ(out.back(), 0xEE) << "nothing behind it is written";
+          ASSERT_EQ(std::count(out.begin(), out.begin() + static_cast<ptrdiff_t>(to), 0xEE),
+                    static_cast<ptrdiff_t>(to))
+              << "nothing before it is written";
+        }
+      }
+    }
+  }
+}
+
+TEST(ByteSum, IsTheSameOnEveryMachine) {
+  EXPECT_EQ(ByteSum::of({}), 0xD0CA'8BA4'A2E9'85F5U);
+  EXPECT_EQ(ByteSum::of(noise(64, 1)), 0x0E5C'E013'F797'9909U);
+  EXPECT_EQ(ByteSum::of(noise(5000, 2)), 0xEFD4'175C'909D'E3B8U);
 }
 
 }  // namespace

@@ -393,7 +393,7 @@ Result<void> LlamaModel::decode(std::span<const BatchItem> batch) {
     wants_logits_.push_back(item.logits ? 1 : 0);
   }
   const int32_t code = llama_decode(context_, raw);
-  sequences_->decoded(batch);
+  sequences_->decoded(code == 0 ? batch : std::span<const BatchItem>());
   if (code == 0) return {};
   wants_logits_.clear();
   if (code == 1) return Error(Errc::out_of_blocks, "no room in llama.cpp's context");

@@ -81,7 +81,7 @@ std::string LlamaSequences::probe(const Options& options) {
   }
   traits_.shift =
       kind_ == MemoryKind::full && segments && !quantised_k && llama_memory_can_shift(memory_);
-  runs_ = CellRuns(ids);
+  cells_ = CellMap(ids, traits_.unified ? llama_n_ctx(context_) : 0, llama_n_ubatch(context_));
   torn_.assign(ids, 0);
   moved_at_.assign(ids, kNowhere);
 
@@ -196,14 +196,14 @@ bool LlamaSequences::learn_layout(uint32_t tokens) {
 void LlamaSequences::decoded(std::span<const BatchItem> batch) noexcept {
   std::ranges::fill(moved_at_, kNowhere);
   try {
-    runs_.computed(batch);
+    cells_.computed(batch);
   } catch (const std::bad_alloc&) {
     // The estimate gets worse, and nothing else.
   }
 }
 
 uint32_t LlamaSequences::pieces(SequenceId sequence, Range range) {
-  return known(sequence) ? runs_.count(sequence, range) : 1;
+  return known(sequence) ? cells_.pieces(sequence, range) : 1;
 }
 
 uint64_t LlamaSequences::state_bytes(int32_t sequence) const {
@@ -257,7 +257,7 @@ Result<void> LlamaSequences::clear(SequenceId sequence) {
   if (!known(sequence)) return no_such_sequence(sequence);
   torn_[to_index(sequence)] = 0;
   moved_at_[to_index(sequence)] = kNowhere;
-  runs_.cut(sequence, 0);
+  cells_.cut(sequence, 0);
   if (!llama_memory_seq_rm(memory_, id(sequence), -1, -1)) {
     return Error(Errc::wrong_state, "llama.cpp did not clear the sequence", to_index(sequence));
   }
@@ -272,7 +272,7 @@ Result<void> LlamaSequences::trim(SequenceId sequence, uint32_t n) {
     return Error(Errc::wrong_state, "this memory cannot go back", n);
   }
   if (n <= moved_at_[to_index(sequence)]) moved_at_[to_index(sequence)] = kNowhere;
-  runs_.cut(sequence, n);
+  cells_.cut(sequence, n);
   return {};
 }
 
@@ -309,7 +309,7 @@ Result<void> LlamaSequences::copy(SequenceId from, SequenceId to, Range range) {
   }
   llama_memory_seq_cp(memory_, id(from), id(to), static_cast<int32_t>(range.begin),
                       static_cast<int32_t>(range.end));
-  runs_.copied(from, to, range);
+  cells_.copied(from, to, range);
   if (moved_at_[to_index(from)] < range.end) {
     moved_at_[to_index(to)] = std::max(moved_at_[to_index(from)], range.begin);
   }
@@ -497,7 +497,7 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
         return bytes.size() >= least && bytes.size() <= least + traits_.checkpoint_bytes ? no_room
                                                                                          : refused;
       }
-      runs_.loaded(sequence, wanted);
+      cells_.loaded(sequence, saved, wanted);
       return {};
     }
     case Part::checkpoint: {
@@ -530,7 +530,6 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
   if (cells_of(seq) != wanted.begin) {
     return Error(Errc::out_of_range, "must be loaded behind what is held", wanted.begin);
   }
-  runs_.loaded(sequence, wanted);
   // Into an empty sequence it goes straight, where there are no other layers to be disturbed by it.
   const bool straight = !has_tail() && wanted.begin == 0 && saved == wanted;
   const int32_t target = straight ? seq : scratch_;
@@ -540,11 +539,13 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
       taken && cells_of(target) == (has_tail() ? saved.end - saved.begin : saved.end);
   if (straight) {
     if (!loaded) llama_memory_seq_rm(memory_, seq, -1, -1);
+    if (loaded) cells_.loaded(sequence, saved, wanted);
     return loaded ? Result<void>{} : Result<void>(taken ? refused : no_room);
   }
   if (loaded) {
     llama_memory_seq_cp(memory_, scratch_, seq, static_cast<int32_t>(wanted.begin),
                         static_cast<int32_t>(wanted.end));
+    cells_.loaded(sequence, saved, wanted);
   }
   empty_scratch();
   if (!loaded) return taken ? refused : no_room;
@@ -621,7 +622,8 @@ Result<void> LlamaSequences::shift(SequenceId sequence, uint32_t keep, uint32_t 
                          -static_cast<int32_t>(discard));
     llama_memory_seq_cp(memory_, scratch_, seq, static_cast<int32_t>(keep), -1);
     moved_at_[to_index(sequence)] = keep;
-    runs_.loaded(sequence, {keep, now.end - discard});
+    cells_.cut(sequence, keep);
+    cells_.loaded(sequence, {keep, now.end - discard}, {keep, now.end - discard});
   }
   empty_scratch();
   if (!loaded) return Error(Errc::out_of_blocks, "no room to shift");

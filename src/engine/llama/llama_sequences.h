@@ -27,7 +27,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/llama/cell_runs.h"
+#include "engine/llama/cell_map.h"
 #include "engine/llama/segment_layout.h"
 #include "stemma/sequence_engine.h"
 
@@ -58,7 +58,7 @@ class LlamaSequences final : public SequenceEngine {
                                                 std::string& why);
 
   MemoryKind kind() const noexcept { return kind_; }
-  // A forward pass was made.
+  // A forward pass was made, and computed these.
   void decoded(std::span<const BatchItem> batch) noexcept;
 
   EngineTraits traits() const override { return traits_; }
@@ -113,7 +113,7 @@ class LlamaSequences final : public SequenceEngine {
   uint64_t empty_state_bytes_ = 0;
   uint64_t empty_base_bytes_ = 0;
   uint64_t cell_bytes_ = 0;
-  CellRuns runs_{0};
+  CellMap cells_;
   std::optional<SegmentLayout> layout_;  // If segments can be cut.
   std::vector<uint8_t> empty_tail_;      // What PARTIAL_ONLY writes of nothing, without the header.
   std::vector<uint8_t> buffer_;

@@ -1,9 +1,5 @@
 #include "engine/llama/segment_layout.h"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
 #include <cstring>
 
@@ -14,46 +10,6 @@ constexpr uint64_t kCountAt =
     12;  // Behind a magic number, a sequence number and the number of streams.
 constexpr uint32_t kMostLayers = 4096;
 constexpr uint64_t kMostRow = uint64_t{1} << 32U;
-
-// Memory that a store goes to is read first, unless the store says that nobody will want it soon. Both addresses
-// must allow it: `to` is a multiple of kLine.
-constexpr uint64_t kLine = 64;
-void copy_lines(uint8_t* to, const uint8_t* from, uint64_t bytes) noexcept {
-#if defined(__SSE2__)
-  for (; bytes >= kLine; bytes -= kLine, to += kLine, from += kLine) {
-    for (uint64_t i = 0; i < kLine; i += sizeof(__m128i)) {
-      _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
-                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-    }
-  }
-#endif
-  std::memcpy(to, from, bytes);
-}
-
-// Block by block, so that the bytes are in the nearest cache when they are copied: memory is what limits several
-// threads that do this.
-void copy_and_sum(uint8_t* to, const uint8_t* from, uint64_t bytes, ByteSum& sum) noexcept {
-  constexpr uint64_t kBlock = 4096;
-  uint64_t size = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
-  for (size = std::min(size, bytes); bytes != 0; size = std::min(kBlock, bytes)) {
-    sum.add({from, size});
-    if (size < kLine) {
-      std::memcpy(to, from, size);
-    } else {
-      copy_lines(to, from, size);
-    }
-    to += size;
-    from += size;
-    bytes -= size;
-  }
-}
-
-// Stores of this kind are seen by others in any order, until here.
-void end_of_copies() noexcept {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
 
 class Reader {
  public:
@@ -199,14 +155,14 @@ bool SegmentLayout::move(const Move& move, Summed summed, ByteSum& sum) const {
       if (run.to == kNowhere) {
         sum.add({from, run.count * area.row});
       } else {
-        copy_and_sum(target + run.to * area.row, from, run.count * area.row, sum);
+        sum.copy({from, run.count * area.row}, target + run.to * area.row);
       }
     }
     source += move.positions * area.row;
     target += move.out_positions * area.row;
   }
   fixed(tail_);
-  end_of_copies();
+  ByteSum::end_of_copies();
   return true;
 }
 
