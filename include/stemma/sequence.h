@@ -187,6 +187,8 @@ struct DrainLimits {
   // Also what takes longer to save than to compute, because the engine has it in many pieces (answers that were computed
   // beside others). For when nothing else is to be done.
   bool dear = true;
+  // The longest that one read of the engine should take. Whoever asks for something meanwhile waits for it.
+  uint64_t step_ns = 4'800'000;
 };
 struct Drained {
   uint32_t items = 0;  // Taken from the queue, whatever became of them.

@@ -148,7 +148,7 @@ Result<std::unique_ptr<SegmentStore>> Books::make_segments(uint64_t budget) {
 
 uint64_t Books::make_mover(uint64_t budget) {
   if (traits.range_tokens == 0) return 0;
-  constexpr uint64_t kMost = uint64_t{2} << 30U;
+  constexpr uint64_t kMost = uint64_t{4} << 30U;
   RangeMover::Options settings;
   settings.hook = options.pinned;
   settings.threads = options.range_threads;

@@ -151,6 +151,7 @@ struct Books {
   std::unique_ptr<StateStore> logits;
   CostMeter meter;
   StepLimit step_limit;
+  uint64_t step_ns = kStepNs;  // Of captures in steps, now.
   WindowSlack window_slack;
   SequenceStats stats;  // Only what is counted; the rest is filled in when somebody asks.
   CaptureQueue queue;   // Sequences that wait to be saved.

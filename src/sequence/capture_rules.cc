@@ -65,13 +65,12 @@ uint32_t step_tokens(const Books& books) noexcept {
     const uint64_t call = save.of(1, books.traits.fixed_bytes);
     const uint64_t many = std::max<uint64_t>(save.of(0, 1024 * books.traits.bytes_per_token), 1);
     tokens = std::min<uint64_t>(std::max<uint64_t>(books.traits.range_tokens, segment),
-                                (kStepNs - std::min(kStepNs, call)) * 1024 / many);
-    if (books.step_limit.bytes() != 0) {
-      tokens = std::min(tokens, books.step_limit.bytes() / books.traits.bytes_per_token);
-    }
+                                (books.step_ns - std::min(books.step_ns, call)) * 1024 / many);
+    const uint64_t allowed = books.step_limit.bytes(books.step_ns);
+    if (allowed != 0) tokens = std::min(tokens, allowed / books.traits.bytes_per_token);
   } else {
     const uint64_t bytes = books.traits.fixed_bytes + segment * books.traits.bytes_per_token;
-    tokens = kStepNs / std::max<uint64_t>(save.of(1, bytes), 1) * segment;
+    tokens = books.step_ns / std::max<uint64_t>(save.of(1, bytes), 1) * segment;
   }
   return static_cast<uint32_t>(std::clamp<uint64_t>(tokens, segment, uint64_t{1} << 30U));
 }
@@ -86,7 +85,7 @@ uint32_t step_end(Books& books, uint32_t sequence, Range range) {
   for (uint32_t too_many = most + 1; fits + 1 < too_many;) {
     const uint32_t middle = fits + (too_many - fits) / 2;
     const bool in_time =
-        saving_ns(books, sequence, {range.begin, range.begin + middle}) <= kStepNs;
+        saving_ns(books, sequence, {range.begin, range.begin + middle}) <= books.step_ns;
     (in_time ? fits : too_many) = middle;
   }
   return range.begin + fits;

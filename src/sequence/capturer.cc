@@ -171,11 +171,11 @@ bool Capturer::go_on(CaptureRun& run, uint64_t until_ns) {
 }
 
 void Capturer::wait_for(CaptureRun& run) {
-  CaptureRun* const other = run_ == nullptr && !left_.empty() ? left_.front().get() : run_.get();
   // It may be that another capture has the buffers.
-  CaptureRun* const busy = run.writer.waits()                          ? &run
-                           : other != nullptr && other->writer.waits() ? other
-                                                                       : nullptr;
+  CaptureRun* busy = run.writer.waits() ? &run : nullptr;
+  if (busy == nullptr && run_ != nullptr && run_->writer.waits()) busy = run_.get();
+  if (busy == nullptr && !left_.empty()) busy = left_.front().get();
+  if (busy == nullptr && run_ != nullptr && run_.get() != &run && run_->writer.drop_part()) return;
   {
     const Books::Unlocked unlocked(books_);
     if (busy != nullptr) {
@@ -185,8 +185,12 @@ void Capturer::wait_for(CaptureRun& run) {
     }
   }
   if (busy == nullptr || busy == &run) return;
-  EngineSaver saver(books_, notifier_, *other, EngineSaver::Pace::at_once);
-  (void)other->writer.collect(saver, kNoDeadline);
+  if (busy != run_.get()) {
+    (void)collect_left(kNoDeadline);
+    return;
+  }
+  EngineSaver saver(books_, notifier_, *busy, EngineSaver::Pace::at_once);
+  (void)busy->writer.collect(saver, kNoDeadline);
 }
 
 Captured Capturer::end(CaptureRun& run) {

@@ -1,5 +1,6 @@
 #include "sequence/drainer.h"
 
+#include <algorithm>
 #include <new>
 
 #include "sequence/capture_rules.h"
@@ -8,12 +9,14 @@ namespace stemma::sequence {
 
 Drained Drainer::drain(const DrainLimits& limits) {
   Drained drained;
+  books_.step_ns = std::min(limits.step_ns, kStepNs);
   try {
     drain(limits, drained);
     if (capturer_.left() != 0) drained.more = drained.waits = true;
   } catch (const std::bad_alloc&) {
     // What is under way goes on with the next call.
   }
+  books_.step_ns = kStepNs;
   return drained;
 }
 

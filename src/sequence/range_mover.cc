@@ -49,6 +49,7 @@ bool RangeMover::set_up(const Options& options) {
   hook_ = options.hook;
   const uint32_t all = std::thread::hardware_concurrency();
   const uint32_t threads = options.threads.value_or(std::clamp(all, 3U, 14U) - 2);
+  thread_count_ = threads;
   for (uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
   pinning_ = hook_ != nullptr;
   if (pinning_) pinner_ = std::thread([this] { pin_all(); });
@@ -207,15 +208,21 @@ void RangeMover::start(Batch& batch, bool urgent) {
 bool RangeMover::do_one(std::unique_lock<std::mutex>& lock, Batch* only) {
   const auto found = only == nullptr ? batches_.begin() : std::ranges::find(batches_, only);
   if (found == batches_.end()) return false;
+  const bool urgent = found - batches_.begin() < urgent_;
+  // Whoever waits for one batch works along in any case.
+  const bool leisurely = only == nullptr && !urgent;
+  if (leisurely && leisurely_ >= (threads() + 1) / 2) return false;
+  leisurely_ += leisurely ? 1 : 0;
   Batch& batch = **found;
   const uint32_t task = batch.next++;
   if (batch.next == batch.count) {
-    if (found - batches_.begin() < urgent_) --urgent_;
+    if (urgent) --urgent_;
     batches_.erase(found);
   }
   lock.unlock();
   batch.task(task);
   lock.lock();
+  leisurely_ -= leisurely ? 1 : 0;
   // Under the lock: whoever sees the last one done may destroy the batch at once.
   if (batch.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return true;
   if (&batch >= cleaning_.data() && &batch < cleaning_.data() + cleaning_.size()) {
@@ -230,7 +237,10 @@ void RangeMover::work() {
   for (;;) {
     if (do_one(lock, nullptr)) continue;
     if (ending_) return;
-    work_.wait(lock, [&] { return ending_ || !batches_.empty(); });
+    work_.wait(lock, [&] {
+      const bool leisure = urgent_ == 0 && leisurely_ >= (threads() + 1) / 2;
+      return ending_ || (!batches_.empty() && !leisure);
+    });
   }
 }
 

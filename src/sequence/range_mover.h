@@ -74,7 +74,9 @@ class RangeMover {
     uint32_t next = 0;              // Not begun yet. Under the mover's lock.
     std::atomic<uint32_t> left{0};  // Not done yet.
   };
-  // `urgent`: before everything that waits to be done.
+  uint32_t threads() const noexcept { return thread_count_; }
+  // `urgent`: before everything that waits to be done, and by all threads. Half of them do what is not: they would
+  // slow down the copies of the device, which need the same memory.
   void start(Batch& batch, bool urgent = false);
   static bool done(const Batch& batch) noexcept {
     return batch.left.load(std::memory_order_acquire) == 0;
@@ -101,6 +103,7 @@ class RangeMover {
   bool do_one(std::unique_lock<std::mutex>& lock, Batch* only);
 
   uint64_t buffer_bytes_ = 0;
+  uint32_t thread_count_ = 0;
   HostMemoryHook* hook_ = nullptr;
   base::Slab<uint8_t> memory_;
   std::atomic<uint64_t> pinned_bytes_{0};
@@ -115,6 +118,7 @@ class RangeMover {
   std::vector<uint64_t> marked_;  // By buffer: so many of its bytes have marks.
   std::vector<Batch*> batches_;   // That have tasks not begun, urgent ones first.
   std::ptrdiff_t urgent_ = 0;     // So many.
+  uint32_t leisurely_ = 0;        // Threads that do something not urgent.
   bool pinning_ = false;
   bool ending_ = false;
   std::vector<std::thread> threads_;

@@ -5,13 +5,17 @@
 namespace stemma::sequence {
 namespace {
 
-// The first range: long enough to be fast, short enough to be there soon.
+// The first range: a segment for each thread that puts it together, so that it is there soon. At least so many.
 constexpr uint32_t kFirstTokens = 512;
+
+uint32_t first_tokens(const RangeMover& mover, uint32_t segment_tokens) noexcept {
+  return std::max(kFirstTokens, mover.threads() * segment_tokens);
+}
 
 }  // namespace
 
 SegmentLoader::SegmentLoader(SegmentStore& store, std::span<const SavedSegment> pieces)
-    : store_(store), rest_(pieces), tokens_(std::min(kFirstTokens, store.range_tokens_)) {}
+    : store_(store), rest_(pieces), tokens_(std::min(first_tokens(*store.mover_, store.tokens_), store.range_tokens_)) {}
 
 SegmentLoader::~SegmentLoader() {
   for (const std::unique_ptr<Part>& part : parts_) {

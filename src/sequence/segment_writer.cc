@@ -12,7 +12,7 @@ SegmentWriter::~SegmentWriter() {
     store_->mover_->wait(piece->batch);
     drop(*piece);
   }
-  give_up_open();
+  (void)drop_part();
   if (lease_.active()) (void)lease_.release();
 }
 
@@ -64,18 +64,20 @@ void SegmentWriter::begin(const Scope& scope, const Prompt& prompt, TenantId ten
 void SegmentWriter::limit(uint32_t n) noexcept {
   if (n >= end_) return;
   // A range ends with a segment, or where the sequence ends: a part of one is of no use.
-  if (open_ != nullptr && n < open_->range.end) give_up_open();
+  if (open_ != nullptr && n < open_->range.end) (void)drop_part();
   end_ = std::max(next_, n / store_->tokens_ * store_->tokens_);
   if (end_ <= next_ && captured_.bytes == 0 && pieces_.empty()) captured_.fate = CaptureFate::stale;
 }
 
-void SegmentWriter::give_up_open() noexcept {
-  if (open_ != nullptr) drop(*open_);
+bool SegmentWriter::drop_part() noexcept {
+  if (open_ == nullptr) return false;
+  drop(*open_);
   open_.reset();
+  return true;
 }
 
 void SegmentWriter::fail(CaptureFate fate) noexcept {
-  give_up_open();
+  (void)drop_part();
   captured_.fate = fate;
   end_ = next_;
 }

@@ -50,6 +50,8 @@ class SegmentWriter {
   bool waits() const noexcept { return !pieces_.empty(); }
   // Of these ranges.
   uint64_t cutting_bytes() const noexcept;
+  // Gives up the buffer of a segment that was read in part; it will be read again. False: there is none.
+  bool drop_part() noexcept;
   // Waits until the threads are done with the oldest range. Holds nothing: may be called without the store's lock.
   void wait();
   // What became of it, so far.
@@ -94,7 +96,6 @@ class SegmentWriter {
   bool commit(Range segment, Saver& saver);
   void fail(CaptureFate fate) noexcept;
   void drop(Piece& piece) noexcept;
-  void give_up_open() noexcept;
 
   SegmentStore* store_;
   Lease lease_;

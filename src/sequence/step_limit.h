@@ -13,7 +13,7 @@
 
 namespace stemma::sequence {
 
-// What a step takes, or a little less than a request may wait for one: that is 5 ms.
+// A step, unless somebody wants shorter ones: a little less than a request may wait for one, which is 5 ms.
 inline constexpr uint64_t kStepNs = 4'800'000;
 
 class StepLimit {
@@ -27,8 +27,11 @@ class StepLimit {
     const bool too_long = bytes_ != 0 && spent_ns > kStepNs && bytes >= bytes_ / 2;
     bytes_ = too_long ? std::min(bytes_, most) : std::max(bytes_, most);
   }
-  // 0: nothing is known yet.
-  uint64_t bytes() const noexcept { return bytes_; }
+  // In a step of so long. 0: nothing is known yet.
+  uint64_t bytes(uint64_t step_ns = kStepNs) const noexcept {
+    return static_cast<uint64_t>(static_cast<double>(bytes_) * static_cast<double>(step_ns) /
+                                 static_cast<double>(kStepNs));
+  }
 
  private:
   uint64_t bytes_ = 0;

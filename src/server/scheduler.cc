@@ -17,6 +17,8 @@ constexpr uint64_t kAnsweredTokens = 1U << 20U;
 
 // A call to save ends with the step of a capture that is under way after so long.
 constexpr uint64_t kBitNs = 300'000;
+// While answers are computed, each of their tokens waits for a step. So steps are shorter.
+constexpr uint64_t kShortStepNs = 3'000'000;
 // Quiet for so long before anything is saved; and while threads are at work on what was.
 constexpr auto kBeforeSaving = std::chrono::microseconds(5'000);
 constexpr auto kForThreads = std::chrono::microseconds(500);
@@ -356,7 +358,11 @@ Drained Scheduler::save_a_bit(bool quiet) {
   uint64_t places = traits_.sequences - std::min<uint64_t>(traits_.sequences, active_.size());
   if (!active_.empty() && blocked_) places = 0;
   const uint64_t begin = now_ns();
-  const Drained drained = cache_->drain({.ns = kBitNs, .evict = true, .dear = quiet});
+  const bool answers = std::ranges::any_of(
+      active_, [](const StreamPtr& stream) { return stream->state == Stream::State::answer; });
+  DrainLimits limits{.ns = kBitNs, .evict = true, .dear = quiet};
+  if (answers) limits.step_ns = kShortStepNs;
+  const Drained drained = cache_->drain(limits);
   const uint64_t end = now_ns() - drained.moving_ns;
   const std::lock_guard lock(mutex_);
   for (const std::shared_ptr<Request>& request : arrived_) {
