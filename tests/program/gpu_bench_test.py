@@ -221,8 +221,8 @@ def BarsAreJudged():
     assert missed("host", ours=ours, llama={"host": samples(499)}) == [">= 10x faster than llama-server"]
     assert missed("idle", ours=ours) == []
     assert missed("idle", ours={**ours, "idle": samples(421)}) == ["<= 1.05x cold"]
-    assert missed("disk", ours=ours, disk_bar_ms=700) == []
-    assert missed("disk", ours=ours, disk_bar_ms=699) == ["<= 699 ms"]
+    assert missed("disk", ours=ours, disk_ms=(500, 700)) == []
+    assert missed("disk", ours=ours, disk_ms=(500, 699)) == ["<= 699 ms"]
     row = disk.DiskRow()
     row.bytes = [8 * 10**8]
     assert abs(row.bar_ms(1e9) - 1030) < 1e-6
