@@ -1,7 +1,8 @@
 // A ContentKey names the KV state of a prefix the same way in every process and on every machine.
 //
-// It is the SHA-256 at the end of a chain that starts with the scope and takes one step per block,
-// so equal keys mean equal scope, equal words and equal media from position 0 on. Only what leaves
+// It is 24 bytes of the SHA-256 at the end of a chain that starts with the scope and takes one step
+// per block, so equal keys mean equal scope, equal words and equal media from position 0 on. Its last
+// 8 bytes are the scope's fingerprint, so all keys of a scope can be found by their ending. Only what leaves
 // the process has one: disk entries, shared-store entries, events. docs/formats/content-key.md
 // draws every byte.
 // Threading: immutable value.

@@ -40,6 +40,7 @@
 #include "stemma/key.h"
 #include "stemma/result.h"
 #include "stemma/retention.h"
+#include "stemma/scope.h"
 
 namespace stemma {
 
@@ -58,6 +59,11 @@ struct EntryKey {
 // programs that arrange bytes in different ways, as during an upgrade, can share a tier.
 EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
                    uint64_t layout) noexcept;
+
+// The fingerprint of the scope that an entry belongs to: the last 8 bytes of its key, which are the same in all keys
+// of a scope (docs/formats/content-key.md). A stranger's scope has the same one with a probability of 2^-64.
+uint64_t owner_of(const EntryKey& key) noexcept;
+uint64_t owner_of(const Scope& scope) noexcept;
 
 // What an entry says of itself besides its key.
 struct EntryInfo {

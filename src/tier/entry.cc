@@ -6,6 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "key/content_key.h"
 #include "key/little_endian.h"
 
 namespace stemma::tier {
@@ -139,6 +140,21 @@ EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
   for (size_t i = 0; i < bytes.size(); ++i) key.chain.bytes[i] ^= bytes[i];
   return key;
 }
+
+namespace {
+
+uint64_t owner_of(const ContentKey& key) noexcept {
+  uint64_t owner = 0;
+  for (size_t i = 0; i < key::kOwnerBytes; ++i) {
+    owner |= uint64_t{key.bytes[key.bytes.size() - key::kOwnerBytes + i]} << (8 * i);
+  }
+  return owner;
+}
+
+}  // namespace
+
+uint64_t owner_of(const EntryKey& key) noexcept { return owner_of(key.chain); }
+uint64_t owner_of(const Scope& scope) noexcept { return owner_of(key::root_key(scope)); }
 
 }  // namespace stemma
 

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "key/key_chain.h"
+
 namespace stemma::tier {
 namespace {
 
@@ -159,6 +161,20 @@ TEST(EntryKeys, LayoutsHaveKeysOfTheirOwn) {
   ContentKey other = one.chain;
   other.bytes[0] ^= 1U;
   EXPECT_FALSE(a == entry_key(other, one.kind, one.group, 7));
+}
+
+TEST(EntryKeys, NameTheScopeTheyBelongTo) {
+  const Scope mine = Scope::make({.model = "m", .tenant_salt = "one"}).value();
+  const Scope other = Scope::make({.model = "m", .tenant_salt = "two"}).value();
+  const std::vector<uint32_t> words(40, 7);
+  key::KeyChain chain(mine, words, {}, 16);
+  for (const uint32_t depth : {1U, 16U, 33U, 40U}) {
+    for (const uint64_t layout : {0U, 7U}) {
+      const EntryKey key = entry_key(chain.at(depth), EntryKind::segment, 1, layout);
+      EXPECT_EQ(owner_of(key), owner_of(mine)) << depth;
+      EXPECT_NE(owner_of(key), owner_of(other)) << depth;
+    }
+  }
 }
 
 TEST(CheckPut, RefusesWhatCannotBeKept) {
