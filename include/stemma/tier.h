@@ -31,6 +31,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -177,6 +178,28 @@ struct TierStats {
   bool open = true;  // Now: false while a circuit breaker keeps it from being asked.
 };
 
+// Which entries a purge removes: those for which everything holds that is given here. With nothing given, all of them.
+struct Purge {
+  std::optional<uint64_t> owner = {};   // It belongs to this scope, as owner_of() says.
+  std::optional<uint64_t> layout = {};  // It has this EntryInfo::layout.
+  uint32_t keep = 0;                    // It is about positions beyond the first so many.
+
+  // Whether the key alone does not tell.
+  bool asks_info() const noexcept { return layout.has_value() || keep != 0; }
+  bool names(const EntryKey& key) const noexcept { return !owner || *owner == owner_of(key); }
+  bool takes(const EntryKey& key, const EntryInfo& info) const noexcept {
+    return names(key) && (!layout || *layout == info.layout) && info.end > keep;
+  }
+};
+
+// What a purge removed.
+struct Purged {
+  uint64_t entries = 0;
+  uint64_t bytes = 0;     // Of their payloads, as far as the tier knows.
+  bool complete = false;  // Nothing is left that was there when the purge began.
+  std::string error = {};  // What kept it from being complete, for an operator.
+};
+
 class Tier {
  public:
   virtual ~Tier() = default;  // Ends what is under way; batches not begun end as cancelled.
@@ -187,6 +210,10 @@ class Tier {
   // Waits until what was submitted before has ended and is durable as far as the tier can, or for so
   // long. False: not yet.
   virtual bool flush(uint64_t until_ns) = 0;
+  // Removes entries, and waits for that until this time on Clock::monotonic(). An entry whose put was submitted before
+  // is gone when the answer is complete, and stays gone after a loss of power; one that is put later may stay. What a
+  // tier kept in files can no longer be read from them. A get that is under way may still end as done.
+  virtual Purged purge(const Purge& what, uint64_t until_ns) = 0;
 };
 
 }  // namespace stemma

@@ -55,9 +55,18 @@ class HostStore {
   // It was used: of all that may go, it goes last.
   void touch(uint32_t cell) noexcept;
 
+  const EntryKey& key(uint32_t cell) const noexcept { return cells_[cell].key; }
   EntryInfo info(uint32_t cell) const noexcept { return cells_[cell].info; }
   uint64_t sum(uint32_t cell) const noexcept { return cells_[cell].sum; }
   bool listed(uint32_t cell) const noexcept { return cells_[cell].state == State::listed; }
+
+  // `visit` may unlist the cell that it is given.
+  template <class Visit>
+  void each_listed(Visit&& visit) {
+    for (uint32_t cell = 0; cell < fresh_cell_; ++cell) {
+      if (cells_[cell].state == State::listed) visit(cell);
+    }
+  }
 
   // Calls visit(memory, bytes) for `bytes` bytes of the cell, in order, in runs as long as they lie.
   template <class Visit>

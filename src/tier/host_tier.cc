@@ -65,6 +65,20 @@ class HostTier final : public Tier {
   // What was submitted has ended when submit() returned.
   bool flush(uint64_t) override { return true; }
 
+  Purged purge(const Purge& what, uint64_t) override {
+    Purged purged;
+    const MutexLock lock(mutex_);
+    store_->each_listed([&](uint32_t cell) {
+      const EntryInfo info = store_->info(cell);
+      if (!what.takes(store_->key(cell), info)) return;
+      ++purged.entries;
+      purged.bytes += info.bytes;
+      store_->unlist(cell);
+    });
+    purged.complete = true;
+    return purged;
+  }
+
  private:
   TierOutcome run(TierOp op, TierItem& item) {
     switch (op) {

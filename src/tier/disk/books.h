@@ -143,6 +143,14 @@ class Books {
   // one.
   RecordId take_stale(RecordId id = kNoRecord) noexcept;
 
+  // ---- Purging ----
+  // What the purge takes is out of sight: present ones are retired, evicted ones taken. Each is pinned, so that its
+  // pages stay its own until they are overwritten, and added to `out`. Says how many entries and bytes were present.
+  // Throws std::bad_alloc, with nothing changed.
+  Purged condemn(const Purge& what, std::vector<RecordId>& out);
+  // All runs of pages that are nobody's. Throws std::bad_alloc.
+  std::vector<Extent> free_extents() const;
+
   // ---- Uses ----
   // A page of stamps that changed since it was last given out. False: there is none.
   bool take_uses(uint32_t& page, Uses& out) noexcept;

@@ -463,6 +463,40 @@ Answer Directory::remove(const EntryKey& key) {
   return {.outcome = TierOutcome::done, .gone = true};
 }
 
+int Directory::purge(uint32_t folder, const Purge& what, const std::function<bool()>& go_on,
+                     Purged& purged, std::vector<EntryKey>& keys) {
+  const std::string path = path_ + "/" + folder_name(folder);
+  std::vector<std::string> names;
+  int problem = files_->list(path, names);
+  if (problem == -ENOENT) return 0;
+  if (problem < 0) return problem;
+  const auto note = [&problem](int result) {
+    if (problem == 0 && result < 0) problem = result;
+  };
+  const size_t before = keys.size();
+  for (const std::string& name : names) {
+    const auto key = parse_name(name);
+    if (!key || folder_of(*key) != folder || !what.names(*key)) continue;
+    if (!go_on()) break;
+    const Opened opened = open_entry(*key);
+    if (opened.found == Found::failed) note(opened.problem);
+    // What cannot be read may be what is to go; what another version wrote is not ours to judge.
+    if (opened.found == Found::newer) note(-EPROTONOSUPPORT);
+    const bool whole = opened.found == Found::whole;
+    if (!whole && opened.found != Found::damaged) continue;
+    if (whole && !what.takes(*key, opened.header.info)) continue;
+    if (const int result = files_->unlink(path + "/" + name); result < 0) {
+      if (result != -ENOENT && result != -ESTALE) note(result);
+      continue;
+    }
+    keys.push_back(*key);
+    ++purged.entries;
+    purged.bytes += whole ? opened.header.info.bytes : 0;
+  }
+  if (keys.size() != before) note(files_->sync_directory(path));
+  return problem;
+}
+
 Directory::Evicted Directory::evict(const EntryKey& key, uint64_t on_file_ns, uint64_t& used_ns,
                                     int& problem) {
   const Opened opened = open_entry(key);
