@@ -36,6 +36,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "stemma/sequence.h"
 #include "stemma/tier_stack.h"
@@ -120,6 +121,18 @@ class SequenceTiers final : public SavedListener {
   // Starts looking. Never null.
   std::shared_ptr<Fetch> fetch(const Scope& scope, const Prompt& prompt,
                                const FetchOptions& options);
+
+  // ---- Forgetting ----
+  // Removes what the tiers have of the scope beyond the first `keep` positions of any prompt: more than what follows one
+  // prompt, because entries do not tell which others they follow. Returns one report a level; waits until this time on
+  // Clock::monotonic(). From its beginning on no fetch, earlier ones included, gives parts of the scope until it has
+  // ended; then `drop_here` is called, to forget the same in the cache, and then the tiers are purged. So nothing of
+  // the past comes back. Any thread but the engine's.
+  std::vector<LevelPurged> forget(const Scope& scope, uint32_t keep, uint64_t until_ns,
+                                  const std::function<void()>& drop_here = {});
+  // The same of all scopes: everything that has this layout.
+  std::vector<LevelPurged> forget_everything(uint64_t until_ns,
+                                             const std::function<void()>& drop_here = {});
 
   // Whether any level is write-back: then what is saved is not all in tiers until hand_on() has been called.
   bool writes_back() const noexcept;

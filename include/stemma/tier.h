@@ -184,12 +184,11 @@ struct Purge {
   std::optional<uint64_t> layout = {};  // It has this EntryInfo::layout.
   uint32_t keep = 0;                    // It is about positions beyond the first so many.
 
-  // Whether the key alone does not tell.
-  bool asks_info() const noexcept { return layout.has_value() || keep != 0; }
   bool names(const EntryKey& key) const noexcept { return !owner || *owner == owner_of(key); }
   bool takes(const EntryKey& key, const EntryInfo& info) const noexcept {
     return names(key) && (!layout || *layout == info.layout) && info.end > keep;
   }
+  friend bool operator==(const Purge&, const Purge&) = default;
 };
 
 // What a purge removed.

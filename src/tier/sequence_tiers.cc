@@ -23,7 +23,10 @@ class PromptFetch final : public Fetch {
   bool over() const noexcept override { return over_.load(std::memory_order_acquire); }
   void cancel() noexcept override { cancelled_.store(true, std::memory_order_release); }
   bool wait(uint64_t until_ns) override;
-  std::span<const SavedPart> parts() const noexcept override { return parts_; }
+  std::span<const SavedPart> parts() const noexcept override {
+    if (forgotten_.load(std::memory_order_acquire)) return {};
+    return parts_;
+  }
   uint32_t stored_tokens() const noexcept override { return stored_; }
   uint32_t loaded_tokens() const noexcept override { return loaded_; }
   uint64_t bytes() const noexcept override { return bytes_; }
@@ -51,9 +54,14 @@ class PromptFetch final : public Fetch {
   bool slower_ = false;  // Than computing.
   std::atomic<bool> over_{false};
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> forgotten_{false};  // What it has is not to be used any more.
   std::mutex mutex_;
   std::condition_variable ended_;
 };
+
+bool is_of(const PromptFetch& fetch, const Purge& what) noexcept {
+  return !what.owner || *what.owner == owner_of(fetch.scope_);
+}
 
 bool PromptFetch::wait(uint64_t until_ns) {
   std::unique_lock lock(mutex_);
@@ -79,6 +87,9 @@ class SequenceTiers::Work {
   void offer_lost(bool on) noexcept { offers_lost_.store(on, std::memory_order_relaxed); }
   std::shared_ptr<Fetch> fetch(const Scope& scope, const Prompt& prompt,
                                const FetchOptions& options);
+  std::vector<LevelPurged> forget(const Purge& what, uint64_t until_ns,
+                                  const std::function<void()>& drop_here);
+  uint64_t layout() const noexcept { return layout_; }
   TierStack& stack() noexcept { return stack_; }
   SequenceTiersStats stats() const;
 
@@ -129,6 +140,8 @@ class SequenceTiers::Work {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::shared_ptr<PromptFetch>> queue_;
+  std::vector<std::weak_ptr<PromptFetch>> fetches_;  // All that somebody has.
+  std::vector<Purge> forgetting_;
   SequenceTiersStats stats_;
   bool closing_ = false;
   std::vector<std::thread> threads_;
@@ -272,6 +285,14 @@ std::shared_ptr<Fetch> SequenceTiers::Work::fetch(const Scope& scope, const Prom
   {
     const std::lock_guard lock(mutex_);
     ++stats_.fetches;
+    if (fetches_.size() == fetches_.capacity()) {
+      std::erase_if(fetches_, [](const auto& one) { return one.expired(); });
+      fetches_.reserve(std::max<size_t>(64, 2 * fetches_.size()));
+    }
+    fetches_.push_back(fetch);
+    for (const Purge& what : forgetting_) {
+      if (is_of(*fetch, what)) fetch->forgotten_.store(true, std::memory_order_release);
+    }
     // What is left to win lies behind what is there.
     taken = !closing_ && queue_.size() < options_.queue && fetch->have_ + 1 < length;
     if (taken) queue_.push_back(fetch);
@@ -501,6 +522,27 @@ void SequenceTiers::Work::run(PromptFetch& fetch) {
                     [](const SavedPart& part) { return std::pair(part.range.end, part.kind); });
 }
 
+// ---- Forgetting ------------------------------------------------------------------------------------------
+
+std::vector<LevelPurged> SequenceTiers::Work::forget(const Purge& what, uint64_t until_ns,
+                                                     const std::function<void()>& drop_here) {
+  {
+    const std::lock_guard lock(mutex_);
+    forgetting_.push_back(what);
+    for (const std::weak_ptr<PromptFetch>& one : fetches_) {
+      const std::shared_ptr<PromptFetch> fetch = one.lock();
+      if (fetch == nullptr || !is_of(*fetch, what)) continue;
+      fetch->forgotten_.store(true, std::memory_order_release);
+      fetch->cancel();
+    }
+  }
+  if (drop_here) drop_here();
+  std::vector<LevelPurged> purged = stack_.purge(what, until_ns);
+  const std::lock_guard lock(mutex_);
+  forgetting_.erase(std::ranges::find(forgetting_, what));
+  return purged;
+}
+
 // ---- The front door --------------------------------------------------------------------------------------
 
 // Beside what the scope says: how entries are cut.
@@ -530,6 +572,15 @@ bool SequenceTiers::keeps_words() const noexcept { return work_->keeps_words(); 
 std::shared_ptr<Fetch> SequenceTiers::fetch(const Scope& scope, const Prompt& prompt,
                                             const FetchOptions& options) {
   return work_->fetch(scope, prompt, options);
+}
+
+std::vector<LevelPurged> SequenceTiers::forget(const Scope& scope, uint32_t keep, uint64_t until_ns,
+                                               const std::function<void()>& drop_here) {
+  return work_->forget({.owner = owner_of(scope), .layout = {}, .keep = keep}, until_ns, drop_here);
+}
+std::vector<LevelPurged> SequenceTiers::forget_everything(uint64_t until_ns,
+                                                          const std::function<void()>& drop_here) {
+  return work_->forget({.owner = {}, .layout = work_->layout(), .keep = 0}, until_ns, drop_here);
 }
 
 void SequenceTiers::offer_lost(bool on) noexcept { work_->offer_lost(on); }
