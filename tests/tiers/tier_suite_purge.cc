@@ -3,7 +3,7 @@
 
 #include "tiers/tier_suite.h"
 
-namespace stemma::test {
+namespace stemma::test::suite_purge {
 
 using enum TierOutcome;
 
@@ -121,4 +121,4 @@ TEST_P(TierContract, OthersPutAndGetWhileAPurgeGoesOn) {
   }
 }
 
-}  // namespace stemma::test
+}  // namespace stemma::test::suite_purge
