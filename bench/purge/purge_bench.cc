@@ -165,8 +165,8 @@ bool measure(Tier& tier, const Arguments& arguments) {
   const uint64_t gone_number = arguments.scopes / 2;
   const Purge what{.owner = owner_of(key_of(gone_number, arguments.scopes))};
   Purged purged;
-  const double took = seconds_of(
-      [&] { purged = tier.purge(what, Clock::monotonic().now_ns() + kPatienceNs); });
+  const double took =
+      seconds_of([&] { purged = tier.purge(what, Clock::monotonic().now_ns() + kPatienceNs); });
   const uint64_t scope_entries =
       (arguments.entries - gone_number + arguments.scopes - 1) / arguments.scopes;
   const uint64_t left = run_all(tier, TierOp::contains, gone_number, arguments.scopes, arguments);

@@ -31,6 +31,14 @@ struct ContentKey {
   std::string hex() const;
 };
 
+// Bytes 8 to 15 of a prefix's key, which are the same in every layout (entry_key() of stemma/tier.h). Entries name the
+// prefix that they go on from by it.
+inline uint64_t link_of(const ContentKey& key) noexcept {
+  uint64_t link = 0;
+  for (size_t i = 0; i < 8; ++i) link |= uint64_t{key.bytes[8 + i]} << (8 * i);
+  return link;
+}
+
 // What the bytes under a key are: of a block, a segment, a whole state, a checkpoint, or logits.
 enum class EntryKind : uint8_t { block = 1, segment = 2, state = 3, checkpoint = 4, logits = 5 };
 

@@ -73,6 +73,8 @@ struct EntryInfo {
   uint64_t layout = 0;  // Fingerprint of how the bytes are arranged; the maker's business.
   uint64_t bytes = 0;   // Of the payload.
   uint32_t words = 0;   // Words kept with it: end - begin, or 0.
+  // link_of() the key of the prefix that it goes on from, on its maker's grid; 0: unknown.
+  uint64_t parent = 0;
 
   friend bool operator==(const EntryInfo&, const EntryInfo&) = default;
 };
@@ -183,8 +185,12 @@ struct Purge {
   std::optional<uint64_t> owner = {};   // It belongs to this scope, as owner_of() says.
   std::optional<uint64_t> layout = {};  // It has this EntryInfo::layout.
   uint32_t keep = 0;                    // It is about positions beyond the first so many.
+  // It follows the prefix that has this link_of(), by the parents of the entries in the tier; or, because some of them
+  // are not there, nobody can tell whether it does. The prefix ends at `keep`, or before it by less than a block.
+  std::optional<uint64_t> follows = {};
 
   bool names(const EntryKey& key) const noexcept { return !owner || *owner == owner_of(key); }
+  // But for `follows`, which is more than one entry can tell.
   bool takes(const EntryKey& key, const EntryInfo& info) const noexcept {
     return names(key) && (!layout || *layout == info.layout) && info.end > keep;
   }
@@ -194,8 +200,9 @@ struct Purge {
 // What a purge removed.
 struct Purged {
   uint64_t entries = 0;
-  uint64_t bytes = 0;     // Of their payloads, as far as the tier knows.
-  bool complete = false;  // Nothing is left that was there when the purge began.
+  uint64_t bytes = 0;      // Of their payloads, as far as the tier knows.
+  uint64_t unsure = 0;     // Of the entries, those of which nobody could tell whether they follow.
+  bool complete = false;   // Nothing is left that was there when the purge began.
   std::string error = {};  // What kept it from being complete, for an operator.
 };
 

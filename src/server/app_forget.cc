@@ -27,6 +27,8 @@ void append_purged(std::string& out, std::span<const tier::LevelPurged> tiers) {
     append_json_number(out, tier.purged.entries);
     out += R"(,"bytes":)";
     append_json_number(out, tier.purged.bytes);
+    out += R"(,"unsure":)";
+    append_json_number(out, tier.purged.unsure);
     out += tier.purged.complete ? R"(,"complete":true,"error":)" : R"(,"complete":false,"error":)";
     if (tier.purged.error.empty()) {
       out += "null";
@@ -62,7 +64,7 @@ void drop_everything(SequenceCache& cache) {
 
 void App::cache_reset(const HttpRequest&, const Reply& reply) {
   const Scheduler::Forgotten forgotten =
-      scheduler_.forget(nullptr, 0, until_ns(), drop_everything);
+      scheduler_.forget(nullptr, {}, until_ns(), drop_everything);
   if (!forgotten.ran) return refuse(*reply, overloaded("the server is ending"));
   std::string out = R"({"status":)";
   append_json_string(out, status_of(forgotten.tiers));
@@ -80,7 +82,7 @@ void App::cache_purge(const HttpRequest& request, const Reply& reply) {
   const Result<Scope> scope = scheduler_.scope(asked.salt);
   if (!scope) return refuse(*reply, internal_error(scope.error().to_string()));
   const Scheduler::Forgotten forgotten = scheduler_.forget(
-      &*scope, 0, until_ns(), [&](SequenceCache& cache) { cache.drop_scope(*scope); });
+      &*scope, {}, until_ns(), [&](SequenceCache& cache) { cache.drop_scope(*scope); });
   if (!forgotten.ran) return refuse(*reply, overloaded("the server is ending"));
   std::string out = R"({"status":)";
   append_json_string(out, status_of(forgotten.tiers));
@@ -101,7 +103,7 @@ void App::cache_truncate(const HttpRequest& request, const Reply& reply) {
   if (!scope) return refuse(*reply, internal_error(scope.error().to_string()));
   Result<Truncated> done = Error(Errc::busy, "the server is ending");
   const Scheduler::Forgotten forgotten =
-      scheduler_.forget(&*scope, keep, until_ns(), [&](SequenceCache& cache) {
+      scheduler_.forget(&*scope, {.tokens = prompt.tokens}, until_ns(), [&](SequenceCache& cache) {
         done = cache.truncate(*scope, {.tokens = prompt.tokens}, keep);
       });
   if (!done) return refuse(*reply, overloaded(done.error().message()));

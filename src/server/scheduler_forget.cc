@@ -3,7 +3,7 @@
 
 namespace stemma::server {
 
-Scheduler::Forgotten Scheduler::forget(const Scope* scope, uint32_t keep, uint64_t until_ns,
+Scheduler::Forgotten Scheduler::forget(const Scope* scope, const Prompt& prefix, uint64_t until_ns,
                                        const std::function<void(SequenceCache&)>& drop) {
   Forgotten forgotten;
   const auto drop_here = [&] {
@@ -23,7 +23,7 @@ Scheduler::Forgotten Scheduler::forget(const Scope* scope, uint32_t keep, uint64
   } else if (scope == nullptr) {
     forgotten.tiers = tiers->forget_everything(until_ns, drop_here);
   } else {
-    forgotten.tiers = tiers->forget(*scope, keep, until_ns, drop_here);
+    forgotten.tiers = tiers->forget(*scope, prefix, until_ns, drop_here);
   }
   return forgotten;
 }

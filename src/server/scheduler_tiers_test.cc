@@ -158,7 +158,7 @@ TEST_P(OverTiers, AForgottenTenantIsForgottenEverywhere) {
   const uint64_t before = shared->stats().entries;
   const Scope scope = here.rig->scheduler->scope("a tenant's").value();
   const Scheduler::Forgotten forgotten = here.rig->scheduler->forget(
-      &scope, 0, soon(), [&](SequenceCache& cache) { cache.drop_scope(scope); });
+      &scope, {}, soon(), [&](SequenceCache& cache) { cache.drop_scope(scope); });
   EXPECT_TRUE(forgotten.ran);
   ASSERT_EQ(forgotten.tiers.size(), 1U);
   EXPECT_TRUE(forgotten.tiers[0].purged.complete);
@@ -198,7 +198,7 @@ TEST_P(OverTiers, WhatWasFetchedBeforeDoesNotComeBack) {
   ASSERT_TRUE(fetch->wait(soon()));
   ASSERT_FALSE(fetch->parts().empty());
   bool dropped = false;
-  for (const tier::LevelPurged& level : here.tiers->forget(scope, 0, soon(), [&] {
+  for (const tier::LevelPurged& level : here.tiers->forget(scope, {}, soon(), [&] {
          EXPECT_TRUE(fetch->parts().empty()) << "nothing comes from there any more";
          const auto during = here.tiers->fetch(scope, {.tokens = prompt}, how);
          EXPECT_TRUE(during->wait(soon()));
@@ -225,7 +225,7 @@ TEST_P(OverTiers, AResetEmptiesTheTiersOfThisModelOnly) {
   shared->submit(foreign);
   ASSERT_TRUE(foreign->wait(soon()));
   const Scheduler::Forgotten forgotten =
-      here.rig->scheduler->forget(nullptr, 0, soon(), [](SequenceCache& cache) {
+      here.rig->scheduler->forget(nullptr, {}, soon(), [](SequenceCache& cache) {
         cache.drop_scope(Scope::from_digest({}));
         cache.drop_saved();
       });

@@ -76,7 +76,8 @@ void write_header(const EntryHeader& header, std::span<uint8_t, kHeaderBytes> ou
   to = key::put_le(to, uint32_t{0});
   to = key::put_le(to, header.sum);
   to = key::put_le(to, header.written);
-  key::put_le(to, header.serial);
+  to = key::put_le(to, header.serial);
+  key::put_le(to, header.info.parent);
   key::put_le(out.data() + kSummedBytes, uint64_t{XXH3_64bits(out.data(), kSummedBytes)});
 }
 
@@ -109,6 +110,7 @@ Result<EntryHeader> read_header(std::span<const uint8_t, kHeaderBytes> bytes) no
   header.sum = take<uint64_t>(from);
   header.written = take<uint64_t>(from);
   header.serial = take<uint64_t>(from);
+  header.info.parent = take<uint64_t>(from);
   if (!possible(header.info)) return Error(Errc::corrupt, "the entry's sizes cannot be");
   // What is not used yet is zero; then every header has one way to be written.
   std::array<uint8_t, kHeaderBytes> again;
@@ -144,11 +146,8 @@ EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
 namespace {
 
 uint64_t owner_of(const ContentKey& key) noexcept {
-  uint64_t owner = 0;
-  for (size_t i = 0; i < key::kOwnerBytes; ++i) {
-    owner |= uint64_t{key.bytes[key.bytes.size() - key::kOwnerBytes + i]} << (8 * i);
-  }
-  return owner;
+  const uint8_t* from = key.bytes.data() + key.bytes.size() - key::kOwnerBytes;
+  return tier::take<uint64_t>(from);
 }
 
 }  // namespace

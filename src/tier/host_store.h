@@ -92,14 +92,16 @@ class HostStore {
   enum class State : uint8_t { free, filling, listed, going };
   struct Cell {
     EntryKey key;
-    EntryInfo info;
-    uint64_t sum;
-    uint32_t first, last, chunks;
-    uint32_t next;  // In its bucket, or among the free.
-    uint32_t readers;
     State state;
     Priority priority;
+    uint32_t first;
+    EntryInfo info;
+    uint64_t sum;
+    uint32_t last, chunks;
+    uint32_t next;  // In its bucket, or among the free.
+    uint32_t readers;
   };
+  static_assert(sizeof(Cell) <= 104);
 
   HostStore(const HostTierOptions& options, Counters& counters);
   Result<void> take_memory(const HostTierOptions& options);

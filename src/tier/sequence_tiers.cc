@@ -89,6 +89,7 @@ class SequenceTiers::Work {
                                const FetchOptions& options);
   std::vector<LevelPurged> forget(const Purge& what, uint64_t until_ns,
                                   const std::function<void()>& drop_here);
+  Purge what_follows(const Scope& scope, const Prompt& prefix) const;
   uint64_t layout() const noexcept { return layout_; }
   TierStack& stack() noexcept { return stack_; }
   SequenceTiersStats stats() const;
@@ -187,7 +188,8 @@ StoreItem SequenceTiers::Work::copy_of(const SavedPart& part, const ContentKey& 
                .end = part.range.end,
                .layout = layout_,
                .bytes = part.bytes.size(),
-               .words = static_cast<uint32_t>(words.size())};
+               .words = static_cast<uint32_t>(words.size()),
+               .parent = part.parent};
   item.priority = priority;
   item.words.assign(words.begin(), words.end());
   if (const std::shared_ptr<Payload> copy = Payload::make(part.bytes.size())) {
@@ -234,8 +236,8 @@ LevelMask SequenceTiers::Work::wants(EntryKind kind, const ContentKey& chain,
 
 void SequenceTiers::Work::take(const KeptPart& part, LevelMask wanted) noexcept try {
   const bool leaving = (wanted & kLeaving) != 0;
-  StoreItem item =
-      copy_of({part.kind, part.range, part.bytes}, part.chain, part.priority, part.words);
+  StoreItem item = copy_of({part.kind, part.range, part.bytes, part.parent}, part.chain,
+                           part.priority, part.words);
   item.sighting = leaving ? Sighting::evicted : Sighting::used_again;
   const bool dropped = item.payload == nullptr;
   if (!dropped) stack_.store(item, wanted & ~kLeaving);
@@ -524,6 +526,20 @@ void SequenceTiers::Work::run(PromptFetch& fetch) {
 
 // ---- Forgetting ------------------------------------------------------------------------------------------
 
+Purge SequenceTiers::Work::what_follows(const Scope& scope, const Prompt& prefix) const {
+  Purge what{.owner = owner_of(scope)};
+  what.keep = static_cast<uint32_t>(prefix.tokens.size());
+  const uint32_t grid = what.keep / options_.segment_tokens * options_.segment_tokens;
+  std::vector<key::MediaSpan> spans;
+  // Of words that there cannot be no entry is known: then all that is deeper goes.
+  const bool known = grid != 0 && (prefix.media.empty() || key::find_media_spans(prefix, spans)) &&
+                     !key::first_bad_token(prefix.tokens, spans);
+  if (!known) return what;
+  key::KeyChain chain(scope, prefix.tokens, spans, options_.segment_tokens);
+  what.follows = link_of(chain.at(grid));
+  return what;
+}
+
 std::vector<LevelPurged> SequenceTiers::Work::forget(const Purge& what, uint64_t until_ns,
                                                      const std::function<void()>& drop_here) {
   {
@@ -574,13 +590,14 @@ std::shared_ptr<Fetch> SequenceTiers::fetch(const Scope& scope, const Prompt& pr
   return work_->fetch(scope, prompt, options);
 }
 
-std::vector<LevelPurged> SequenceTiers::forget(const Scope& scope, uint32_t keep, uint64_t until_ns,
+std::vector<LevelPurged> SequenceTiers::forget(const Scope& scope, const Prompt& prefix,
+                                               uint64_t until_ns,
                                                const std::function<void()>& drop_here) {
-  return work_->forget({.owner = owner_of(scope), .layout = {}, .keep = keep}, until_ns, drop_here);
+  return work_->forget(work_->what_follows(scope, prefix), until_ns, drop_here);
 }
 std::vector<LevelPurged> SequenceTiers::forget_everything(uint64_t until_ns,
                                                           const std::function<void()>& drop_here) {
-  return work_->forget({.owner = {}, .layout = work_->layout(), .keep = 0}, until_ns, drop_here);
+  return work_->forget({.layout = work_->layout()}, until_ns, drop_here);
 }
 
 void SequenceTiers::offer_lost(bool on) noexcept { work_->offer_lost(on); }

@@ -93,7 +93,8 @@ const Purge kMineGoes{.owner = 7};
 }  // namespace
 
 TEST(StackPurge, EveryLevelForgetsOneScopeAndSaysWhat) {
-  const auto stack = stack_over(make_host_tier({.name = "second", .capacity_bytes = kRoomy}).value());
+  const auto stack =
+      stack_over(make_host_tier({.name = "second", .capacity_bytes = kRoomy}).value());
   for (const auto* some : {&kMine, &kOther}) {
     for (const Entry& one : *some) stack->store(item(one), 0b11);
   }

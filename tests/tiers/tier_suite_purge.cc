@@ -72,6 +72,67 @@ TEST_P(TierContract, APurgeOfWhatIsDeeperLeavesWhatIsNot) {
   for (const Entry& one : other) expect_there(one);
 }
 
+// A prompt's entries, each of which names the one before. The first `shared` are those of `with`.
+std::vector<Entry> branch(std::vector<Entry> made, const std::vector<Entry>& with = {},
+                          size_t shared = 0) {
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (i < shared) {
+      made[i] = with[i];
+    } else {
+      made[i].info.parent = i == 0 ? 77 : link_of(made[i - 1].key.chain);
+    }
+  }
+  return made;
+}
+
+TEST_P(TierContract, APurgeOfWhatFollowsAPrefixLeavesWhatPartsFromItBefore) {
+  const auto trunk = branch(owned(kMine, 1, 12, 2000));
+  const auto side = branch(owned(kMine, 2, 12, 2000), trunk, 8);   // Parts behind the prefix.
+  const auto other = branch(owned(kMine, 3, 12, 2000), trunk, 3);  // Parts before it.
+  Entry checkpoint = other[11];
+  checkpoint.key.kind = EntryKind::checkpoint;
+  checkpoint.info.begin = 0;
+  for (const auto* some : {&trunk, &side, &other}) {
+    ASSERT_EQ(client->put(*some), all(some->size(), done));
+  }
+  ASSERT_EQ(client->put(checkpoint), done);
+  // The prefix is the first six of the trunk, and a little more.
+  const Purge what{.owner = kMine, .keep = 100, .follows = link_of(trunk[5].key.chain)};
+  const Purged purged = tier->purge(what, soon());
+  EXPECT_TRUE(purged.complete) << purged.error;
+  EXPECT_EQ(purged.entries, 6U + 4U);
+  EXPECT_EQ(purged.unsure, 0U);
+  for (size_t i = 0; i < 12; ++i) {
+    i < 6 ? expect_there(trunk[i]) : expect_absent(trunk[i]);
+    i < 6 ? expect_there(side[i]) : expect_absent(side[i]);
+    expect_there(other[i]);
+  }
+  expect_there(checkpoint);
+}
+
+TEST_P(TierContract, APurgeOfWhatFollowsAPrefixTakesWhatNobodyCanTell) {
+  const auto trunk = branch(owned(kMine, 1, 12, 2000));
+  const auto other = branch(owned(kMine, 3, 12, 2000), trunk, 3);
+  auto unknown = owned(kMine, 4, 12, 2000);
+  std::vector<Entry> put = trunk;
+  put.insert(put.end(), other.begin() + 3, other.end());
+  put.push_back(unknown[11]);
+  // Both have a hole, behind which nobody knows where an entry comes from.
+  put.erase(put.begin() + 12 + 9 - 4);  // other[8]
+  put.erase(put.begin() + 8);           // trunk[8]
+  ASSERT_EQ(client->put(put), all(put.size(), done));
+  const Purge what{.owner = kMine, .keep = 96, .follows = link_of(trunk[5].key.chain)};
+  const Purged purged = tier->purge(what, soon());
+  EXPECT_TRUE(purged.complete) << purged.error;
+  EXPECT_EQ(purged.unsure, 3U + 3U + 1U);
+  EXPECT_EQ(purged.entries, 2U + 3U + 3U + 1U);
+  for (size_t i = 0; i < 12; ++i) {
+    i < 6 ? expect_there(trunk[i]) : expect_absent(trunk[i]);
+    i < 8 ? expect_there(other[i]) : expect_absent(other[i]);
+  }
+  expect_absent(unknown[11]);
+}
+
 TEST_P(TierContract, APurgeOfEverythingLeavesNothing) {
   const auto mine = owned(kMine, 1, 10, 2000), other = owned(kOther, 2, 10, 2000);
   ASSERT_EQ(client->put(mine), all(mine.size(), done));

@@ -1,31 +1,31 @@
 // What a purge needs to know of the books.
 #include "tier/disk/books.h"
+#include "tier/purge_choice.h"
 
 namespace stemma::tier::disk {
 
 Purged Books::condemn(const Purge& what, std::vector<RecordId>& out) {
   using State = Record::State;
-  const auto is_taken = [&](const Record& record) {
-    return (record.state == State::present || record.state == State::stale) &&
-           what.takes(record.key(), record.info());
-  };
-  size_t count = 0;
-  for (const Record& record : records_) count += is_taken(record) ? 1 : 0;
-  out.reserve(out.size() + count);
-  Purged purged;
-  for (RecordId id = 0; id < records(); ++id) {
-    if (!is_taken(records_[id])) continue;
-    pin(id);
-    out.push_back(id);
-    if (records_[id].state == State::stale) {
-      take_stale(id);
-      continue;
-    }
-    ++purged.entries;
-    purged.bytes += records_[id].bytes;
-    retire(id);
+  PurgeChoice choice(what);
+  if (choice.looks_first()) {
+    each_present([&](RecordId, const Record& one) { choice.look(one.key(), one.info()); });
   }
-  return purged;
+  std::vector<RecordId> taken;
+  for (RecordId id = 0; id < records(); ++id) {
+    const Record& record = records_[id];
+    const bool present = record.state == State::present;
+    if (!present && record.state != State::stale) continue;
+    // What was evicted is gone in any case: its record goes, too, if it could be one of those.
+    const bool goes = present ? choice.takes(record.key(), record.info())
+                              : what.takes(record.key(), record.info());
+    if (goes) taken.push_back(id);
+  }
+  for (const RecordId id : taken) {
+    pin(id);
+    records_[id].state == State::stale ? (void)take_stale(id) : retire(id);
+  }
+  out = std::move(taken);
+  return choice.purged;
 }
 
 std::vector<Extent> Books::free_extents() const {

@@ -215,7 +215,7 @@ class Engine final : public DiskTier {
   std::vector<Synced> to_sync_, syncing_;
   std::vector<std::shared_ptr<Flush>> flushes_, flushing_;
   std::deque<std::shared_ptr<Purging>> purges_;  // One after the other.
-  std::array<Piece, 2> syncs_;  // Of the slab and of the table.
+  std::array<Piece, 2> syncs_;                   // Of the slab and of the table.
   uint32_t syncs_left_ = 0;
   int64_t sync_result_ = 0;
   uint32_t epoch_ = 1;       // The present one.

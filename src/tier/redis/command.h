@@ -38,7 +38,7 @@ enum class Verb : uint8_t {
   auth,    // AUTH
   select,  // SELECT
   ping,    // PING
-  scan,    // SCAN from `cursor` on; where key.group is not 0, of names with the same owner as `key`.
+  scan,  // SCAN from `cursor` on; where key.group is not 0, of names with the same owner as `key`.
   memory,  // INFO memory: whether the server has a limit, and what it does when it is full.
 };
 

@@ -149,8 +149,7 @@ void Connection::encode(const Command& command) {
       text("*6\r\n$4\r\nSCAN\r\n");
       argument(std::to_string(command.cursor));
       argument("MATCH");
-      argument(command.key.group != 0 ? owner_pattern(command.key)
-                                      : std::string(kKeyPrefix) + "*");
+      argument(command.key.group != 0 ? owner_pattern(command.key) : std::string(kKeyPrefix) + "*");
       argument("COUNT");
       return argument(std::to_string(kScanCount));
     case Verb::asking: return text("*1\r\n$6\r\nASKING\r\n");

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tier/entry.h"
+#include "tier/purge_choice.h"
 #include "tier/redis/connection.h"
 #include "tier/redis/key_name.h"
 #include "tier/redis/slots.h"
@@ -31,6 +32,7 @@ class Purger final : public ConnectionOwner {
       : options_(options),
         tls_(std::move(tls)),
         what_(what),
+        choice_(what),
         until_ns_(until_ns),
         wakeup_(Wakeup::make()) {}
 
@@ -62,6 +64,8 @@ class Purger final : public ConnectionOwner {
   const RedisOptions& options_;
   const std::shared_ptr<TlsContext> tls_;
   const Purge& what_;
+  PurgeChoice choice_;
+  bool only_looks_ = false;
   const uint64_t until_ns_;
   const std::shared_ptr<Wakeup> wakeup_;
   RedisCounters counters_;
@@ -69,7 +73,7 @@ class Purger final : public ConnectionOwner {
   std::vector<Address> primaries_;
   Address asked_;
   bool cluster_ = false;
-  Purged purged_;
+  Purged& purged_ = choice_.purged;
 };
 
 Purged Purger::run() {
@@ -78,6 +82,11 @@ Purged Purger::run() {
     return purged_;
   }
   if (!find_primaries()) return purged_;
+  if (choice_.looks_first()) {
+    only_looks_ = true;
+    if (!pass()) return purged_;
+    only_looks_ = false;
+  }
   // A single server is done after one pass.
   for (uint32_t i = 0; purged_.error.empty(); ++i) {
     const uint64_t before = purged_.entries;
@@ -101,8 +110,8 @@ bool Purger::find_primaries() {
     const auto is_over = [&] { return nodes_[0].over || nodes_[0].connection->closed(); };
     if (!work(is_over)) return false;
     if (nodes_[0].over) return purged_.error.empty();
-    problems += (problems.empty() ? "" : "; ") + address.text() + ": " +
-                nodes_[0].connection->problem();
+    problems +=
+        (problems.empty() ? "" : "; ") + address.text() + ": " + nodes_[0].connection->problem();
   }
   fail(problems);
   return false;
@@ -191,7 +200,8 @@ bool Purger::work(const std::function<bool()>& over) {
       connection.check_time(monotonic_ns());
       if (!connection.closed() || node.over) continue;
       // While the primaries are looked for, another host may answer.
-      if (!primaries_.empty()) fail(primaries_[connection.node].text() + ": " + connection.problem());
+      if (!primaries_.empty())
+        fail(primaries_[connection.node].text() + ": " + connection.problem());
     }
   }
   return true;
@@ -218,12 +228,6 @@ void Purger::answered(Connection& from, Command& command, const Reply& reply, Ti
   switch (command.verb) {
     case Verb::scan: answered_scan(node, reply); break;
     case Verb::probe: answered_probe(node, command, reply); break;
-    case Verb::remove:
-      if (reply.type == Reply::Type::integer && reply.integer > 0) {
-        ++purged_.entries;
-        purged_.bytes += command.cursor;
-      }
-      break;
     default: break;
   }
   node.over = !node.scanning && node.waiting.empty() && from.idle();
@@ -257,7 +261,7 @@ void Purger::answered_scan(Node& node, const Reply& reply) {
 // What cannot be read may be what is to go; what another version wrote is not ours to judge.
 void Purger::answered_probe(Node& node, const Command& command, const Reply& reply) {
   if (reply.type != Reply::Type::text || reply.text.empty()) return;  // It is gone already.
-  uint64_t bytes = 0;
+  bool whole = false;
   if (reply.text.size() == kHeaderBytes) {
     const std::span<const uint8_t, kHeaderBytes> given(
         reinterpret_cast<const uint8_t*>(reply.text.data()), kHeaderBytes);
@@ -265,11 +269,13 @@ void Purger::answered_probe(Node& node, const Command& command, const Reply& rep
     if (!header && header.error().code() == Errc::unsupported) {
       return fail("entries that a newer version wrote were left as they are");
     }
-    if (header && !what_.takes(command.key, header->info)) return;
-    if (header) bytes = header->info.bytes;
+    if (header && only_looks_) return choice_.look(command.key, header->info);
+    if (header && !choice_.takes(command.key, header->info)) return;
+    whole = header.has_value();
   }
-  // How large it was travels in the command.
-  node.waiting.push_front({.verb = Verb::remove, .key = command.key, .cursor = bytes});
+  if (only_looks_) return;
+  if (!whole) ++purged_.entries;
+  node.waiting.push_front({.verb = Verb::remove, .key = command.key});
 }
 
 }  // namespace

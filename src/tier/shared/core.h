@@ -118,7 +118,7 @@ class Core : public std::enable_shared_from_this<Core> {
   uint64_t scans_begun_ = 0, scans_ended_ = 0;
   bool unsynced_ = false, sync_good_ = true;
   uint64_t syncs_wanted_ = 0, syncs_ended_ = 0;
-  std::deque<std::shared_ptr<Purging>> purges_;  // For the keeper.
+  std::deque<std::shared_ptr<Purging>> purges_;   // For the keeper.
   std::vector<std::unique_ptr<Thread>> threads_;  // Workers first.
 };
 

@@ -37,17 +37,30 @@ void Core::carry_out(Purging& purge) try {
     in_time = !stopping_ && now_ns() < purge.until_ns;
     return in_time;
   };
-  for (uint32_t folder = 0; folder < kFolders && problem == 0 && go_on(); ++folder) {
-    uint64_t moment = 0;
-    {
+  PurgeChoice choice(purge.what);
+  std::vector<uint32_t> changed;
+  const auto all_folders = [&](Directory::PurgeStep step) {
+    for (uint32_t folder = 0; folder < kFolders && problem == 0 && go_on(); ++folder) {
+      uint64_t moment = 0;
+      {
+        const Lock lock(mutex_);
+        moment = books_.moment();
+      }
+      std::vector<EntryKey> gone;
+      problem = -directory_.purge(folder, purge.what, step, go_on, choice, gone);
+      if (!gone.empty()) changed.push_back(folder);
       const Lock lock(mutex_);
-      moment = books_.moment();
+      for (const EntryKey& key : gone) books_.forget(key, moment);
     }
-    std::vector<EntryKey> gone;
-    problem = -directory_.purge(folder, purge.what, go_on, purge.answer, gone);
-    const Lock lock(mutex_);
-    for (const EntryKey& key : gone) books_.forget(key, moment);
+  };
+  if (choice.looks_first()) all_folders(Directory::PurgeStep::look);
+  all_folders(Directory::PurgeStep::remove);
+  // When all is removed: the first sync does most of the work for the others.
+  for (const uint32_t folder : changed) {
+    const int result = directory_.sync_folder(folder);
+    if (problem == 0 && result < 0) problem = -result;
   }
+  purge.answer = choice.purged;
   if (problem == EPROTONOSUPPORT) {
     answer(purge, "entries that a newer version wrote were left as they are");
   } else if (problem != 0) {

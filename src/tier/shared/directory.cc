@@ -463,8 +463,9 @@ Answer Directory::remove(const EntryKey& key) {
   return {.outcome = TierOutcome::done, .gone = true};
 }
 
-int Directory::purge(uint32_t folder, const Purge& what, const std::function<bool()>& go_on,
-                     Purged& purged, std::vector<EntryKey>& keys) {
+int Directory::purge(uint32_t folder, const Purge& what, PurgeStep step,
+                     const std::function<bool()>& go_on, PurgeChoice& choice,
+                     std::vector<EntryKey>& gone) {
   const std::string path = path_ + "/" + folder_name(folder);
   std::vector<std::string> names;
   int problem = files_->list(path, names);
@@ -473,7 +474,6 @@ int Directory::purge(uint32_t folder, const Purge& what, const std::function<boo
   const auto note = [&problem](int result) {
     if (problem == 0 && result < 0) problem = result;
   };
-  const size_t before = keys.size();
   for (const std::string& name : names) {
     const auto key = parse_name(name);
     if (!key || folder_of(*key) != folder || !what.names(*key)) continue;
@@ -484,17 +484,23 @@ int Directory::purge(uint32_t folder, const Purge& what, const std::function<boo
     if (opened.found == Found::newer) note(-EPROTONOSUPPORT);
     const bool whole = opened.found == Found::whole;
     if (!whole && opened.found != Found::damaged) continue;
-    if (whole && !what.takes(*key, opened.header.info)) continue;
+    if (step == PurgeStep::look) {
+      if (whole) choice.look(*key, opened.header.info);
+      continue;
+    }
+    if (whole && !choice.takes(*key, opened.header.info)) continue;
     if (const int result = files_->unlink(path + "/" + name); result < 0) {
       if (result != -ENOENT && result != -ESTALE) note(result);
       continue;
     }
-    keys.push_back(*key);
-    ++purged.entries;
-    purged.bytes += whole ? opened.header.info.bytes : 0;
+    gone.push_back(*key);
+    choice.purged.entries += whole ? 0 : 1;
   }
-  if (keys.size() != before) note(files_->sync_directory(path));
   return problem;
+}
+
+int Directory::sync_folder(uint32_t folder) {
+  return files_->sync_directory(path_ + "/" + folder_name(folder));
 }
 
 Directory::Evicted Directory::evict(const EntryKey& key, uint64_t on_file_ns, uint64_t& used_ns,

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "tier/entry.h"
+#include "tier/purge_choice.h"
 #include "tier/shared/books.h"
 #include "tier/shared/file_system.h"
 
@@ -75,10 +76,13 @@ class Directory {
     uint64_t temporary_bytes = 0;  // Of others, that may still be written.
     uint64_t leftovers = 0, foreign = 0;
   };
-  // Removes the entries of a folder that a purge takes, durably, and adds up what they were. `keys`: which. `go_on` is
-  // asked before each; false ends it. 0 or -errno: the first thing that failed; what comes after it is still tried.
-  int purge(uint32_t folder, const Purge& what, const std::function<bool()>& go_on, Purged& purged,
-            std::vector<EntryKey>& keys);
+  // Shows the choice the entries of a folder that the purge names; or removes those that it takes, and says
+  // which; after sync_folder() they do not come back. `go_on` is asked before each; false ends it. 0 or -errno: the first thing that failed; what comes after it is
+  // still tried.
+  enum class PurgeStep : uint8_t { look, remove };
+  int purge(uint32_t folder, const Purge& what, PurgeStep step, const std::function<bool()>& go_on,
+            PurgeChoice& choice, std::vector<EntryKey>& gone);
+  int sync_folder(uint32_t folder);
   // Temporaries last written before `leftover_ns` are removed. 0 or -errno.
   int list(uint32_t folder, uint64_t leftover_ns, Folder& out);
   int sync_all() { return files_->sync_all(path_); }
