@@ -1,6 +1,7 @@
-// Question: how long does it take until nothing of one tenant is left in a tier that holds a million entries of a
-// hundred tenants, and is everything of the others still there? Before the clock starts every entry is in the tier;
-// when it stops, each entry of the scope is asked for, and a sample of all others is read and compared.
+// Question: how long does it take until nothing of one tenant is left in a tier that holds a
+// million entries of a hundred tenants, and is everything of the others still there? Before the
+// clock starts every entry is in the tier; when it stops, each entry of the scope is asked for, and
+// a sample of all others is read and compared.
 #include "bench/purge/purge_bench.h"
 
 #include <charconv>
@@ -34,8 +35,9 @@ namespace {
 constexpr const char* kHelp =
     R"(usage: stemma bench purge [--dir DIR] [--entries N] [--scopes N] [--only TIER] [--strict]
 
-Fills a disk tier, a shared directory and a redis-server of its own on loopback with small entries of many
-scopes, purges one scope from each, and checks that all of it is gone and that the others are untouched.
+Fills a disk tier, a shared directory and a redis-server of its own on loopback with small entries
+of many scopes, purges one scope from each, and checks that all of it is gone and that the others
+are untouched.
 
   --dir DIR     where to make a directory of its own, which is removed afterwards (.)
   --entries N   of 512 bytes each (1000000)
@@ -114,7 +116,8 @@ std::vector<uint8_t> bytes_of(uint64_t number) {
   return bytes;
 }
 
-// A batch over these entries, waited for; how many were done, with the right bytes where they were read.
+// A batch over these entries, waited for; how many were done, with the right bytes where they were
+// read.
 uint64_t run(Tier& tier, TierOp op, std::span<const uint64_t> numbers, uint64_t scopes) {
   auto batch = TierBatch::make(op, numbers.size()).value();
   std::vector<std::vector<uint8_t>> memory(numbers.size());

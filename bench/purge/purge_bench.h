@@ -1,4 +1,5 @@
-// `stemma bench purge`: how long it takes to forget one of many scopes, on every tier that leaves the process.
+// `stemma bench purge`: how long it takes to forget one of many scopes, on every tier that leaves
+// the process.
 #pragma once
 
 #include <span>

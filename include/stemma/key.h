@@ -1,10 +1,10 @@
 // A ContentKey names the KV state of a prefix the same way in every process and on every machine.
 //
 // It is 24 bytes of the SHA-256 at the end of a chain that starts with the scope and takes one step
-// per block, so equal keys mean equal scope, equal words and equal media from position 0 on. Its last
-// 8 bytes are the scope's fingerprint, so all keys of a scope can be found by their ending. Only what leaves
-// the process has one: disk entries, shared-store entries, events. docs/formats/content-key.md
-// draws every byte.
+// per block, so equal keys mean equal scope, equal words and equal media from position 0 on. Its
+// last 8 bytes are the scope's fingerprint, so all keys of a scope can be found by their ending.
+// Only what leaves the process has one: disk entries, shared-store entries, events.
+// docs/formats/content-key.md draws every byte.
 // Threading: immutable value.
 #pragma once
 
@@ -31,8 +31,8 @@ struct ContentKey {
   std::string hex() const;
 };
 
-// Bytes 8 to 15 of a prefix's key, which are the same in every layout (entry_key() of stemma/tier.h). Entries name the
-// prefix that they go on from by it.
+// Bytes 8 to 15 of a prefix's key, which are the same in every layout (entry_key() of
+// stemma/tier.h). Entries name the prefix that they go on from by it.
 inline uint64_t link_of(const ContentKey& key) noexcept {
   uint64_t link = 0;
   for (size_t i = 0; i < 8; ++i) link |= uint64_t{key.bytes[8 + i]} << (8 * i);

@@ -63,7 +63,8 @@ struct SavedPart {
   EntryKind kind = EntryKind::segment;  // A segment, a state, a checkpoint or logits.
   Range range;                          // Of the words; what is no segment begins at 0.
   std::span<const uint8_t> bytes;
-  // On its way out: link_of() the key of the prefix up to the last multiple of segment_tokens before range.end.
+  // On its way out: link_of() the key of the prefix up to the last multiple of segment_tokens
+  // before range.end.
   uint64_t parent = 0;
 };
 

@@ -123,12 +123,13 @@ class SequenceTiers final : public SavedListener {
                                const FetchOptions& options);
 
   // ---- Forgetting ----
-  // Removes what the tiers have of the scope and follows the prefix; all of the scope for an empty one. What cannot be
-  // told goes as well: what parts from the prefix less than a segment before its end, and entries whose predecessors
-  // the tier has lost (Purged::unsure). Returns one report a level; waits until this time on Clock::monotonic(). No
-  // fetch, earlier ones included, gives parts of the scope from its beginning to its end. First `drop_here` is called,
-  // to forget the same in the cache, then the tiers are purged: so nothing of the past comes back. Any thread but the
-  // engine's.
+  // Removes what the tiers have of the scope and follows the prefix; all of the scope for an empty
+  // one. What cannot be told goes as well: what parts from the prefix less than a segment before
+  // its end, and entries whose predecessors the tier has lost (Purged::unsure). Returns one report
+  // a level; waits until this time on Clock::monotonic(). No fetch, earlier ones included, gives
+  // parts of the scope from its beginning to its end. First `drop_here` is called, to forget the
+  // same in the cache, then the tiers are purged: so nothing of the past comes back. Any thread but
+  // the engine's.
   std::vector<LevelPurged> forget(const Scope& scope, const Prompt& prefix, uint64_t until_ns,
                                   const std::function<void()>& drop_here = {});
   // The same of all scopes: everything that has this layout.

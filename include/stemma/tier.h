@@ -61,8 +61,9 @@ struct EntryKey {
 EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
                    uint64_t layout) noexcept;
 
-// The fingerprint of the scope that an entry belongs to: the last 8 bytes of its key, which are the same in all keys
-// of a scope (docs/formats/content-key.md). A stranger's scope has the same one with a probability of 2^-64.
+// The fingerprint of the scope that an entry belongs to: the last 8 bytes of its key, which are the
+// same in all keys of a scope (docs/formats/content-key.md). A stranger's scope has the same one
+// with a probability of 2^-64.
 uint64_t owner_of(const EntryKey& key) noexcept;
 uint64_t owner_of(const Scope& scope) noexcept;
 
@@ -180,13 +181,15 @@ struct TierStats {
   bool open = true;  // Now: false while a circuit breaker keeps it from being asked.
 };
 
-// Which entries a purge removes: those for which everything holds that is given here. With nothing given, all of them.
+// Which entries a purge removes: those for which everything holds that is given here. With nothing
+// given, all of them.
 struct Purge {
   std::optional<uint64_t> owner = {};   // It belongs to this scope, as owner_of() says.
   std::optional<uint64_t> layout = {};  // It has this EntryInfo::layout.
   uint32_t keep = 0;                    // It is about positions beyond the first so many.
-  // It follows the prefix that has this link_of(), by the parents of the entries in the tier; or, because some of them
-  // are not there, nobody can tell whether it does. The prefix ends at `keep`, or before it by less than a block.
+  // It follows the prefix that has this link_of(), by the parents of the entries in the tier; or,
+  // because some of them are not there, nobody can tell whether it does. The prefix ends at `keep`,
+  // or before it by less than a block.
   std::optional<uint64_t> follows = {};
 
   bool names(const EntryKey& key) const noexcept { return !owner || *owner == owner_of(key); }
@@ -216,9 +219,10 @@ class Tier {
   // Waits until what was submitted before has ended and is durable as far as the tier can, or for so
   // long. False: not yet.
   virtual bool flush(uint64_t until_ns) = 0;
-  // Removes entries, and waits for that until this time on Clock::monotonic(). An entry whose put was submitted before
-  // is gone when the answer is complete, and stays gone after a loss of power; one that is put later may stay. What a
-  // tier kept in files can no longer be read from them. A get that is under way may still end as done.
+  // Removes entries, and waits for that until this time on Clock::monotonic(). An entry whose put
+  // was submitted before is gone when the answer is complete, and stays gone after a loss of power;
+  // one that is put later may stay. What a tier kept in files can no longer be read from them. A
+  // get that is under way may still end as done.
   virtual Purged purge(const Purge& what, uint64_t until_ns) = 0;
 };
 

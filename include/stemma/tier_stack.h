@@ -209,9 +209,10 @@ class TierStack {
 
   // ---- Forgetting ----
 
-  // Removes entries from all levels at once, and from what waits to be stored or prefetched; one report a level. Waits
-  // until this time on Clock::monotonic(). What load() got before, or gets meanwhile, is not put anywhere any more; who
-  // asked for it may still be given it. What store() is given from now on may stay.
+  // Removes entries from all levels at once, and from what waits to be stored or prefetched; one
+  // report a level. Waits until this time on Clock::monotonic(). What load() got before, or gets
+  // meanwhile, is not put anywhere any more; who asked for it may still be given it. What store()
+  // is given from now on may stay.
   virtual std::vector<LevelPurged> purge(const Purge& what, uint64_t until_ns) = 0;
 
   virtual size_t levels() const noexcept = 0;

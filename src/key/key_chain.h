@@ -28,8 +28,8 @@ class KeyChain {
 
   // The key of the first `depth` words. Requires 1 <= depth <= words.size().
   ContentKey at(uint32_t depth) noexcept;
-  // The key of the prefix that `depth` goes on from: the last depth of the grid before it, 0 included. Requires the same.
-  // Costs nothing right after at(depth).
+  // The key of the prefix that `depth` goes on from: the last depth of the grid before it, 0
+  // included. Requires the same. Costs nothing right after at(depth).
   ContentKey parent_of(uint32_t depth) noexcept;
 
  private:

@@ -115,9 +115,9 @@ class Scheduler {
   };
   Kept keep_everything(uint64_t until_ns);
 
-  // Forgets in the cache, by `drop` on the engine's thread, and in the tiers: what they have of the scope and
-  // follows the prefix; without a scope, everything of this model. Requests go on meanwhile. Waits for the tiers, at
-  // most until `until_ns` on Clock::monotonic().
+  // Forgets in the cache, by `drop` on the engine's thread, and in the tiers: what they have of the
+  // scope and follows the prefix; without a scope, everything of this model. Requests go on
+  // meanwhile. Waits for the tiers, at most until `until_ns` on Clock::monotonic().
   struct Forgotten {
     bool ran = false;                      // false: it has stopped.
     std::vector<tier::LevelPurged> tiers;  // What went from each.

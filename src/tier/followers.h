@@ -1,9 +1,10 @@
 // Followers: which of a tier's entries follow a prefix (Purge::follows).
 //
-// Entries name their parents, and a tier may have lost some of them. So whoever purges first shows all entries of the
-// scope and then asks about each. An entry is followed up until it is known: it reaches the prefix and goes, or it
-// reaches a place before the prefix's end that is another one and stays. Where the way breaks off, it goes too, because
-// forgetting too much is better than too little.
+// Entries name their parents, and a tier may have lost some of them. So whoever purges first shows
+// all entries of the scope and then asks about each. An entry is followed up until it is known: it
+// reaches the prefix and goes, or it reaches a place before the prefix's end that is another one
+// and stays. Where the way breaks off, it goes too, because forgetting too much is better than too
+// little.
 //
 // Threading:  one thread at a time.
 // Cost:       about 60 bytes an entry; O(1) a question, for all entries together.

@@ -24,7 +24,8 @@ struct Shown {
   }
 };
 
-// What becomes of each when all of them are there. The prefix ends at 70, and 5 is the key of its first 64.
+// What becomes of each when all of them are there. The prefix ends at 70, and 5 is the key of its
+// first 64.
 std::vector<Goes> ask(const std::vector<Shown>& all) {
   const Purge what{.keep = 70, .follows = 5};
   Followers followers(what);

@@ -89,7 +89,8 @@ class LayeredStack final : public TierStack {
   // Under mutex_.
   void put(const StoreItem& item, LevelMask levels, std::atomic<uint64_t> Level::* counter);
   LevelPurged purge_level(size_t level, const Purge& what, uint64_t until_ns);
-  // Whether what was loaded since may be put: no purge has begun or ended, and none is under way for it. Under mutex_.
+  // Whether what was loaded since may be put: no purge has begun or ended, and none is under way
+  // for it. Under mutex_.
   bool may_promote(const EntryKey& key, uint64_t purges) const noexcept;
   void settled(size_t level, const EntryKey& key, uint64_t bytes, TierOutcome outcome);
   void touched(size_t level, const EntryKey& key, TierOutcome outcome);

@@ -1,6 +1,6 @@
 // PurgeChoice: which entries a purge takes, and the sum of them. One way for every tier:
 //
-//   if looks_first(): look() at every entry that there is --> takes() of each; what it takes is removed
+//   if looks_first(): look() at every entry --> takes() of each; what it takes is removed
 //
 // Threading:  one thread at a time.
 #pragma once

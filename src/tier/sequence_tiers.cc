@@ -524,7 +524,7 @@ void SequenceTiers::Work::run(PromptFetch& fetch) {
                     [](const SavedPart& part) { return std::pair(part.range.end, part.kind); });
 }
 
-// ---- Forgetting ------------------------------------------------------------------------------------------
+// ---- Forgetting --------------------------------------------------------------------------------
 
 Purge SequenceTiers::Work::what_follows(const Scope& scope, const Prompt& prefix) const {
   Purge what{.owner = owner_of(scope)};

@@ -43,7 +43,8 @@ class Writer {
   bool add(const StoreItem& item);
   // The entry was used; the tier hears of it soon. Not if it is on its way there: its put counts as a use.
   void touch(const EntryKey& key);
-  // Lets go of what waits and the purge takes, and waits until what is being put just now has been. False: not by then.
+  // Lets go of what waits and the purge takes, and waits until what is being put just now has been.
+  // False: not by then.
   bool forget(const Purge& what, uint64_t until_ns);
   // Waits until the queue is empty and its last batch has ended. False: not by then.
   bool drain(uint64_t until_ns);

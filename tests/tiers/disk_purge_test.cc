@@ -1,4 +1,5 @@
-// What a purge leaves in the files of a disk tier: nothing of what it took, whatever fails or loses its power.
+// What a purge leaves in the files of a disk tier: nothing of what it took, whatever fails or loses
+// its power.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>

@@ -20,8 +20,8 @@
 // Invariant:  a page has at most one record; what is read, written or newer than asked for is never
 //             given up; records have at most max_pages pages together.
 // Threading:  one thread at a time.
-// Cost:       104 bytes a record, 28 a run of pages, 2 to 4 for the hash, 8 for the free records and
-//             the policy's 8 (18 with several priorities): about 153 bytes an entry of one run. No
+// Cost:       104 bytes a record, 28 a run of pages, 2 to 4 for the hash, 8 for the free records
+//             and the policy's 8 (18 with several priorities): about 153 bytes an entry of one run. No
 //             allocation in steady state.
 #pragma once
 
@@ -146,9 +146,9 @@ class Books {
   RecordId take_stale(RecordId id = kNoRecord) noexcept;
 
   // ---- Purging ----
-  // What the purge takes is out of sight: present ones are retired, evicted ones taken. Each is pinned, so that its
-  // pages stay its own until they are overwritten, and named in `out`. Says how many entries and bytes were present.
-  // Throws std::bad_alloc, with nothing changed.
+  // What the purge takes is out of sight: present ones are retired, evicted ones taken. Each is
+  // pinned, so that its pages stay its own until they are overwritten, and named in `out`. Says how
+  // many entries and bytes were present. Throws std::bad_alloc, with nothing changed.
   Purged condemn(const Purge& what, std::vector<RecordId>& out);
   // All runs of pages that are nobody's. Throws std::bad_alloc.
   std::vector<Extent> free_extents() const;

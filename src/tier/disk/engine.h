@@ -113,8 +113,9 @@ class Engine final : public DiskTier {
     bool good = false;
   };
 
-  // A purge waits until what was submitted before it has ended and nothing is read or written. Then what it takes is
-  // out of sight, the pages of it become zeros a few at a time, and a sync ends it.
+  // A purge waits until what was submitted before it has ended and nothing is read or written. Then
+  // what it takes is out of sight, the pages of it become zeros a few at a time, and a sync ends
+  // it.
   struct Purging {
     enum class Stage : uint8_t { waiting, erasing, syncing };
     Purge what;

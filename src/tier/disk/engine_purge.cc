@@ -85,7 +85,8 @@ void Engine::work_on_purges(uint64_t now_ns, bool closing) {
   }
 }
 
-// Nothing is read or written now. Free pages hold what was evicted or removed before, perhaps of the same scope.
+// Nothing is read or written now. Free pages hold what was evicted or removed before, perhaps of
+// the same scope.
 void Engine::condemn(Purging& purge) {
   std::vector<Extent> free;
   purge.stage = Purging::Stage::erasing;

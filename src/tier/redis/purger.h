@@ -1,12 +1,13 @@
-// Removes entries from a Redis server or cluster: SCAN for their names on every primary, the header of each
-// (GETRANGE), and UNLINK of those that the purge takes.
+// Removes entries from a Redis server or cluster: SCAN for their names on every primary, the header
+// of each (GETRANGE), and UNLINK of those that the purge takes.
 //
-// It has connections of its own, one a primary, so that nothing else waits for it. A cluster is scanned until a pass
-// finds nothing, because a key may move to a node that was scanned already.
+// It has connections of its own, one a primary, so that nothing else waits for it. A cluster is
+// scanned until a pass finds nothing, because a key may move to a node that was scanned already.
 //
 // Threading:  works on the calling thread, which waits until `until_ns` at most.
-// Errors:     in the answer: it is complete only if every primary was scanned to the end and removed all it was told.
-// Cost:       one SCAN for 2,000 names, two small commands for each entry that is looked at; pipelined.
+// Errors:     in the answer: it is complete only if every primary was scanned to the end and
+//             removed all that it was told.
+// Cost:       one SCAN for 2,000 names, two small commands for each entry that is looked at.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// How entries are purged: by the keeper, folder by folder. Whoever asked waits until its time is over, whatever the
-// file system does.
+// How entries are purged: by the keeper, folder by folder. Whoever asked waits until its time is
+// over, whatever the file system does.
 #include <cerrno>
 #include <new>
 #include <system_error>

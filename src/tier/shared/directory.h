@@ -76,9 +76,9 @@ class Directory {
     uint64_t temporary_bytes = 0;  // Of others, that may still be written.
     uint64_t leftovers = 0, foreign = 0;
   };
-  // Shows the choice the entries of a folder that the purge names; or removes those that it takes, and says
-  // which; after sync_folder() they do not come back. `go_on` is asked before each; false ends it. 0 or -errno: the first thing that failed; what comes after it is
-  // still tried.
+  // Shows the choice the entries of a folder that the purge names; or removes those that it takes,
+  // and says which; after sync_folder() they do not come back. `go_on` is asked before each; false
+  // ends it. 0 or -errno: the first thing that failed; what comes after it is still tried.
   enum class PurgeStep : uint8_t { look, remove };
   int purge(uint32_t folder, const Purge& what, PurgeStep step, const std::function<bool()>& go_on,
             PurgeChoice& choice, std::vector<EntryKey>& gone);
