@@ -193,6 +193,7 @@ bool measure(Tier& tier, const Arguments& arguments) {
       static_cast<unsigned long long>(expected), static_cast<unsigned long long>(whole),
       holds ? "holds" : "MISSED");
   if (!purged.complete) std::printf("        %s\n", purged.error.c_str());
+  std::fflush(stdout);
   return holds;
 }
 

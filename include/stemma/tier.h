@@ -192,6 +192,8 @@ struct Purge {
   // or before it by less than a block.
   std::optional<uint64_t> follows = {};
 
+  // Whether an entry's key is all that it takes to tell.
+  bool is_by_key() const noexcept { return !layout && keep == 0 && !follows; }
   bool names(const EntryKey& key) const noexcept { return !owner || *owner == owner_of(key); }
   // But for `follows`, which is more than one entry can tell.
   bool takes(const EntryKey& key, const EntryInfo& info) const noexcept {

@@ -212,11 +212,6 @@ void LayeredStack::wake(size_t level) {
   levels_[level]->rest_ns = 0;
 }
 
-size_t TierStack::covered(std::span<const LevelMask> levels) noexcept {
-  const auto hole = std::find(levels.begin(), levels.end(), 0U);
-  return static_cast<size_t>(hole - levels.begin());
-}
-
 LoadChoice LayeredStack::choose(std::span<const Wanted> wanted, std::span<const LevelMask> levels) {
   std::vector<LoadCandidate> candidates;
   for (size_t i = 0; i < wanted.size() && levels[i] != 0; ++i) {

@@ -1,7 +1,14 @@
 // What a stack says of itself.
+#include <algorithm>
+
 #include "tier/layered_stack.h"
 
 namespace stemma::tier {
+
+size_t TierStack::covered(std::span<const LevelMask> levels) noexcept {
+  const auto hole = std::find(levels.begin(), levels.end(), 0U);
+  return static_cast<size_t>(hole - levels.begin());
+}
 
 StackStats LayeredStack::stats() const {
   StackStats stats;

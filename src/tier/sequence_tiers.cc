@@ -12,63 +12,10 @@
 #include <vector>
 
 #include "key/key_chain.h"
+#include "tier/prompt_fetch.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier {
-
-namespace {
-
-class PromptFetch final : public Fetch {
- public:
-  bool over() const noexcept override { return over_.load(std::memory_order_acquire); }
-  void cancel() noexcept override { cancelled_.store(true, std::memory_order_release); }
-  bool wait(uint64_t until_ns) override;
-  std::span<const SavedPart> parts() const noexcept override {
-    if (forgotten_.load(std::memory_order_acquire)) return {};
-    return parts_;
-  }
-  uint32_t stored_tokens() const noexcept override { return stored_; }
-  uint32_t loaded_tokens() const noexcept override { return loaded_; }
-  uint64_t bytes() const noexcept override { return bytes_; }
-  uint64_t spent_ns() const noexcept override { return spent_ns_; }
-  uint32_t level() const noexcept override { return level_; }
-
-  // ---- For whoever works on it; read by others when it is over ----
-  Scope scope_ = Scope::from_digest({});
-  std::vector<Token> tokens_;
-  std::vector<MediaItem> media_;
-  std::vector<uint32_t> depths_;  // Where entries may end off the grid; ascending.
-  std::vector<uint32_t> checkpoints_here_;
-  uint32_t have_ = 0;
-  uint32_t saved_here_ = 0;
-  uint64_t begun_ns_ = 0;
-  std::function<void()> on_over_;
-
-  std::vector<std::shared_ptr<const Payload>> payloads_;
-  std::vector<SavedPart> parts_;
-  uint32_t stored_ = 0;
-  uint32_t loaded_ = 0;
-  uint64_t bytes_ = 0;
-  uint64_t spent_ns_ = 0;
-  uint32_t level_ = 0;
-  bool slower_ = false;  // Than computing.
-  std::atomic<bool> over_{false};
-  std::atomic<bool> cancelled_{false};
-  std::atomic<bool> forgotten_{false};  // What it has is not to be used any more.
-  std::mutex mutex_;
-  std::condition_variable ended_;
-};
-
-bool is_of(const PromptFetch& fetch, const Purge& what) noexcept {
-  return !what.owner || *what.owner == owner_of(fetch.scope_);
-}
-
-bool PromptFetch::wait(uint64_t until_ns) {
-  std::unique_lock lock(mutex_);
-  return wait_until(ended_, lock, until_ns, [this] { return over(); });
-}
-
-}  // namespace
 
 class SequenceTiers::Work {
  public:
@@ -293,7 +240,7 @@ std::shared_ptr<Fetch> SequenceTiers::Work::fetch(const Scope& scope, const Prom
     }
     fetches_.push_back(fetch);
     for (const Purge& what : forgetting_) {
-      if (is_of(*fetch, what)) fetch->forgotten_.store(true, std::memory_order_release);
+      if (fetch->is_of(what)) fetch->forgotten_.store(true, std::memory_order_release);
     }
     // What is left to win lies behind what is there.
     taken = !closing_ && queue_.size() < options_.queue && fetch->have_ + 1 < length;
@@ -547,7 +494,7 @@ std::vector<LevelPurged> SequenceTiers::Work::forget(const Purge& what, uint64_t
     forgetting_.push_back(what);
     for (const std::weak_ptr<PromptFetch>& one : fetches_) {
       const std::shared_ptr<PromptFetch> fetch = one.lock();
-      if (fetch == nullptr || !is_of(*fetch, what)) continue;
+      if (fetch == nullptr || !fetch->is_of(what)) continue;
       fetch->forgotten_.store(true, std::memory_order_release);
       fetch->cancel();
     }
