@@ -7,6 +7,7 @@
 
 #include "bench/disk/disk_bench.h"
 #include "bench/harness.h"
+#include "bench/purge/purge_bench.h"
 #include "bench/redis/redis_bench.h"
 #include "bench/sequences/report.h"
 #include "bench/serve/serve_bench.h"
@@ -19,6 +20,7 @@ constexpr const char* kHelp =
        stemma bench serve [ARGUMENTS]       conversations over HTTP and llama.cpp; --help tells
        stemma bench disk [ARGUMENTS]        the disk tier beside its disk; --help tells
        stemma bench redis [ARGUMENTS]       the Redis tier beside a raw client; --help tells
+       stemma bench purge [ARGUMENTS]       how long forgetting one of many tenants takes; --help tells
        stemma bench sequences [ARGUMENTS]   other caches' policies for opaque engines; --help tells
 
 Measures the cache and says which limits hold. Every benchmark first checks that the cache answers
@@ -181,6 +183,7 @@ int run_bench(std::span<const std::string_view> words) {
     return serve::run_restart_bench(words.subspan(1));
   }
   if (!words.empty() && words.front() == "redis") return redis::run_redis_bench(words.subspan(1));
+  if (!words.empty() && words.front() == "purge") return purge::run_purge_bench(words.subspan(1));
   if (!words.empty() && words.front() == "sequences") {
     return sequences::run_sequences(words.subspan(1));
   }

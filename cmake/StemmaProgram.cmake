@@ -9,7 +9,7 @@ target_include_directories(stemma_sequence_bench PUBLIC
 target_link_libraries(stemma_sequence_bench PUBLIC stemma::core)
 
 stemma_glob(program_sources "src/cli/*.cc" "bench/*.cc" "bench/micro/*.cc" "bench/serve/*.cc"
-  "bench/disk/*.cc" "bench/redis/*.cc"
+  "bench/disk/*.cc" "bench/purge/*.cc" "bench/redis/*.cc"
   "tests/support/fake_sequences*.cc" "tests/support/sequence_faults.cc"
   "tests/support/fake_model.cc" "tests/support/engine_kinds.cc" "tests/support/http_client.cc")
 if(EXISTS "${PROJECT_SOURCE_DIR}/src/cli/main.cc")

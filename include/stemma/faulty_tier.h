@@ -57,6 +57,8 @@ class FaultyTier final : public Tier {
   void submit(std::shared_ptr<TierBatch> batch) override;
   TierStats stats() const override;
   bool flush(uint64_t until_ns) override;
+  // Counts as a batch of one item: in an outage, or where a `fail` meets it, nothing is removed.
+  Purged purge(const Purge& what, uint64_t until_ns) override;
 
  private:
   class Impl;

@@ -1,9 +1,10 @@
 // A ContentKey names the KV state of a prefix the same way in every process and on every machine.
 //
-// It is the SHA-256 at the end of a chain that starts with the scope and takes one step per block,
-// so equal keys mean equal scope, equal words and equal media from position 0 on. Only what leaves
-// the process has one: disk entries, shared-store entries, events. docs/formats/content-key.md
-// draws every byte.
+// It is 24 bytes of the SHA-256 at the end of a chain that starts with the scope and takes one step
+// per block, so equal keys mean equal scope, equal words and equal media from position 0 on. Its
+// last 8 bytes are the scope's fingerprint, so all keys of a scope can be found by their ending.
+// Only what leaves the process has one: disk entries, shared-store entries, events.
+// docs/formats/content-key.md draws every byte.
 // Threading: immutable value.
 #pragma once
 
@@ -29,6 +30,14 @@ struct ContentKey {
   // 64 lower-case hexadecimal digits.
   std::string hex() const;
 };
+
+// Bytes 8 to 15 of a prefix's key, which are the same in every layout (entry_key() of
+// stemma/tier.h). Entries name the prefix that they go on from by it.
+inline uint64_t link_of(const ContentKey& key) noexcept {
+  uint64_t link = 0;
+  for (size_t i = 0; i < 8; ++i) link |= uint64_t{key.bytes[8 + i]} << (8 * i);
+  return link;
+}
 
 // What the bytes under a key are: of a block, a segment, a whole state, a checkpoint, or logits.
 enum class EntryKind : uint8_t { block = 1, segment = 2, state = 3, checkpoint = 4, logits = 5 };

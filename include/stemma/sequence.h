@@ -63,6 +63,9 @@ struct SavedPart {
   EntryKind kind = EntryKind::segment;  // A segment, a state, a checkpoint or logits.
   Range range;                          // Of the words; what is no segment begins at 0.
   std::span<const uint8_t> bytes;
+  // On its way out: link_of() the key of the prefix up to the last multiple of segment_tokens
+  // before range.end.
+  uint64_t parent = 0;
 };
 
 // Why a part that was saved, or admitted, earlier is heard of again.
@@ -79,6 +82,7 @@ struct KeptPart {
   ContentKey chain;
   Priority priority = kDefaultPriority;  // What its turn said.
   std::span<const uint32_t> words;  // Of the range, if keeps_words(); none of a prompt with media.
+  uint64_t parent = 0;              // As SavedPart has it.
 };
 
 // Hears of everything that is saved, so that it can be kept elsewhere too. Called on the engine's thread, with

@@ -36,6 +36,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "stemma/sequence.h"
 #include "stemma/tier_stack.h"
@@ -120,6 +121,20 @@ class SequenceTiers final : public SavedListener {
   // Starts looking. Never null.
   std::shared_ptr<Fetch> fetch(const Scope& scope, const Prompt& prompt,
                                const FetchOptions& options);
+
+  // ---- Forgetting ----
+  // Removes what the tiers have of the scope and follows the prefix; all of the scope for an empty
+  // one. What cannot be told goes as well: what parts from the prefix less than a segment before
+  // its end, and entries whose predecessors the tier has lost (Purged::unsure). Returns one report
+  // a level; waits until this time on Clock::monotonic(). No fetch, earlier ones included, gives
+  // parts of the scope from its beginning to its end. First `drop_here` is called, to forget the
+  // same in the cache, then the tiers are purged: so nothing of the past comes back. Any thread but
+  // the engine's.
+  std::vector<LevelPurged> forget(const Scope& scope, const Prompt& prefix, uint64_t until_ns,
+                                  const std::function<void()>& drop_here = {});
+  // The same of all scopes: everything that has this layout.
+  std::vector<LevelPurged> forget_everything(uint64_t until_ns,
+                                             const std::function<void()>& drop_here = {});
 
   // Whether any level is write-back: then what is saved is not all in tiers until hand_on() has been called.
   bool writes_back() const noexcept;

@@ -31,6 +31,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +41,7 @@
 #include "stemma/key.h"
 #include "stemma/result.h"
 #include "stemma/retention.h"
+#include "stemma/scope.h"
 
 namespace stemma {
 
@@ -59,6 +61,12 @@ struct EntryKey {
 EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
                    uint64_t layout) noexcept;
 
+// The fingerprint of the scope that an entry belongs to: the last 8 bytes of its key, which are the
+// same in all keys of a scope (docs/formats/content-key.md). A stranger's scope has the same one
+// with a probability of 2^-64.
+uint64_t owner_of(const EntryKey& key) noexcept;
+uint64_t owner_of(const Scope& scope) noexcept;
+
 // What an entry says of itself besides its key.
 struct EntryInfo {
   uint32_t begin = 0;   // Positions [begin, end) are what its bytes are about; `end` is where the
@@ -66,6 +74,8 @@ struct EntryInfo {
   uint64_t layout = 0;  // Fingerprint of how the bytes are arranged; the maker's business.
   uint64_t bytes = 0;   // Of the payload.
   uint32_t words = 0;   // Words kept with it: end - begin, or 0.
+  // link_of() the key of the prefix that it goes on from, on its maker's grid; 0: unknown.
+  uint64_t parent = 0;
 
   friend bool operator==(const EntryInfo&, const EntryInfo&) = default;
 };
@@ -171,6 +181,36 @@ struct TierStats {
   bool open = true;  // Now: false while a circuit breaker keeps it from being asked.
 };
 
+// Which entries a purge removes: those for which everything holds that is given here. With nothing
+// given, all of them.
+struct Purge {
+  std::optional<uint64_t> owner = {};   // It belongs to this scope, as owner_of() says.
+  std::optional<uint64_t> layout = {};  // It has this EntryInfo::layout.
+  uint32_t keep = 0;                    // It is about positions beyond the first so many.
+  // It follows the prefix that has this link_of(), by the parents of the entries in the tier; or,
+  // because some of them are not there, nobody can tell whether it does. The prefix ends at `keep`,
+  // or before it by less than a block.
+  std::optional<uint64_t> follows = {};
+
+  // Whether an entry's key is all that it takes to tell.
+  bool is_by_key() const noexcept { return !layout && keep == 0 && !follows; }
+  bool names(const EntryKey& key) const noexcept { return !owner || *owner == owner_of(key); }
+  // But for `follows`, which is more than one entry can tell.
+  bool takes(const EntryKey& key, const EntryInfo& info) const noexcept {
+    return names(key) && (!layout || *layout == info.layout) && info.end > keep;
+  }
+  friend bool operator==(const Purge&, const Purge&) = default;
+};
+
+// What a purge removed.
+struct Purged {
+  uint64_t entries = 0;
+  uint64_t bytes = 0;      // Of their payloads, as far as the tier knows.
+  uint64_t unsure = 0;     // Of the entries, those of which nobody could tell whether they follow.
+  bool complete = false;   // Nothing is left that was there when the purge began.
+  std::string error = {};  // What kept it from being complete, for an operator.
+};
+
 class Tier {
  public:
   virtual ~Tier() = default;  // Ends what is under way; batches not begun end as cancelled.
@@ -181,6 +221,11 @@ class Tier {
   // Waits until what was submitted before has ended and is durable as far as the tier can, or for so
   // long. False: not yet.
   virtual bool flush(uint64_t until_ns) = 0;
+  // Removes entries, and waits for that until this time on Clock::monotonic(). An entry whose put
+  // was submitted before is gone when the answer is complete, and stays gone after a loss of power;
+  // one that is put later may stay. What a tier kept in files can no longer be read from them. A
+  // get that is under way may still end as done.
+  virtual Purged purge(const Purge& what, uint64_t until_ns) = 0;
 };
 
 }  // namespace stemma

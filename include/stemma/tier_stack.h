@@ -134,6 +134,12 @@ struct Loaded {
   uint32_t level = 0;
 };
 
+// What a purge removed from one level.
+struct LevelPurged {
+  std::string name;
+  Purged purged;
+};
+
 struct LevelStats {
   std::string name;
   TierStats tier;
@@ -200,6 +206,14 @@ class TierStack {
   virtual void store(const StoreItem& item, LevelMask levels) = 0;
   // Waits until everything stored or prefetched before has ended and is durable as far as tiers can.
   virtual bool flush(uint64_t until_ns) = 0;
+
+  // ---- Forgetting ----
+
+  // Removes entries from all levels at once, and from what waits to be stored or prefetched; one
+  // report a level. Waits until this time on Clock::monotonic(). What load() got before, or gets
+  // meanwhile, is not put anywhere any more; who asked for it may still be given it. What store()
+  // is given from now on may stay.
+  virtual std::vector<LevelPurged> purge(const Purge& what, uint64_t until_ns) = 0;
 
   virtual size_t levels() const noexcept = 0;
   virtual Tier& tier(size_t level) noexcept = 0;

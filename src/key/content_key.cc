@@ -27,10 +27,16 @@ namespace {
 
 // Each change to what is hashed gets a new tag (docs/formats/content-key.md).
 constexpr std::string_view kRootTag = "stemma.root.v1";
-constexpr std::string_view kBlockTag{"stemma.block.v1\0", 16};
-constexpr std::string_view kMediaTag{"stemma.media.v1\0", 16};
+constexpr std::string_view kBlockTag{"stemma.block.v2\0", 16};
+constexpr std::string_view kMediaTag{"stemma.media.v2\0", 16};
 
 constexpr size_t kKeyBytes = 32;
+// A key ends as its parent does, and so as the root key of its scope.
+void keep_owner(const uint8_t* parent, ContentKey& key) noexcept {
+  constexpr size_t kHashed = kKeyBytes - kOwnerBytes;
+  put_bytes(key.bytes.data() + kHashed, parent + kHashed, kOwnerBytes);
+}
+
 constexpr size_t kBlockHeader = 16 + 4;
 constexpr size_t kMediaMessage = kKeyBytes + 16 + 4 + 4 + 16 + 4 + 4 + 4;
 static_assert(kKeyBytes + kBlockHeader + 16 * 4 <= kShortMessage);
@@ -67,6 +73,7 @@ class BlockMessage {
 
   void hash_to(ContentKey& key) const noexcept {
     sha256_padded(bytes_, sha_blocks_, key.bytes.data());
+    keep_owner(bytes_, key);
   }
 
  private:
@@ -89,7 +96,9 @@ ContentKey media_step(const ContentKey& parent, const MediaRun& run) noexcept {
   to = put_le(to, run.first_word);
   to = put_le(to, run.offset_in_item);
   put_le(to, run.count);
-  return {sha256(bytes)};
+  ContentKey key{sha256(bytes)};
+  keep_owner(bytes, key);
+  return key;
 }
 
 }  // namespace

@@ -23,20 +23,20 @@ constexpr const char* kRootPlain =
     "7a991e3f88f439eb16ff2b2a329080b148c7f17d469bace7903632240e5571e9";
 constexpr const char* kRootFull =
     "2a861fb9f6fe5ef5570027e47d5688054542be2ecb45533d27252bc9dd6cdf05";
-constexpr const char* kBlock0 = "3b2481bcd8df7aeb154848674af3dacc53b9a722edb232dcc13a3f9a38cbe227";
-constexpr const char* kBlock1 = "fbbd2a5a48285680ce94c459bcd8b0869bfdd8479882ddd82752e04da1ed6137";
-constexpr const char* kTailOf5 = "2a52702ec82bc2743f78cc060e9745df7a7374c17659cf67c671cb790ee8594b";
-constexpr const char* kOneWord = "db9d3ceb78fcb7d8082de1dd62662e978d8799c9b63c650e8d484bec0dd0ab3c";
-constexpr const char* k32Words = "93bb7fcac167971891710e6542e179d78d557ce6be6e436888c443ab45cee0ed";
+constexpr const char* kBlock0 = "45b670465a283aaf9c2d7d5c269d57c53e4b7b0ef5957351903632240e5571e9";
+constexpr const char* kBlock1 = "08b10866456015dca7eb132f73cd78526b5da4cc77f28ab9903632240e5571e9";
+constexpr const char* kTailOf5 = "343c95d17208f31e829309ccf1bf722c150387a61a4483bb903632240e5571e9";
+constexpr const char* kOneWord = "595840fe951300b03809cbc8f2e0fc3f167c92e940d00e4d903632240e5571e9";
+constexpr const char* k32Words = "d773a9518b15316145c0e7d0686ca5507353eb19f7b3a7dd903632240e5571e9";
 constexpr const char* k1024Words =
-    "fbae74f673c6c7cd541a544b23ba1d5251b101f93a7ea71d04cb9bda3f63df83";
+    "bf19febe825d4230048ba040852cbc545f0a0ec0784bcf38903632240e5571e9";
 constexpr const char* kImageBegins =
-    "75cf7dff9fabdeca05f19935f2984848696f6a11904f612a1a544d4be3c085f0";
+    "8c1be67dd80f1d84be82c995b3e96992d300451728803595903632240e5571e9";
 constexpr const char* kImageEndsSound =
-    "b2e862a72662f95aa14b390c7735821ab81babe96d440a9f0449ee369255ddfc";
+    "ac892c991319e39c91777614030ce358bd063243c8f4ea16903632240e5571e9";
 constexpr const char* kMixedDigest = "b30e699c8dc0e1bc5a4c2a09c03a7d42";
 constexpr const char* kMixedBlock =
-    "0f4af353919df78da401debd9f4f93ab982d40c7bcc12f9249aa6193470a88be";
+    "8c732f4da1eb08bdc3d3d77a3b46b891ef48bfe51048db20903632240e5571e9";
 
 ScopeSpec plain_spec() { return {.model = "model-1"}; }
 ScopeSpec full_spec() {
@@ -123,6 +123,17 @@ TEST(ContentKey, GoldenVectorsPinTheFormatOfMedia) {
   std::copy(mixed.digest.begin(), mixed.digest.end(), digest.bytes.begin());
   EXPECT_EQ(digest.hex().substr(0, 32), kMixedDigest);
   EXPECT_EQ(keys_of(again, {image, sound})[0].hex(), kMixedBlock);
+}
+
+TEST(ContentKey, EndsAsTheRootKeyOfItsScopeDoes) {
+  const auto ending = [](const ContentKey& key) { return key.hex().substr(64 - 2 * kOwnerBytes); };
+  for (const ContentKey& key : keys_of(count_from(0, 40), {kImage, kSound})) {
+    EXPECT_EQ(ending(key), ending(root()));
+  }
+  std::vector<ContentKey> chain(3);
+  chain_keys(root_key(scope(full_spec())), count_from(0, 48), 16, chain);
+  EXPECT_EQ(ending(chain[2]), ending(root_key(scope(full_spec()))));
+  EXPECT_NE(ending(chain[2]), ending(root()));
 }
 
 TEST(ContentKey, AChainIsItsBlocksOneByOne) {

@@ -28,6 +28,9 @@ class KeyChain {
 
   // The key of the first `depth` words. Requires 1 <= depth <= words.size().
   ContentKey at(uint32_t depth) noexcept;
+  // The key of the prefix that `depth` goes on from: the last depth of the grid before it, 0
+  // included. Requires the same. Costs nothing right after at(depth).
+  ContentKey parent_of(uint32_t depth) noexcept;
 
  private:
   ContentKey step(const ContentKey& parent, uint32_t begin, uint32_t end) noexcept;
@@ -36,6 +39,7 @@ class KeyChain {
   std::span<const MediaSpan> spans_;
   uint32_t block_words_;
   ContentKey root_;
+  ContentKey before_;     // The one before last_.
   ContentKey last_;       // At
   uint32_t reached_ = 0;  // this multiple of block_words_.
   std::array<MediaRun, kMaxBlockWords> room_;

@@ -28,6 +28,10 @@ TEST(KeyChain, BetweenTwoItIsALastBlockThatIsNotFull) {
   std::iota(words.begin(), words.end(), 7U);
   const Scope scope = scope_of("m");
   KeyChain chain(scope, words, {}, 16);
+  EXPECT_EQ(chain.parent_of(35), chain.at(32));
+  EXPECT_EQ(chain.parent_of(16), chain.parent_of(1));
+  EXPECT_EQ(chain.parent_of(32), chain.at(16));
+  EXPECT_EQ(chain.parent_of(33), chain.at(32));
   const ContentKey at_35 = chain.at(35);
   EXPECT_EQ(at_35, block_key(chain.at(32), std::span(words).subspan(32, 3)));
   // Whatever follows, and whatever was asked before.

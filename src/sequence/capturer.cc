@@ -63,7 +63,7 @@ class EngineSaver final : public Saver {
     const Books::Unlocked unlocked(books_);
     PartLabel label = notifier_.label_of(*chain_, run_.text, segment, run_.retain.retain.priority);
     books_.options.listener->saved(run_.scope, run_.text.prompt(),
-                                   {EntryKind::segment, segment, bytes}, label.chain,
+                                   {EntryKind::segment, segment, bytes, label.parent}, label.chain,
                                    run_.retain.get());
     return label;
   }

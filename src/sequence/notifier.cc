@@ -18,7 +18,8 @@ uint64_t offer(SavedListener& listener, EntryKind kind, const PartLabel& label, 
   if (wanted == 0) return 0;
   const Result<std::span<const uint8_t>> bytes = read();
   if (!bytes) return 0;
-  listener.take({kind, label.range, *bytes, label.chain, label.priority, label.words}, wanted);
+  listener.take({kind, label.range, *bytes, label.chain, label.priority, label.words, label.parent},
+                wanted);
   return bytes->size();
 }
 
@@ -26,7 +27,7 @@ uint64_t offer(SavedListener& listener, EntryKind kind, const PartLabel& label, 
 
 PartLabel Notifier::label_of(key::KeyChain& chain, const Text& text, Range range,
                              Priority priority) const noexcept {
-  PartLabel label{chain.at(range.end), range, priority};
+  PartLabel label{chain.at(range.end), range, priority, link_of(chain.parent_of(range.end))};
   if (!books_.options.listener->keeps_words() || !text.spans.empty()) return label;
   try {
     const auto words = text.all().subspan(range.begin, range.end - range.begin);
@@ -50,11 +51,15 @@ void Notifier::tell_of_state(uint32_t sequence, StateStore& store, Part part, ui
       store.lease(store.find(books_.scope_of(sequence), books_.text_of(sequence), depth).exact);
   if (!lease || lease->depth() != depth) return;
   const ContentKey chain = store.label(*lease).chain;
+  const uint64_t parent = store.label(*lease).parent;
   const Books::Unlocked unlocked(books_);
   const Result<SavedState> saved = lease->read();
   if (!saved) return;
   tell(sequence,
-       {part == Part::state ? EntryKind::state : EntryKind::checkpoint, {0, depth}, saved->state},
+       {part == Part::state ? EntryKind::state : EntryKind::checkpoint,
+        {0, depth},
+        saved->state,
+        parent},
        chain);
 }
 
@@ -74,7 +79,7 @@ void Notifier::tell_of_tail(uint32_t sequence, uint32_t depth) try {
   if (!written || *written == 0 || *written > bytes.size()) return;
   const std::span<const uint8_t> saved = std::span(bytes).first(*written);
   const PartLabel label = label_of(chain, text, range, books_.retain_of(sequence).retain.priority);
-  tell(sequence, {EntryKind::segment, range, saved}, label.chain);
+  tell(sequence, {EntryKind::segment, range, saved, label.parent}, label.chain);
   offer(*books_.options.listener, EntryKind::segment, label, SeenAgain::leaving,
         [&] { return Result<std::span<const uint8_t>>(saved); });
 } catch (const std::bad_alloc&) {

@@ -2,7 +2,7 @@
 // used again or goes, without the prompt that it was saved for.
 //
 // Threading:  a plain value.
-// Cost:       72 bytes, and the words where somebody keeps them.
+// Cost:       80 bytes, and the words where somebody keeps them.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@ struct PartLabel {
   ContentKey chain{};  // Of all words up to range.end.
   Range range;
   Priority priority = kDefaultPriority;
+  uint64_t parent = 0;               // As SavedPart has it.
   std::vector<uint32_t> words = {};  // Of the range; only if somebody keeps them.
 
   // Without one nobody hears of it again.

@@ -490,6 +490,18 @@ std::optional<ApiError> decode_completion(std::string_view body, const ApiRules&
   });
 }
 
+std::optional<ApiError> decode_purge(std::string_view body, const ApiRules& rules,
+                                     PurgeRequest& request) {
+  request = {};
+  return decode(body, rules, [&](Fields& fields, Failure& /*failure*/) {
+    request.model = fields.string("model", rules.max_name_bytes).value_or("");
+    const auto salt = fields.string("cache_salt", rules.max_name_bytes);
+    if (!salt) fields.fail_missing("cache_salt");
+    if (salt && salt->empty()) fields.fail_value("cache_salt", "expected a text that is not empty");
+    request.salt = salt.value_or("");
+  });
+}
+
 std::optional<ApiError> decode_tokenize(std::string_view body, const ApiRules& rules,
                                         TokenizeRequest& request) {
   request = {};

@@ -95,6 +95,12 @@ struct CompletionRequest {
   bool echo = false;
 };
 
+// Forgets one tenant.
+struct PurgeRequest {
+  std::string model;
+  std::string salt;  // Never empty.
+};
+
 struct TokenizeRequest {
   std::string model;
   std::string content;
@@ -118,6 +124,8 @@ struct DetokenizeRequest {
 [[nodiscard]] std::optional<ApiError> decode_apply_template(std::string_view body,
                                                             const ApiRules& rules,
                                                             ChatRequest& request);
+[[nodiscard]] std::optional<ApiError> decode_purge(std::string_view body, const ApiRules& rules,
+                                                   PurgeRequest& request);
 [[nodiscard]] std::optional<ApiError> decode_tokenize(std::string_view body, const ApiRules& rules,
                                                       TokenizeRequest& request);
 [[nodiscard]] std::optional<ApiError> decode_detokenize(std::string_view body,

@@ -112,6 +112,7 @@ std::span<const App::Route> App::routes() {
       {"POST", "/cache/warm", &App::cache_warm, text},
       {"POST", "/cache/pin", &App::cache_pin, text},
       {"POST", "/cache/truncate", &App::cache_truncate, engine},
+      {"POST", "/cache/purge", &App::cache_purge, engine},
       {"GET", "/cache/trace", &App::cache_trace},
       {"POST", "/cache/trace/end", &App::cache_trace_end},
   };

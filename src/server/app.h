@@ -125,6 +125,7 @@ class App {
   void cache_warm(const HttpRequest&, const Reply&);
   void cache_pin(const HttpRequest&, const Reply&);
   void cache_truncate(const HttpRequest&, const Reply&);
+  void cache_purge(const HttpRequest&, const Reply&);
   void cache_trace(const HttpRequest&, const Reply&);
   void cache_trace_end(const HttpRequest&, const Reply&);
   // null: nobody records.

@@ -141,21 +141,6 @@ void App::cache_entries(const HttpRequest&, const Reply& reply) {
   reply->respond(200, kJson, std::move(out));
 }
 
-void App::cache_reset(const HttpRequest&, const Reply& reply) {
-  const bool ran = scheduler_.run([](SequenceCache& cache) {
-    if (const auto contents = cache.contents()) {
-      std::vector<Scope> scopes;
-      for (const SequenceContent& entry : *contents) {
-        if (std::ranges::find(scopes, entry.scope) == scopes.end()) scopes.push_back(entry.scope);
-      }
-      for (const Scope& scope : scopes) cache.drop_scope(scope);
-    }
-    cache.drop_saved();
-  });
-  if (!ran) return refuse(*reply, overloaded("the server is ending"));
-  reply->respond(200, kJson, R"({"status":"ok"})");
-}
-
 void App::cache_save(const HttpRequest&, const Reply& reply) {
   constexpr uint64_t kPatienceNs = 30'000'000'000;
   const Scheduler::Kept kept =
@@ -256,41 +241,6 @@ void App::keep(const HttpRequest& request, const Reply& reply, bool pin) {
     return;
   }
   cancel_when_gone(reply, *number);
-}
-
-void App::cache_truncate(const HttpRequest& request, const Reply& reply) {
-  ChatPrompt prompt;
-  RequestOptions options;
-  if (const auto error = read_prefix(request, prompt, options)) {
-    return refuse(*reply, *error);
-  }
-  const auto keep = static_cast<uint32_t>(prompt.tokens.size());
-  const Result<Scope> scope = scheduler_.scope(options.generation().salt);
-  Result<Truncated> done = Error(Errc::busy, "the server is ending");
-  if (!scope) return refuse(*reply, internal_error(scope.error().to_string()));
-  scheduler_.run([&](SequenceCache& cache) {
-    done = cache.truncate(*scope, {.tokens = prompt.tokens}, keep);
-  });
-  if (!done) return refuse(*reply, overloaded(done.error().message()));
-  std::string out = R"({"status":"ok","tokens":)";
-  append_json_number(out, uint64_t{keep});
-  out += R"(,"forgotten":{)";
-  const auto number = [&](const char* name, uint64_t value) {
-    if (out.back() != '{') out += ',';
-    append_json_string(out, name);
-    out += ':';
-    append_json_number(out, value);
-  };
-  number("sequences", done->sequences);
-  number("live_tokens", done->live_tokens);
-  number("segments", done->segments);
-  number("states", done->states);
-  number("checkpoints", done->checkpoints);
-  number("logits", done->logits);
-  out += R"(},"in_use":)";
-  append_json_number(out, uint64_t{done->in_use});
-  out += '}';
-  reply->respond(200, kJson, std::move(out));
 }
 
 // ---- Recording what is asked ---------------------------------------------------------------------------

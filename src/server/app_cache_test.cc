@@ -7,6 +7,9 @@
 #include <thread>
 
 #include "server/app.h"
+#include "stemma/faulty_tier.h"
+#include "stemma/host_tier.h"
+#include "stemma/sequence_tiers.h"
 #include "support/server_rig.h"
 
 namespace stemma::server {
@@ -212,6 +215,110 @@ TEST(AppCache, TruncateOfNothingForgetsAllOfOneSalt) {
   EXPECT_EQ(error_code(rig.post("/cache/truncate", Json::object()), 400),
             "missing_required_parameter");
   EXPECT_EQ(rig.post("/cache/truncate", {{"prompt", Json::array()}}).status, 400);
+}
+
+TEST(AppCache, PurgeForgetsOneSaltAndSaysSo) {
+  ServerRig rig;
+  const std::string prompt = letters(100, 1);
+  const auto ask = [&](const char* salt) {
+    return cached(json(rig.post(kCompletions, completion(prompt, 1, {{"cache_salt", salt}}))));
+  };
+  ask("a");
+  ask("b");
+  const Json purged = json(rig.post("/cache/purge", {{"cache_salt", "a"}}));
+  EXPECT_EQ(purged["status"], "ok");
+  EXPECT_EQ(purged["tiers"], Json::array());
+  EXPECT_EQ(ask("a"), 0U);
+  EXPECT_EQ(ask("b"), 100U);
+  EXPECT_EQ(error_code(rig.post("/cache/purge", Json::object()), 400),
+            "missing_required_parameter");
+  EXPECT_EQ(rig.post("/cache/purge", {{"cache_salt", ""}}).status, 400);
+  EXPECT_EQ(rig.post("/cache/purge", {{"cache_salt", "a"}, {"colour", "red"}}).status, 400);
+}
+
+// ---- Over tiers ----
+
+// A server over two tiers, the second of which fails as its plan says.
+struct OverTwoTiers {
+  explicit OverTwoTiers(const FaultPlan& plan = {}) {
+    tier::StackOptions levels;
+    levels.query_ns = levels.load_ns = 60'000'000'000;
+    for (const char* name : {"first", "second"}) {
+      auto made = make_host_tier({.name = name, .capacity_bytes = 16U << 20U}).value();
+      levels.levels.push_back({.tier = std::make_unique<FaultyTier>(
+                                   std::move(made), name[0] == 's' ? plan : FaultPlan{})});
+    }
+    stack = tier::TierStack::create(std::move(levels)).value();
+    ServerRigOptions options;
+    tiers = std::make_unique<tier::SequenceTiers>(
+        *stack,
+        tier::SequenceTiers::Options{.traits = test::FakeSequences(options.engine).traits()});
+    options.scheduler.tiers = tiers.get();
+    options.scheduler.cache.listener = tiers.get();
+    rig = std::make_unique<ServerRig>(options);
+  }
+  void ask(const std::string& prompt, const char* salt) {
+    EXPECT_EQ(rig->post(kCompletions, completion(prompt, 1, {{"cache_salt", salt}})).status, 200);
+    EXPECT_EQ(rig->post("/cache/save", Json::object()).status, 200);
+  }
+  uint64_t stored(size_t level) const { return stack->tier(level).stats().entries; }
+
+  std::unique_ptr<tier::TierStack> stack;
+  std::unique_ptr<tier::SequenceTiers> tiers;
+  std::unique_ptr<ServerRig> rig;
+};
+
+TEST(AppCache, ForgettingReachesTheTiersAndSaysWhatWent) {
+  for (const auto& [path, body] : std::vector<std::pair<const char*, Json>>{
+           {"/cache/purge", {{"cache_salt", "a"}}},
+           {"/cache/truncate", {{"prompt", ""}, {"cache_salt", "a"}}},
+           {"/cache/reset", Json::object()}}) {
+    SCOPED_TRACE(path);
+    OverTwoTiers server;
+    server.ask(letters(300, 1), "b");
+    const uint64_t of_b = server.stored(0);
+    server.ask(letters(300, 1), "a");
+    const uint64_t all = server.stored(0);
+    ASSERT_GT(all, of_b);
+    const bool everything = std::string_view(path) == "/cache/reset";
+    const uint64_t goes = everything ? all : all - of_b;
+    const Json answer = json(server.rig->post(path, body));
+    EXPECT_EQ(answer["status"], "ok");
+    ASSERT_EQ(answer["tiers"].size(), 2U);
+    for (size_t level = 0; level < 2; ++level) {
+      const Json& tier = answer["tiers"][level];
+      EXPECT_EQ(tier["name"], level == 0 ? "first" : "second");
+      EXPECT_EQ(tier["entries"], goes);
+      EXPECT_GT(tier["bytes"], 0);
+      EXPECT_EQ(tier["complete"], true);
+      EXPECT_EQ(tier["error"], nullptr);
+      EXPECT_EQ(server.stored(level), all - goes);
+    }
+  }
+}
+
+TEST(AppCache, TruncateKeepsInTiersWhatTheCacheKeeps) {
+  OverTwoTiers server;
+  const std::string prefix = letters(128, 1);
+  server.ask(letters(64, 1) + letters(200, 3), "a");  // Parts from it before its end.
+  const uint64_t others = server.stored(0);
+  server.ask(prefix + letters(200, 2), "a");
+  const uint64_t all = server.stored(0);
+  const Json cut =
+      json(server.rig->post("/cache/truncate", {{"prompt", prefix}, {"cache_salt", "a"}}));
+  // Of two segments that the prefix is, the first was there before.
+  EXPECT_EQ(server.stored(0), others + 1);
+  EXPECT_EQ(cut["tiers"][0]["entries"], all - others - 1);
+  EXPECT_EQ(cut["tiers"][0]["unsure"], 0);
+}
+
+TEST(AppCache, ATierThatFailsToForgetIsNamed) {
+  OverTwoTiers server({.fail = 1000});
+  const Json answer = json(server.rig->post("/cache/purge", {{"cache_salt", "a"}}));
+  EXPECT_EQ(answer["status"], "incomplete");
+  EXPECT_EQ(answer["tiers"][0]["complete"], true);
+  EXPECT_EQ(answer["tiers"][1]["complete"], false);
+  EXPECT_TRUE(answer["tiers"][1]["error"].is_string());
 }
 
 TEST(AppCache, TruncateLeavesAnswersUnderWayAlone) {

@@ -65,7 +65,8 @@ TEST(App, EveryRouteAnswers) {
                                             {"POST", "/cache/save", Json::object()},
                                             {"POST", "/cache/warm", {{"prompt", "abc"}}},
                                             {"POST", "/cache/pin", messages},
-                                            {"POST", "/cache/truncate", messages}}) {
+                                            {"POST", "/cache/truncate", messages},
+                                            {"POST", "/cache/purge", {{"cache_salt", "a"}}}}) {
     SCOPED_TRACE(call.path);
     const bool reads = std::string_view(call.method) == "GET";
     const HttpAnswer answer = reads ? rig.get(call.path) : rig.post(call.path, call.body);
@@ -188,7 +189,7 @@ TEST(App, KeyIsAskedForEverywhereButWhereOperatorsLook) {
   for (const char* closed :
        {kChat, "/chat/completions", kCompletions, "/completions", "/tokenize", "/detokenize",
         "/apply-template", "/cache/reset", "/reset_prefix_cache", "/cache/save", "/cache/warm",
-        "/cache/pin", "/cache/truncate"}) {
+        "/cache/pin", "/cache/truncate", "/cache/purge"}) {
     EXPECT_EQ(error_code(rig.post(closed, completion("a", 1)), 401), "invalid_api_key") << closed;
   }
   const auto status = [&](const char* name, const char* value) {
@@ -385,7 +386,7 @@ TEST(App, NoTokensAreAnAnswerToo) {
 TEST(App, BadBodiesAreRefusedByName) {
   ServerRig rig;
   for (const char* path : {kChat, kCompletions, "/tokenize", "/detokenize", "/apply-template",
-                           "/cache/warm", "/cache/pin", "/cache/truncate"}) {
+                           "/cache/warm", "/cache/pin", "/cache/truncate", "/cache/purge"}) {
     for (const char* body : {"", "{", "[]", "null", "7", "{\"a\":1}", "\xFF"}) {
       const HttpAnswer answer = rig.client().post(path, body);
       EXPECT_EQ(answer.status, 400) << path << " " << body << ": " << answer.body;
@@ -525,6 +526,7 @@ TEST(App, StoppedSchedulerIsAnOverloadedServer) {
   for (const char* path : {"/cache/warm", "/cache/truncate"}) {
     EXPECT_EQ(error_code(rig.post(path, {{"prompt", "a"}}), 503), "overloaded") << path;
   }
+  EXPECT_EQ(error_code(rig.post("/cache/purge", {{"cache_salt", "a"}}), 503), "overloaded");
   EXPECT_EQ(rig.get("/health").status, 200);
 }
 

@@ -115,6 +115,16 @@ class Scheduler {
   };
   Kept keep_everything(uint64_t until_ns);
 
+  // Forgets in the cache, by `drop` on the engine's thread, and in the tiers: what they have of the
+  // scope and follows the prefix; without a scope, everything of this model. Requests go on
+  // meanwhile. Waits for the tiers, at most until `until_ns` on Clock::monotonic().
+  struct Forgotten {
+    bool ran = false;                      // false: it has stopped.
+    std::vector<tier::LevelPurged> tiers;  // What went from each.
+  };
+  Forgotten forget(const Scope* scope, const Prompt& prefix, uint64_t until_ns,
+                   const std::function<void(SequenceCache&)>& drop);
+
   // What the cache can say on any thread.
   const SequenceCache& cache() const noexcept { return *cache_; }
   tier::SequenceTiers* tiers() const noexcept { return options_.tiers; }

@@ -140,6 +140,99 @@ TEST_P(OverTiers, AServerThatEndsLeavesAllToAWriteBackTier) {
   EXPECT_EQ(ear->summary.tier_tokens != 0, saves);
 }
 
+// ---- Forgetting ----
+
+void salted(Generation& asked) { asked.salt = "a tenant's"; }
+
+uint64_t soon() { return Clock::monotonic().now_ns() + 60 * kSecond; }
+
+TEST_P(OverTiers, AForgottenTenantIsForgottenEverywhere) {
+  if (!GetParam().saves()) GTEST_SKIP() << "nothing of it reaches a tier";
+  const std::unique_ptr<Tier> shared = host_tier();
+  const std::string talk = words(200, 1);
+  Server here(GetParam(), *shared);
+  ASSERT_TRUE(here.rig->ask(talk, 20, salted)->wait());
+  const std::shared_ptr<Ear> ear = here.rig->ask(talk, 20);
+  ASSERT_TRUE(ear->wait());
+  here.settle();
+  const uint64_t before = shared->stats().entries;
+  const Scope scope = here.rig->scheduler->scope("a tenant's").value();
+  const Scheduler::Forgotten forgotten = here.rig->scheduler->forget(
+      &scope, {}, soon(), [&](SequenceCache& cache) { cache.drop_scope(scope); });
+  EXPECT_TRUE(forgotten.ran);
+  ASSERT_EQ(forgotten.tiers.size(), 1U);
+  EXPECT_TRUE(forgotten.tiers[0].purged.complete);
+  EXPECT_GT(forgotten.tiers[0].purged.entries, 0U);
+  EXPECT_EQ(shared->stats().entries, before - forgotten.tiers[0].purged.entries);
+  here.settle();
+  EXPECT_EQ(shared->stats().entries, before - forgotten.tiers[0].purged.entries);
+  const std::shared_ptr<Ear> again = here.rig->ask(talk, 1, salted);
+  ASSERT_TRUE(again->wait());
+  EXPECT_EQ(again->summary.cached_tokens, 0U);
+  Server there(GetParam(), *shared);
+  const std::string next = talk + ear->text() + words(30, 2);
+  const std::shared_ptr<Ear> other = there.rig->ask(next, 1, where_answers_end);
+  ASSERT_TRUE(other->wait());
+  EXPECT_GT(other->summary.tier_tokens, 0U) << "others keep what is theirs";
+}
+
+// It was loaded before the tenant was forgotten, and its request begins afterwards.
+TEST_P(OverTiers, WhatWasFetchedBeforeDoesNotComeBack) {
+  if (!GetParam().saves()) GTEST_SKIP() << "nothing of it reaches a tier";
+  const std::unique_ptr<Tier> shared = host_tier();
+  std::string next = words(200, 1);
+  {
+    Server before(GetParam(), *shared);
+    const std::shared_ptr<Ear> ear = before.rig->ask(next, 20, salted);
+    ASSERT_TRUE(ear->wait());
+    next += ear->text() + words(30, 2);
+    before.settle();
+  }
+  Server here(GetParam(), *shared);
+  const Scope scope = here.rig->scheduler->scope("a tenant's").value();
+  const std::vector<Token> prompt = *here.rig->model.tokenize(next, true, true);
+  Generation ends;
+  where_answers_end(ends);
+  const tier::FetchOptions how{.message_ends = ends.message_ends};
+  const auto fetch = here.tiers->fetch(scope, {.tokens = prompt}, how);
+  ASSERT_TRUE(fetch->wait(soon()));
+  ASSERT_FALSE(fetch->parts().empty());
+  bool dropped = false;
+  for (const tier::LevelPurged& level : here.tiers->forget(scope, {}, soon(), [&] {
+         EXPECT_TRUE(fetch->parts().empty()) << "nothing comes from there any more";
+         const auto during = here.tiers->fetch(scope, {.tokens = prompt}, how);
+         EXPECT_TRUE(during->wait(soon()));
+         EXPECT_TRUE(during->parts().empty());
+         dropped = true;
+       })) {
+    EXPECT_TRUE(level.purged.complete) << level.purged.error;
+  }
+  EXPECT_TRUE(dropped);
+  EXPECT_TRUE(fetch->parts().empty());
+}
+
+TEST_P(OverTiers, AResetEmptiesTheTiersOfThisModelOnly) {
+  if (!GetParam().saves()) GTEST_SKIP() << "nothing of it reaches a tier";
+  const std::unique_ptr<Tier> shared = host_tier();
+  Server here(GetParam(), *shared);
+  ASSERT_TRUE(here.rig->ask(words(200, 1), 20, salted)->wait());
+  ASSERT_TRUE(here.rig->ask(words(200, 2), 20)->wait());
+  here.settle();
+  const std::vector<uint8_t> bytes(100);
+  const auto foreign = TierBatch::make(TierOp::put, 1).value();
+  foreign->items()[0].info = {.begin = 0, .end = 16, .layout = 1, .bytes = 100, .words = 0};
+  foreign->items()[0].source = bytes;
+  shared->submit(foreign);
+  ASSERT_TRUE(foreign->wait(soon()));
+  const Scheduler::Forgotten forgotten =
+      here.rig->scheduler->forget(nullptr, {}, soon(), [](SequenceCache& cache) {
+        cache.drop_scope(Scope::from_digest({}));
+        cache.drop_saved();
+      });
+  EXPECT_TRUE(forgotten.tiers[0].purged.complete);
+  EXPECT_EQ(shared->stats().entries, 1U) << "what another model stored";
+}
+
 TEST(OverATier, ThatStallsAWriteBackEndsInTime) {
   FaultyTier shared(host_tier(), {.stall = true});
   Server server(test::every_engine().front(), shared, tier::WritePolicy::write_back, kSecond / 20);

@@ -6,6 +6,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "key/content_key.h"
 #include "key/little_endian.h"
 
 namespace stemma::tier {
@@ -75,7 +76,8 @@ void write_header(const EntryHeader& header, std::span<uint8_t, kHeaderBytes> ou
   to = key::put_le(to, uint32_t{0});
   to = key::put_le(to, header.sum);
   to = key::put_le(to, header.written);
-  key::put_le(to, header.serial);
+  to = key::put_le(to, header.serial);
+  key::put_le(to, header.info.parent);
   key::put_le(out.data() + kSummedBytes, uint64_t{XXH3_64bits(out.data(), kSummedBytes)});
 }
 
@@ -108,6 +110,7 @@ Result<EntryHeader> read_header(std::span<const uint8_t, kHeaderBytes> bytes) no
   header.sum = take<uint64_t>(from);
   header.written = take<uint64_t>(from);
   header.serial = take<uint64_t>(from);
+  header.info.parent = take<uint64_t>(from);
   if (!possible(header.info)) return Error(Errc::corrupt, "the entry's sizes cannot be");
   // What is not used yet is zero; then every header has one way to be written.
   std::array<uint8_t, kHeaderBytes> again;
@@ -139,6 +142,18 @@ EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
   for (size_t i = 0; i < bytes.size(); ++i) key.chain.bytes[i] ^= bytes[i];
   return key;
 }
+
+namespace {
+
+uint64_t owner_of(const ContentKey& key) noexcept {
+  const uint8_t* from = key.bytes.data() + key.bytes.size() - key::kOwnerBytes;
+  return tier::take<uint64_t>(from);
+}
+
+}  // namespace
+
+uint64_t owner_of(const EntryKey& key) noexcept { return owner_of(key.chain); }
+uint64_t owner_of(const Scope& scope) noexcept { return owner_of(key::root_key(scope)); }
 
 }  // namespace stemma
 

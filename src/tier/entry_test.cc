@@ -6,6 +6,8 @@
 #include <numeric>
 #include <vector>
 
+#include "key/key_chain.h"
+
 namespace stemma::tier {
 namespace {
 
@@ -16,8 +18,12 @@ EntryHeader sample() {
   std::iota(header.key.chain.bytes.begin(), header.key.chain.bytes.end(), uint8_t{0xA0});
   header.key.kind = EntryKind::segment;
   header.key.group = 3;
-  header.info = {
-      .begin = 64, .end = 128, .layout = 0x1122334455667788U, .bytes = 4096, .words = 64};
+  header.info = {.begin = 64,
+                 .end = 128,
+                 .layout = 0x1122334455667788U,
+                 .bytes = 4096,
+                 .words = 64,
+                 .parent = 0x99AABBCCDDEEFF00U};
   header.sum = 0x0102030405060708U;
   header.written = 1'700'000'000;
   header.serial = 77;
@@ -63,7 +69,8 @@ TEST(EntryHeader, EveryByteIsWhereTheDocumentSays) {
   EXPECT_EQ(number(80, 8), 0x0102030405060708U);
   EXPECT_EQ(number(88, 8), 1'700'000'000U);
   EXPECT_EQ(number(96, 8), 77U);
-  EXPECT_EQ(number(104, 8) | number(112, 8), 0U);
+  EXPECT_EQ(number(104, 8), 0x99AABBCCDDEEFF00U);
+  EXPECT_EQ(number(112, 8), 0U);
   EXPECT_EQ(number(120, 8), sum(std::span<const uint8_t>(bytes).first(120)));
 }
 
@@ -98,7 +105,7 @@ TEST(EntryHeader, WhatCannotBeIsRefusedUnderAGoodChecksum) {
                               {70, 2},
                               {72, 63},
                               {76, 1},
-                              {104, 1},
+                              {112, 1},
                               {119, 1}}) {
     Bytes bytes = written(sample());
     bytes[change.at] = change.value;
@@ -159,6 +166,20 @@ TEST(EntryKeys, LayoutsHaveKeysOfTheirOwn) {
   ContentKey other = one.chain;
   other.bytes[0] ^= 1U;
   EXPECT_FALSE(a == entry_key(other, one.kind, one.group, 7));
+}
+
+TEST(EntryKeys, NameTheScopeTheyBelongTo) {
+  const Scope mine = Scope::make({.model = "m", .tenant_salt = "one"}).value();
+  const Scope other = Scope::make({.model = "m", .tenant_salt = "two"}).value();
+  const std::vector<uint32_t> words(40, 7);
+  key::KeyChain chain(mine, words, {}, 16);
+  for (const uint32_t depth : {1U, 16U, 33U, 40U}) {
+    for (const uint64_t layout : {0U, 7U}) {
+      const EntryKey key = entry_key(chain.at(depth), EntryKind::segment, 1, layout);
+      EXPECT_EQ(owner_of(key), owner_of(mine)) << depth;
+      EXPECT_NE(owner_of(key), owner_of(other)) << depth;
+    }
+  }
 }
 
 TEST(CheckPut, RefusesWhatCannotBeKept) {

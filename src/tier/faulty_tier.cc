@@ -131,6 +131,25 @@ class FaultyTier::Impl {
     return inner_->flush(until_ns);
   }
 
+  Purged purge(const Purge& what, uint64_t until_ns) {
+    FaultPlan plan;
+    uint64_t number = 0;
+    {
+      std::unique_lock lock(mutex_);
+      plan = plan_;
+      number = batches_++;
+      const auto idle = [this] { return under_way_ == 0; };
+      if (!tier::wait_until(changed_, lock, until_ns, idle)) {
+        return {.error = "what was submitted before has not ended"};
+      }
+    }
+    if (plan.stall || draw(plan, TierOp::remove, number, 0).fault == Fault::fail) {
+      add(&FaultCounts::failed, 1);
+      return {.error = "the fault plan lets it fail"};
+    }
+    return inner_->purge(what, until_ns);
+  }
+
   const TierTraits& traits() const noexcept { return inner_->traits(); }
 
  private:
@@ -335,5 +354,8 @@ const TierTraits& FaultyTier::traits() const noexcept { return impl_->traits(); 
 void FaultyTier::submit(std::shared_ptr<TierBatch> batch) { impl_->submit(std::move(batch)); }
 TierStats FaultyTier::stats() const { return impl_->stats(); }
 bool FaultyTier::flush(uint64_t until_ns) { return impl_->flush(until_ns); }
+Purged FaultyTier::purge(const Purge& what, uint64_t until_ns) {
+  return impl_->purge(what, until_ns);
+}
 
 }  // namespace stemma

@@ -55,9 +55,18 @@ class HostStore {
   // It was used: of all that may go, it goes last.
   void touch(uint32_t cell) noexcept;
 
+  const EntryKey& key(uint32_t cell) const noexcept { return cells_[cell].key; }
   EntryInfo info(uint32_t cell) const noexcept { return cells_[cell].info; }
   uint64_t sum(uint32_t cell) const noexcept { return cells_[cell].sum; }
   bool listed(uint32_t cell) const noexcept { return cells_[cell].state == State::listed; }
+
+  // `visit` may unlist the cell that it is given.
+  template <class Visit>
+  void each_listed(Visit&& visit) {
+    for (uint32_t cell = 0; cell < fresh_cell_; ++cell) {
+      if (cells_[cell].state == State::listed) visit(cell);
+    }
+  }
 
   // Calls visit(memory, bytes) for `bytes` bytes of the cell, in order, in runs as long as they lie.
   template <class Visit>
@@ -83,14 +92,16 @@ class HostStore {
   enum class State : uint8_t { free, filling, listed, going };
   struct Cell {
     EntryKey key;
-    EntryInfo info;
-    uint64_t sum;
-    uint32_t first, last, chunks;
-    uint32_t next;  // In its bucket, or among the free.
-    uint32_t readers;
     State state;
     Priority priority;
+    uint32_t first;
+    EntryInfo info;
+    uint64_t sum;
+    uint32_t last, chunks;
+    uint32_t next;  // In its bucket, or among the free.
+    uint32_t readers;
   };
+  static_assert(sizeof(Cell) <= 104);
 
   HostStore(const HostTierOptions& options, Counters& counters);
   Result<void> take_memory(const HostTierOptions& options);

@@ -9,6 +9,7 @@
 #include "tier/counters.h"
 #include "tier/entry.h"
 #include "tier/host_store.h"
+#include "tier/purge_choice.h"
 #include "tier/wait_until.h"
 
 namespace stemma {
@@ -64,6 +65,22 @@ class HostTier final : public Tier {
 
   // What was submitted has ended when submit() returned.
   bool flush(uint64_t) override { return true; }
+
+  Purged purge(const Purge& what, uint64_t) override try {
+    tier::PurgeChoice choice(what);
+    const MutexLock lock(mutex_);
+    if (choice.looks_first()) {
+      store_->each_listed(
+          [&](uint32_t cell) { choice.look(store_->key(cell), store_->info(cell)); });
+    }
+    store_->each_listed([&](uint32_t cell) {
+      if (choice.takes(store_->key(cell), store_->info(cell))) store_->unlist(cell);
+    });
+    choice.purged.complete = true;
+    return choice.purged;
+  } catch (const std::bad_alloc&) {
+    return {.error = "there is no memory for it"};
+  }
 
  private:
   TierOutcome run(TierOp op, TierItem& item) {

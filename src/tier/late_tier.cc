@@ -62,6 +62,11 @@ class LateTier final : public Tier {
     return tier == nullptr || tier->flush(until_ns);
   }
 
+  Purged purge(const Purge& what, uint64_t until_ns) override {
+    if (Tier* const tier = real()) return tier->purge(what, until_ns);
+    return {.error = "the tier could not be opened yet, so nothing that lies there was removed"};
+  }
+
  private:
   // Null until it could be opened; then the same for good.
   Tier* real() const {

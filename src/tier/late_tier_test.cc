@@ -57,6 +57,20 @@ struct Gate {
   }
 };
 
+TEST(LateTier, APurgeIsNotCompleteBeforeItIsThere) {
+  Gate gate;
+  const auto tier = make_late_tier({.name = "late"}, gate.open(), 1'000'000).value();
+  const Purged away = tier->purge({}, now_ns() + kPatienceNs);
+  EXPECT_FALSE(away.complete);
+  EXPECT_NE(away.error, "");
+  gate.works = true;
+  while (put(*tier, 1) != TierOutcome::done) std::this_thread::yield();
+  const Purged there = tier->purge({}, now_ns() + kPatienceNs);
+  EXPECT_TRUE(there.complete) << there.error;
+  EXPECT_EQ(there.entries, 1U);
+  EXPECT_EQ(contains(*tier, 1), TierOutcome::absent);
+}
+
 TEST(LateTier, FailsAtOnceUntilItIsThereAndServesFromThenOn) {
   Gate gate;
   const auto tier = make_late_tier({.name = "disk"}, gate.open(), 1'000'000).value();

@@ -212,11 +212,6 @@ void LayeredStack::wake(size_t level) {
   levels_[level]->rest_ns = 0;
 }
 
-size_t TierStack::covered(std::span<const LevelMask> levels) noexcept {
-  const auto hole = std::find(levels.begin(), levels.end(), 0U);
-  return static_cast<size_t>(hole - levels.begin());
-}
-
 LoadChoice LayeredStack::choose(std::span<const Wanted> wanted, std::span<const LevelMask> levels) {
   std::vector<LoadCandidate> candidates;
   for (size_t i = 0; i < wanted.size() && levels[i] != 0; ++i) {
@@ -269,7 +264,7 @@ std::vector<Loaded> LayeredStack::load(std::span<const Wanted> wanted,
       auto& flight = flights_[wanted[i].key];
       const bool first = flight == nullptr;
       if (first) flight = std::make_shared<Flight>();
-      (first ? own : others).push_back({i, levels[i], nullptr, flight});
+      (first ? own : others).push_back({i, levels[i], nullptr, flight, purges_});
     }
   }
   shared_loads_.fetch_add(others.size(), std::memory_order_relaxed);
@@ -427,21 +422,18 @@ void LayeredStack::touch_down(const EntryKey& key, Flight& flight, const Loaded&
 void LayeredStack::land(const Wanted& wanted, const Trip& trip, const Loaded& loaded) {
   touch_down(wanted.key, *trip.flight, loaded);
   if (loaded.payload == nullptr) return;
-  {
-    // It need not be put where it came from.
-    const std::lock_guard lock(mutex_);
-    sightings_.set_stored(wanted.key, LevelMask{1} << loaded.level);
-  }
   LevelMask up = 0;
   for (uint32_t l = 0; l < loaded.level; ++l) {
     if (levels_[l]->options.promote) up |= LevelMask{1} << l;
   }
   EntryInfo info = loaded.info;
   info.words = 0;
-  if (up != 0) {
-    put({.key = wanted.key, .info = info, .payload = loaded.payload, .words = {}}, up,
-        &Level::promoted);
-  }
+  const StoreItem item{.key = wanted.key, .info = info, .payload = loaded.payload, .words = {}};
+  const std::lock_guard lock(mutex_);
+  if (!may_promote(wanted.key, trip.purges)) return;
+  // It need not be put where it came from.
+  sightings_.set_stored(wanted.key, LevelMask{1} << loaded.level);
+  if (up != 0) put(item, up, &Level::promoted);
 }
 
 void LayeredStack::prefetch(std::span<const Wanted> wanted) {
@@ -548,16 +540,14 @@ void LayeredStack::touched(size_t level, const EntryKey& key, TierOutcome outcom
 }
 
 void LayeredStack::store(const StoreItem& item, LevelMask levels) {
+  const std::lock_guard lock(mutex_);
   put(item, levels, &Level::stored);
 }
 
 void LayeredStack::put(const StoreItem& item, LevelMask levels,
                        std::atomic<uint64_t> Level::* counter) {
   levels &= (LevelMask{1} << levels_.size()) - 1;
-  {
-    const std::lock_guard lock(mutex_);
-    sightings_.set_stored(item.key, levels);
-  }
+  sightings_.set_stored(item.key, levels);
   LevelMask full = 0;
   for (size_t l = 0; l < levels_.size(); ++l) {
     const LevelMask bit = LevelMask{1} << l;
@@ -570,9 +560,7 @@ void LayeredStack::put(const StoreItem& item, LevelMask levels,
       full |= bit;
     }
   }
-  if (full == 0) return;
-  const std::lock_guard lock(mutex_);
-  sightings_.set_lacking(item.key, full);
+  if (full != 0) sightings_.set_lacking(item.key, full);
 }
 
 void LayeredStack::settled(size_t level, const EntryKey& key, uint64_t bytes, TierOutcome outcome) {
@@ -603,42 +591,6 @@ bool LayeredStack::flush(uint64_t until_ns) {
     if (!level->writer->drain(until_ns) || !level->tier->flush(until_ns)) return false;
   }
   return true;
-}
-
-StackStats LayeredStack::stats() const {
-  StackStats stats;
-  for (const auto& level : levels_) {
-    LevelStats one;
-    one.name = level->tier->traits().name;
-    one.tier = level->tier->stats();
-    one.hits = level->hits.load(std::memory_order_relaxed);
-    one.hit_bytes = level->hit_bytes.load(std::memory_order_relaxed);
-    one.misses = level->misses.load(std::memory_order_relaxed);
-    one.stored = level->stored.load(std::memory_order_relaxed);
-    one.promoted = level->promoted.load(std::memory_order_relaxed);
-    one.written_back = level->written_back.load(std::memory_order_relaxed);
-    one.waiting = level->writer->waiting();
-    one.dropped = level->writer->dropped();
-    one.lost = level->lost.load(std::memory_order_relaxed);
-    one.too_slow = level->too_slow.load(std::memory_order_relaxed);
-    stats.levels.push_back(std::move(one));
-  }
-  stats.queries = queries_.load(std::memory_order_relaxed);
-  stats.late_queries = late_queries_.load(std::memory_order_relaxed);
-  stats.shared_loads = shared_loads_.load(std::memory_order_relaxed);
-  stats.crowded = crowded_.load(std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
-  for (size_t l = 0; l < levels_.size(); ++l) {
-    stats.levels[l].latency_ns = speeds_[l].latency_ns();
-    const double per_byte = speeds_[l].ns_per_byte();
-    stats.levels[l].bytes_per_second = per_byte == 0 ? 0 : 1e9 / per_byte;
-  }
-  stats.prefetches = prefetches_;
-  stats.dropped_prefetches = dropped_prefetches_;
-  stats.probes = probes_;
-  stats.rests = rests_;
-  stats.token_ns = token_ns_.value();
-  return stats;
 }
 
 }  // namespace stemma::tier

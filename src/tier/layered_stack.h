@@ -41,6 +41,7 @@ class LayeredStack final : public TierStack {
   LevelMask wanting(const EntryKey& key, Sighting sighting) override;
   void store(const StoreItem& item, LevelMask levels) override;
   bool flush(uint64_t until_ns) override;
+  std::vector<LevelPurged> purge(const Purge& what, uint64_t until_ns) override;
 
   size_t levels() const noexcept override { return levels_.size(); }
   Tier& tier(size_t level) noexcept override { return *levels_[level]->tier; }
@@ -72,6 +73,7 @@ class LayeredStack final : public TierStack {
     LevelMask left = 0;
     std::shared_ptr<Payload> room;
     std::shared_ptr<Flight> flight;
+    uint64_t purges = 0;  // As the stack's when it began.
   };
 
   uint64_t now_ns() const noexcept { return clock_.now_ns(); }
@@ -84,7 +86,12 @@ class LayeredStack final : public TierStack {
   uint64_t silence_ns(size_t level, uint64_t first_bytes) const;
   void land(const Wanted& wanted, const Trip& trip, const Loaded& loaded);
   void touch_down(const EntryKey& key, Flight& flight, const Loaded& loaded) noexcept;
+  // Under mutex_.
   void put(const StoreItem& item, LevelMask levels, std::atomic<uint64_t> Level::* counter);
+  LevelPurged purge_level(size_t level, const Purge& what, uint64_t until_ns);
+  // Whether what was loaded since may be put: no purge has begun or ended, and none is under way
+  // for it. Under mutex_.
+  bool may_promote(const EntryKey& key, uint64_t purges) const noexcept;
   void settled(size_t level, const EntryKey& key, uint64_t bytes, TierOutcome outcome);
   void touched(size_t level, const EntryKey& key, TierOutcome outcome);
   uint32_t tick();  // Under mutex_.
@@ -107,6 +114,8 @@ class LayeredStack final : public TierStack {
   uint64_t tick_ns_ = 0;
   std::unordered_map<EntryKey, std::shared_ptr<Flight>> flights_;
   std::deque<Wanted> ahead_;
+  uint64_t purges_ = 0;  // Begun and ended.
+  std::vector<Purge> purging_;
   bool fetching_ = false;
   bool closing_ = false;
   std::condition_variable changed_;

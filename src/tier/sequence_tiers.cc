@@ -12,55 +12,10 @@
 #include <vector>
 
 #include "key/key_chain.h"
+#include "tier/prompt_fetch.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier {
-
-namespace {
-
-class PromptFetch final : public Fetch {
- public:
-  bool over() const noexcept override { return over_.load(std::memory_order_acquire); }
-  void cancel() noexcept override { cancelled_.store(true, std::memory_order_release); }
-  bool wait(uint64_t until_ns) override;
-  std::span<const SavedPart> parts() const noexcept override { return parts_; }
-  uint32_t stored_tokens() const noexcept override { return stored_; }
-  uint32_t loaded_tokens() const noexcept override { return loaded_; }
-  uint64_t bytes() const noexcept override { return bytes_; }
-  uint64_t spent_ns() const noexcept override { return spent_ns_; }
-  uint32_t level() const noexcept override { return level_; }
-
-  // ---- For whoever works on it; read by others when it is over ----
-  Scope scope_ = Scope::from_digest({});
-  std::vector<Token> tokens_;
-  std::vector<MediaItem> media_;
-  std::vector<uint32_t> depths_;  // Where entries may end off the grid; ascending.
-  std::vector<uint32_t> checkpoints_here_;
-  uint32_t have_ = 0;
-  uint32_t saved_here_ = 0;
-  uint64_t begun_ns_ = 0;
-  std::function<void()> on_over_;
-
-  std::vector<std::shared_ptr<const Payload>> payloads_;
-  std::vector<SavedPart> parts_;
-  uint32_t stored_ = 0;
-  uint32_t loaded_ = 0;
-  uint64_t bytes_ = 0;
-  uint64_t spent_ns_ = 0;
-  uint32_t level_ = 0;
-  bool slower_ = false;  // Than computing.
-  std::atomic<bool> over_{false};
-  std::atomic<bool> cancelled_{false};
-  std::mutex mutex_;
-  std::condition_variable ended_;
-};
-
-bool PromptFetch::wait(uint64_t until_ns) {
-  std::unique_lock lock(mutex_);
-  return wait_until(ended_, lock, until_ns, [this] { return over(); });
-}
-
-}  // namespace
 
 class SequenceTiers::Work {
  public:
@@ -79,6 +34,10 @@ class SequenceTiers::Work {
   void offer_lost(bool on) noexcept { offers_lost_.store(on, std::memory_order_relaxed); }
   std::shared_ptr<Fetch> fetch(const Scope& scope, const Prompt& prompt,
                                const FetchOptions& options);
+  std::vector<LevelPurged> forget(const Purge& what, uint64_t until_ns,
+                                  const std::function<void()>& drop_here);
+  Purge what_follows(const Scope& scope, const Prompt& prefix) const;
+  uint64_t layout() const noexcept { return layout_; }
   TierStack& stack() noexcept { return stack_; }
   SequenceTiersStats stats() const;
 
@@ -129,6 +88,8 @@ class SequenceTiers::Work {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::shared_ptr<PromptFetch>> queue_;
+  std::vector<std::weak_ptr<PromptFetch>> fetches_;  // All that somebody has.
+  std::vector<Purge> forgetting_;
   SequenceTiersStats stats_;
   bool closing_ = false;
   std::vector<std::thread> threads_;
@@ -174,7 +135,8 @@ StoreItem SequenceTiers::Work::copy_of(const SavedPart& part, const ContentKey& 
                .end = part.range.end,
                .layout = layout_,
                .bytes = part.bytes.size(),
-               .words = static_cast<uint32_t>(words.size())};
+               .words = static_cast<uint32_t>(words.size()),
+               .parent = part.parent};
   item.priority = priority;
   item.words.assign(words.begin(), words.end());
   if (const std::shared_ptr<Payload> copy = Payload::make(part.bytes.size())) {
@@ -221,8 +183,8 @@ LevelMask SequenceTiers::Work::wants(EntryKind kind, const ContentKey& chain,
 
 void SequenceTiers::Work::take(const KeptPart& part, LevelMask wanted) noexcept try {
   const bool leaving = (wanted & kLeaving) != 0;
-  StoreItem item =
-      copy_of({part.kind, part.range, part.bytes}, part.chain, part.priority, part.words);
+  StoreItem item = copy_of({part.kind, part.range, part.bytes, part.parent}, part.chain,
+                           part.priority, part.words);
   item.sighting = leaving ? Sighting::evicted : Sighting::used_again;
   const bool dropped = item.payload == nullptr;
   if (!dropped) stack_.store(item, wanted & ~kLeaving);
@@ -272,6 +234,14 @@ std::shared_ptr<Fetch> SequenceTiers::Work::fetch(const Scope& scope, const Prom
   {
     const std::lock_guard lock(mutex_);
     ++stats_.fetches;
+    if (fetches_.size() == fetches_.capacity()) {
+      std::erase_if(fetches_, [](const auto& one) { return one.expired(); });
+      fetches_.reserve(std::max<size_t>(64, 2 * fetches_.size()));
+    }
+    fetches_.push_back(fetch);
+    for (const Purge& what : forgetting_) {
+      if (fetch->is_of(what)) fetch->forgotten_.store(true, std::memory_order_release);
+    }
     // What is left to win lies behind what is there.
     taken = !closing_ && queue_.size() < options_.queue && fetch->have_ + 1 < length;
     if (taken) queue_.push_back(fetch);
@@ -501,6 +471,41 @@ void SequenceTiers::Work::run(PromptFetch& fetch) {
                     [](const SavedPart& part) { return std::pair(part.range.end, part.kind); });
 }
 
+// ---- Forgetting --------------------------------------------------------------------------------
+
+Purge SequenceTiers::Work::what_follows(const Scope& scope, const Prompt& prefix) const {
+  Purge what{.owner = owner_of(scope)};
+  what.keep = static_cast<uint32_t>(prefix.tokens.size());
+  const uint32_t grid = what.keep / options_.segment_tokens * options_.segment_tokens;
+  std::vector<key::MediaSpan> spans;
+  // Of words that there cannot be no entry is known: then all that is deeper goes.
+  const bool known = grid != 0 && (prefix.media.empty() || key::find_media_spans(prefix, spans)) &&
+                     !key::first_bad_token(prefix.tokens, spans);
+  if (!known) return what;
+  key::KeyChain chain(scope, prefix.tokens, spans, options_.segment_tokens);
+  what.follows = link_of(chain.at(grid));
+  return what;
+}
+
+std::vector<LevelPurged> SequenceTiers::Work::forget(const Purge& what, uint64_t until_ns,
+                                                     const std::function<void()>& drop_here) {
+  {
+    const std::lock_guard lock(mutex_);
+    forgetting_.push_back(what);
+    for (const std::weak_ptr<PromptFetch>& one : fetches_) {
+      const std::shared_ptr<PromptFetch> fetch = one.lock();
+      if (fetch == nullptr || !fetch->is_of(what)) continue;
+      fetch->forgotten_.store(true, std::memory_order_release);
+      fetch->cancel();
+    }
+  }
+  if (drop_here) drop_here();
+  std::vector<LevelPurged> purged = stack_.purge(what, until_ns);
+  const std::lock_guard lock(mutex_);
+  forgetting_.erase(std::ranges::find(forgetting_, what));
+  return purged;
+}
+
 // ---- The front door --------------------------------------------------------------------------------------
 
 // Beside what the scope says: how entries are cut.
@@ -530,6 +535,16 @@ bool SequenceTiers::keeps_words() const noexcept { return work_->keeps_words(); 
 std::shared_ptr<Fetch> SequenceTiers::fetch(const Scope& scope, const Prompt& prompt,
                                             const FetchOptions& options) {
   return work_->fetch(scope, prompt, options);
+}
+
+std::vector<LevelPurged> SequenceTiers::forget(const Scope& scope, const Prompt& prefix,
+                                               uint64_t until_ns,
+                                               const std::function<void()>& drop_here) {
+  return work_->forget(work_->what_follows(scope, prefix), until_ns, drop_here);
+}
+std::vector<LevelPurged> SequenceTiers::forget_everything(uint64_t until_ns,
+                                                          const std::function<void()>& drop_here) {
+  return work_->forget({.layout = work_->layout()}, until_ns, drop_here);
 }
 
 void SequenceTiers::offer_lost(bool on) noexcept { work_->offer_lost(on); }

@@ -6,6 +6,7 @@
 // Threading: one thread at a time. Cost: O(1) a question, 16 bytes a slot; no allocation after creation.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <vector>
@@ -58,6 +59,7 @@ class Sightings {
     slot.levels &= static_cast<uint8_t>(~levels);
     slot.lacking |= static_cast<uint8_t>(levels);
   }
+  void forget_all() noexcept { std::fill(slots_.begin(), slots_.end(), Slot()); }
   // Whether the levels were not told of a use in this tick (a number above 0) yet.
   bool is_due(const EntryKey& key, uint32_t tick) noexcept { return own(key).tick != tick; }
   void set_told(const EntryKey& key, uint32_t tick) noexcept { own(key).tick = tick; }

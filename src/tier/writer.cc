@@ -63,6 +63,27 @@ bool Writer::drain(uint64_t until_ns) {
   return wait_until(changed_, lock, until_ns, idle);
 }
 
+bool Writer::forget(const Purge& what, uint64_t until_ns) {
+  std::deque<StoreItem> gone;
+  std::unique_lock lock(mutex_);
+  const auto goes = [&](const StoreItem& item) { return what.takes(item.key, item.info); };
+  for (StoreItem& item : queue_) {
+    if (!goes(item)) continue;
+    queued_bytes_ -= item.info.bytes;
+    forget_on_its_way(item.key);
+    gone.push_back(item);
+  }
+  std::erase_if(queue_, goes);
+  std::erase_if(uses_, [&](const EntryKey& key) { return what.names(key); });
+  changed_.notify_all();
+  const uint64_t batch = batches_;
+  const auto is_put = [&] { return under_way_ == 0 || batches_ != batch; };
+  const bool in_time = wait_until(changed_, lock, until_ns, is_put);
+  lock.unlock();
+  for (const StoreItem& item : gone) settled_(item.key, item.info.bytes, TierOutcome::cancelled);
+  return in_time;
+}
+
 uint64_t Writer::dropped() const {
   const std::lock_guard lock(mutex_);
   return dropped_;
@@ -122,6 +143,7 @@ void Writer::work() {
         put(items);
         lock.lock();
         under_way_ = 0;
+        ++batches_;
         for (const StoreItem& item : *items) forget_on_its_way(item.key);
       } else {
         lose_all(lock);

@@ -43,6 +43,9 @@ class Writer {
   bool add(const StoreItem& item);
   // The entry was used; the tier hears of it soon. Not if it is on its way there: its put counts as a use.
   void touch(const EntryKey& key);
+  // Lets go of what waits and the purge takes, and waits until what is being put just now has been.
+  // False: not by then.
+  bool forget(const Purge& what, uint64_t until_ns);
   // Waits until the queue is empty and its last batch has ended. False: not by then.
   bool drain(uint64_t until_ns);
   uint64_t dropped() const;
@@ -72,6 +75,7 @@ class Writer {
   uint64_t queued_bytes_ = 0;
   uint64_t dropped_ = 0;
   size_t under_way_ = 0;
+  uint64_t batches_ = 0;  // That have been put.
   bool closing_ = false;
   std::thread thread_;
 };

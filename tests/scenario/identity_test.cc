@@ -173,9 +173,9 @@ TEST_F(Identity, ContentKeysAreTheSameEverywhere) {
   EXPECT_EQ(events[0].parent.hex(),
             "7a991e3f88f439eb16ff2b2a329080b148c7f17d469bace7903632240e5571e9");
   EXPECT_EQ(events[0].keys[0].hex(),
-            "3b2481bcd8df7aeb154848674af3dacc53b9a722edb232dcc13a3f9a38cbe227");
+            "45b670465a283aaf9c2d7d5c269d57c53e4b7b0ef5957351903632240e5571e9");
   EXPECT_EQ(events[0].keys[1].hex(),
-            "fbbd2a5a48285680ce94c459bcd8b0869bfdd8479882ddd82752e04da1ed6137");
+            "08b10866456015dca7eb132f73cd78526b5da4cc77f28ab9903632240e5571e9");
 }
 
 TEST_F(Identity, ContentKeysOfMediaDoNotDependOnWhatWasSeenBefore) {

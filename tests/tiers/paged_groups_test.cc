@@ -347,6 +347,9 @@ TEST(PagedGroupsStack, WhatGoesWhileItLoadsIsNotMadeUp) {
     }
     TierStats stats() const override { return inner_->stats(); }
     bool flush(uint64_t until_ns) override { return inner_->flush(until_ns); }
+    Purged purge(const Purge& what, uint64_t until_ns) override {
+      return inner_->purge(what, until_ns);
+    }
     std::atomic<bool> armed{false};
 
    private:

@@ -164,6 +164,24 @@ TEST_F(SharedFaults, WhatIsNotOursIsLeftAlone) {
   }
 }
 
+TEST_F(SharedFaults, APurgeThatIsRefusedSaysSoAndCanBeRepeated) {
+  const auto mine = entries(1, 6, 400);
+  for (const char* refused : {"unlink", "list", "sync_directory", "stat"}) {
+    open();
+    ASSERT_EQ(client->put(mine), all(6, done)) << refused;
+    files->on_call = [&](std::string_view call, const std::string&) {
+      return call == refused ? -EIO : 0;
+    };
+    const Purged purged = tier->purge({}, now_ns() + kPatienceNs);
+    EXPECT_FALSE(purged.complete) << refused;
+    EXPECT_NE(purged.error, "") << refused;
+    files->on_call = {};
+    const Purged again = tier->purge({}, now_ns() + kPatienceNs);
+    EXPECT_TRUE(again.complete) << refused << ": " << again.error;
+    EXPECT_EQ(client->contains(mine), all(6, absent)) << refused;
+  }
+}
+
 TEST_F(SharedFaults, ADirectoryThatIsNotOursIsRefused) {
   write(store + "/letter.txt", {1});
   EXPECT_NE(error_of_open().find("other files"), std::string::npos) << error_of_open();

@@ -121,6 +121,7 @@ void Books::describe(RecordId id, const EntryKey& key, const EntryInfo& info) no
   record.layout = info.layout;
   record.begin = info.begin;
   record.end = info.end;
+  record.parent = info.parent;
   record.has_words = info.words != 0;
 }
 

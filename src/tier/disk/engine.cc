@@ -176,9 +176,10 @@ void Engine::run() {
     look_for_files(now_ns);
     begin_some();
     write_slots();
+    work_on_purges(now_ns, closing);
     start_sync();
     write_uses(now_ns);
-    if (!closing) scrub(now_ns);
+    if (!closing && purges_.empty()) scrub(now_ns);
     if (closing && idle()) return close_down();
     const size_t count = queue_->wait(ended, patience_ns());
     for (size_t i = 0; i < count; ++i) {
@@ -197,6 +198,8 @@ bool Engine::take_incoming() {
     arrived.swap(incoming_);
     for (auto& flush : incoming_flushes_) flushes_.push_back(std::move(flush));
     incoming_flushes_.clear();
+    for (auto& purge : incoming_purges_) purges_.push_back(std::move(purge));
+    incoming_purges_.clear();
     closing = closing_;
   }
   for (Job& job : arrived) (job.batch->op() == TierOp::get ? reads_ : writes_).push_back(&job);
@@ -244,6 +247,7 @@ void Engine::begin_some() {
 bool Engine::begin_from(std::deque<Job*>& queue) {
   if (queue.empty()) return false;
   Job& job = *queue.front();
+  if (holds_back(job)) return false;
   if (!job.begun) begin_job(job);
   const size_t item = job.next++;
   if (job.next == job.batch->items().size()) queue.pop_front();
@@ -284,10 +288,12 @@ void Engine::begin_item(Job& job, size_t item) {
 
 bool Engine::idle() const noexcept {
   return live_.empty() && free_ops_.size() == ops_.size() && slots_.empty() && syncs_left_ == 0 &&
-         flushes_.empty();
+         flushes_.empty() && purges_.empty();
 }
 
 uint64_t Engine::patience_ns() const noexcept {
+  if (!purges_.empty() && purges_.front()->stage == Purging::Stage::erasing) return 1;
+  if (!purges_.empty()) return 5'000'000;
   // What waits behind a slow disk must still hear of its deadline.
   if (!reads_.empty() || !writes_.empty()) return 5'000'000;
   uint64_t patience = 1'000'000'000;

@@ -42,6 +42,7 @@ class Engine final : public DiskTier {
   void submit(std::shared_ptr<TierBatch> batch) override;
   TierStats stats() const override;
   bool flush(uint64_t until_ns) override;
+  Purged purge(const Purge& what, uint64_t until_ns) override;
   const DiskOpening& opening() const noexcept override { return opening_; }
   uint64_t index_bytes() const override;
   void check_invariants() const override;
@@ -112,6 +113,23 @@ class Engine final : public DiskTier {
     bool good = false;
   };
 
+  // A purge waits until what was submitted before it has ended and nothing is read or written. Then
+  // what it takes is out of sight, the pages of it become zeros a few at a time, and a sync ends
+  // it.
+  struct Purging {
+    enum class Stage : uint8_t { waiting, erasing, syncing };
+    Purge what;
+    uint64_t until_ns = 0;
+    uint64_t sequence = 0;
+    Stage stage = Stage::waiting;
+    std::vector<RecordId> records;  // Those that are still to be erased.
+    uint64_t failures = 0;
+    int64_t error = 0;  // The last.
+    std::shared_ptr<Flush> flush;
+    bool answered = false;  // This and the answer are under flush_mutex_.
+    Purged answer;
+  };
+
   // engine.cc: the outside, and the loop.
   void run();
   bool take_incoming();
@@ -153,10 +171,18 @@ class Engine final : public DiskTier {
   void begin_remove(Job& job, size_t item);
   void when_written(Waiter who, bool already_there);
 
+  // engine_purge.cc
+  void work_on_purges(uint64_t now_ns, bool closing);
+  void condemn(Purging& purge);
+  void erase_some(Purging& purge);
+  void erase(Purging& purge, const Extent& pages);
+  void answer(Purging& purge, std::string error);
+  bool holds_back(const Job& job) const noexcept;
+
   // engine_upkeep.cc: records that no longer count, syncs, stamps, files that are gone, scrubbing.
   void discard(RecordId record, uint32_t bad_runs) STEMMA_REQUIRES(mutex_);
   void write_slots();
-  void write_slot(const SlotWrite& slot);
+  int write_slot(const SlotWrite& slot);  // 0 or -errno.
   void restore_retired();
   void start_sync();
   void settle_sync(int64_t result);
@@ -189,7 +215,8 @@ class Engine final : public DiskTier {
   std::vector<RecordId> just_retired_;  // Since the last I/O that went well.
   std::vector<Synced> to_sync_, syncing_;
   std::vector<std::shared_ptr<Flush>> flushes_, flushing_;
-  std::array<Piece, 2> syncs_;  // Of the slab and of the table.
+  std::deque<std::shared_ptr<Purging>> purges_;  // One after the other.
+  std::array<Piece, 2> syncs_;                   // Of the slab and of the table.
   uint32_t syncs_left_ = 0;
   int64_t sync_result_ = 0;
   uint32_t epoch_ = 1;       // The present one.
@@ -215,6 +242,7 @@ class Engine final : public DiskTier {
   mutable base::Mutex mutex_;
   std::list<Job> incoming_ STEMMA_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<Flush>> incoming_flushes_ STEMMA_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Purging>> incoming_purges_ STEMMA_GUARDED_BY(mutex_);
   uint64_t sequence_ STEMMA_GUARDED_BY(mutex_) = 0;
   uint64_t queued_items_ STEMMA_GUARDED_BY(mutex_) = 0;
   bool closing_ STEMMA_GUARDED_BY(mutex_) = false;

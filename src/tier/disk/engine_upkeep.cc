@@ -48,7 +48,7 @@ void Engine::write_slots() {
 }
 
 // Zeros over a record of the table, or which of its pages are retired.
-void Engine::write_slot(const SlotWrite& slot) {
+int Engine::write_slot(const SlotWrite& slot) {
   TableRecord record;
   {
     const base::MutexLock lock(mutex_);
@@ -76,8 +76,12 @@ void Engine::write_slot(const SlotWrite& slot) {
     if (result < 0 && !is_full(result)) books_->lose_table_page(slot.record);
     books_->recycle(slot.record);
   }
-  if (result < 0) return end(slot.who, TierOutcome::failed);
+  if (result < 0) {
+    end(slot.who, TierOutcome::failed);
+    return result;
+  }
   slot.outcome == TierOutcome::done ? when_written(slot.who, false) : end(slot.who, slot.outcome);
+  return 0;
 }
 
 // It was not the place but the disk that failed: what was retired meanwhile may be used again.

@@ -226,6 +226,27 @@ int Store::write_slot(RecordId id, const TableRecord& record) {
 
 int Store::wipe_slot(RecordId id) { return write_bytes(id, {}); }
 
+int Store::erase(const Extent& pages) {
+  uint64_t at = uint64_t{pages.first} * kPage;
+  uint64_t left = uint64_t{pages.pages} * kPage;
+  int result = files->zero(slab, at, left);
+  if (result == -EOPNOTSUPP) result = files->punch(slab, at, left);
+  if (result != -EOPNOTSUPP) return result;
+  constexpr uint64_t kAtOnce = uint64_t{1} << 20U;
+  const PageMemory zeros(static_cast<size_t>(std::min(left, kAtOnce)));
+  if (!zeros) return -ENOMEM;
+  std::memset(zeros.data(), 0, static_cast<size_t>(std::min(left, kAtOnce)));
+  while (left != 0) {
+    const uint64_t count = std::min(left, kAtOnce);
+    const int64_t written = files->write(slab, at, {zeros.data(), static_cast<size_t>(count)});
+    if (written < 0) return static_cast<int>(written);
+    if (written == 0) return -ENOSPC;
+    at += static_cast<uint64_t>(written);
+    left -= static_cast<uint64_t>(written);
+  }
+  return 0;
+}
+
 int Store::write_bytes(RecordId id, const std::array<uint8_t, kRecordBytes>& bytes) {
   const int64_t result = files->write(table, uint64_t{id} * kRecordBytes, bytes);
   return result < 0 ? static_cast<int>(result) : result == kRecordBytes ? 0 : -ENOSPC;

@@ -47,6 +47,8 @@ struct Store {
   // Overwrites a record of the table, or makes it free. Returns 0 or -errno.
   int write_slot(RecordId id, const TableRecord& record);
   int wipe_slot(RecordId id);
+  // These pages of the slab read as zeros. Returns 0 or -errno.
+  int erase(const Extent& pages);
 
  private:
   int write_bytes(RecordId id, const std::array<uint8_t, kRecordBytes>& bytes);

@@ -38,6 +38,7 @@ enum class Verb : uint8_t {
   auth,    // AUTH
   select,  // SELECT
   ping,    // PING
+  scan,  // SCAN from `cursor` on; where key.group is not 0, of names with the same owner as `key`.
   memory,  // INFO memory: whether the server has a limit, and what it does when it is full.
 };
 
@@ -51,6 +52,7 @@ struct Command {
   uint32_t item = 0;
   Job* job = nullptr;  // nullptr: of the tier, or its item has ended.
   EntryKey key;
+  uint64_t cursor = 0;  // Of a scan.
 
   TierItem& of_item() const noexcept { return job->batch->items()[item]; }
 };

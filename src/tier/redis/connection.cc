@@ -21,6 +21,8 @@ constexpr size_t kBehindValueBytes = 64 + kHeaderBytes;
 // Values of this size are as well copied as read apart.
 constexpr size_t kSmallValueBytes = 8'192;
 constexpr size_t kMostParts = 64;
+// Names that a server looks at for one SCAN, about a millisecond of its time.
+constexpr uint32_t kScanCount = 2'000;
 
 // The first word of an error, as far as it can be shown: servers put names of ours into the rest.
 std::string_view error_word(std::string_view text) {
@@ -143,6 +145,13 @@ void Connection::encode(const Command& command) {
       text("*3\r\n$6\r\nEXPIRE\r\n");
       argument(KeyName(command.key).text());
       return argument(std::to_string(options_.place.ttl_s));
+    case Verb::scan:
+      text("*6\r\n$4\r\nSCAN\r\n");
+      argument(std::to_string(command.cursor));
+      argument("MATCH");
+      argument(command.key.group != 0 ? owner_pattern(command.key) : std::string(kKeyPrefix) + "*");
+      argument("COUNT");
+      return argument(std::to_string(kScanCount));
     case Verb::asking: return text("*1\r\n$6\r\nASKING\r\n");
     case Verb::slots: return text("*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n");
     case Verb::ping: return text("*1\r\n$4\r\nPING\r\n");

@@ -2,8 +2,11 @@
 // group, with colons between. docs/formats/redis-tier.md. No braces: a cluster hashes all of it.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "stemma/tier.h"
@@ -39,5 +42,36 @@ class KeyName {
   char bytes_[kMostKeyBytes];
   size_t size_;
 };
+
+// Names of all entries that have the same owner, as SCAN's MATCH takes it.
+inline std::string owner_pattern(const EntryKey& key) {
+  constexpr size_t kOwnerDigits = 16;
+  std::string pattern(KeyName(key).text().substr(0, kKeyPrefix.size() + 64));
+  std::fill(pattern.begin() + kKeyPrefix.size(), pattern.end() - kOwnerDigits, '?');
+  return pattern + ":*";
+}
+
+// The key that has this name. None: it is not the name of an entry.
+inline std::optional<EntryKey> parse_key_name(std::string_view name) {
+  if (!name.starts_with(kKeyPrefix) || name.size() < kKeyPrefix.size() + 64) return {};
+  EntryKey key;
+  const char* from = name.data() + kKeyPrefix.size();
+  for (uint8_t& byte : key.chain.bytes) {
+    if (std::from_chars(from, from + 2, byte, 16).ptr != from + 2) return {};
+    from += 2;
+  }
+  const char* const end = name.data() + name.size();
+  const std::string_view rest(from, static_cast<size_t>(end - from));
+  for (const EntryKind kind : {EntryKind::block, EntryKind::segment, EntryKind::state,
+                               EntryKind::checkpoint, EntryKind::logits}) {
+    const std::string middle = ":" + std::string(to_string(kind)) + ":";
+    if (!rest.starts_with(middle)) continue;
+    key.kind = kind;
+    if (std::from_chars(from + middle.size(), end, key.group).ptr != end) return {};
+    // Every key has one name.
+    return KeyName(key).text() == name ? std::optional(key) : std::nullopt;
+  }
+  return {};
+}
 
 }  // namespace stemma::tier::redis

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "tier/redis/loop.h"
+#include "tier/redis/purger.h"
 
 namespace stemma::tier::redis {
 
@@ -21,7 +22,9 @@ class LoopedTier final : public RedisTier {
                 .max_entry_bytes = options.max_entry_bytes,
                 .outlives_process = true,
                 .shared = true},
-        loop_(options, traits_, std::move(tls), std::move(wakeup), epoll_fd) {
+        options_(options),
+        tls_(std::move(tls)),
+        loop_(options, traits_, tls_, std::move(wakeup), epoll_fd) {
     loop_.start();
   }
 
@@ -29,12 +32,18 @@ class LoopedTier final : public RedisTier {
   void submit(std::shared_ptr<TierBatch> batch) override { loop_.submit(batch); }
   TierStats stats() const override { return loop_.stats(); }
   bool flush(uint64_t until_ns) override { return loop_.flush(until_ns); }
+  Purged purge(const Purge& what, uint64_t until_ns) override {
+    if (!loop_.flush(until_ns)) return {.error = "what was submitted before has not ended"};
+    return redis::purge(options_, tls_, what, until_ns);
+  }
   bool wait_ready(uint64_t until_ns) override { return loop_.wait_ready(until_ns); }
   std::string problem() const override { return loop_.problem(); }
   RedisCounters counters() const override { return loop_.counters(); }
 
  private:
   const TierTraits traits_;
+  const RedisOptions options_;
+  const std::shared_ptr<TlsContext> tls_;
   Loop loop_;
 };
 

@@ -38,6 +38,7 @@ class Core : public std::enable_shared_from_this<Core> {
   TierStats stats() const;
   bool flush(uint64_t until_ns);
   bool scan_now();
+  Purged purge(const Purge& what, uint64_t until_ns);
 
   const TierTraits& traits() const noexcept { return traits_; }
   const SharedOpening& opening() const noexcept { return opening_; }
@@ -57,6 +58,13 @@ class Core : public std::enable_shared_from_this<Core> {
     TierOutcome outcome = TierOutcome::pending;
     uint64_t moment = 0;  // Of the books, when it was begun.
     Books::Plan plan;
+  };
+
+  struct Purging {
+    Purge what;
+    uint64_t until_ns = 0;
+    bool answered = false;  // Guarded, as all below.
+    Purged answer;
   };
 
   // ---- core.cc: the way of a batch ----
@@ -82,6 +90,9 @@ class Core : public std::enable_shared_from_this<Core> {
   void recover();
   int scan();
   void sync_if_wanted();
+  // ---- core_purge.cc ----
+  void carry_out(Purging& purge);
+  void answer(Purging& purge, std::string error);
   // Until the capacity holds; errno where a file system is to blame.
   bool make_room(Books::Plan& plan, int& problem);
 
@@ -107,6 +118,7 @@ class Core : public std::enable_shared_from_this<Core> {
   uint64_t scans_begun_ = 0, scans_ended_ = 0;
   bool unsynced_ = false, sync_good_ = true;
   uint64_t syncs_wanted_ = 0, syncs_ended_ = 0;
+  std::deque<std::shared_ptr<Purging>> purges_;   // For the keeper.
   std::vector<std::unique_ptr<Thread>> threads_;  // Workers first.
 };
 

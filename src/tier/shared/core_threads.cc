@@ -192,8 +192,15 @@ void Core::keep(Thread& self) {
   Lock lock(mutex_);
   uint64_t scan_at_ns = deadline_after(now_ns(), options_.scan_ns);
   while (!stopping_) {
-    if (broken_) {
-      keep_.wait_for(lock, for_ns(options_.retry_ns), [this] { return stopping_; });
+    if (!purges_.empty()) {
+      const std::shared_ptr<Purging> purge = purges_.front();
+      purges_.pop_front();
+      lock.unlock();
+      carry_out(*purge);
+      lock.lock();
+    } else if (broken_) {
+      const auto has_work = [this] { return stopping_ || !purges_.empty(); };
+      if (keep_.wait_for(lock, for_ns(options_.retry_ns), has_work)) continue;
       lock.unlock();
       recover();
       lock.lock();
@@ -219,11 +226,17 @@ void Core::keep(Thread& self) {
       }
       const uint64_t now = now_ns();
       const uint64_t until = books_.over() ? now + 1000 * kMs : scan_at_ns;
-      if (now < until && !stopping_ && !scan_wanted_ && syncs_ended_ == syncs_wanted_ && !broken_) {
+      if (now < until && !stopping_ && !scan_wanted_ && syncs_ended_ == syncs_wanted_ && !broken_ &&
+          purges_.empty()) {
         keep_.wait_for(lock, for_ns(until - now));
       }
     }
   }
+  std::deque<std::shared_ptr<Purging>> left;
+  left.swap(purges_);
+  lock.unlock();
+  for (const auto& purge : left) answer(*purge, "the tier was closed before it had begun");
+  lock.lock();
   self.exited = true;
   ended_.notify_all();
 }

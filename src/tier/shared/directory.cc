@@ -463,6 +463,66 @@ Answer Directory::remove(const EntryKey& key) {
   return {.outcome = TierOutcome::done, .gone = true};
 }
 
+int Directory::purge(uint32_t folder, const Purge& what, PurgeStep step,
+                     const std::function<bool()>& go_on, PurgeChoice& choice,
+                     std::vector<EntryKey>& gone) {
+  const std::string path = path_ + "/" + folder_name(folder);
+  std::vector<std::string> names;
+  int problem = files_->list(path, names);
+  if (problem == -ENOENT) return 0;
+  if (problem < 0) return problem;
+  const auto note = [&problem](int result) {
+    if (problem == 0 && result < 0) problem = result;
+  };
+  for (const std::string& name : names) {
+    const auto key = parse_name(name);
+    if (!key || folder_of(*key) != folder || !what.names(*key)) continue;
+    if (!go_on()) break;
+    if (what.is_by_key()) {
+      const int result = remove_unread(path + "/" + name, *key, choice);
+      if (result == 0) gone.push_back(*key);
+      note(result < 0 ? result : 0);
+      continue;
+    }
+    const Opened opened = open_entry(*key);
+    if (opened.found == Found::failed) note(opened.problem);
+    // What cannot be read may be what is to go; what another version wrote is not ours to judge.
+    if (opened.found == Found::newer) note(-EPROTONOSUPPORT);
+    const bool whole = opened.found == Found::whole;
+    if (!whole && opened.found != Found::damaged) continue;
+    if (step == PurgeStep::look) {
+      if (whole) choice.look(*key, opened.header.info);
+      continue;
+    }
+    if (whole && !choice.takes(*key, opened.header.info)) continue;
+    if (const int result = files_->unlink(path + "/" + name); result < 0) {
+      if (result != -ENOENT && result != -ESTALE) note(result);
+      continue;
+    }
+    gone.push_back(*key);
+    choice.purged.entries += whole ? 0 : 1;
+  }
+  return problem;
+}
+
+// Its name tells whose it is. Reading a million headers takes minutes when they are not in memory.
+// 1: it is gone, or was never ours.
+int Directory::remove_unread(const std::string& path, const EntryKey& key, PurgeChoice& choice) {
+  FileStat stat;
+  int result = files_->stat(path, stat);
+  if (result == 0 && !stat.regular) return 1;
+  if (result == 0) result = files_->unlink(path);
+  if (result == -ENOENT || result == -ESTALE) return 1;
+  if (result < 0) return result;
+  const uint64_t bytes = stat.bytes - std::min<uint64_t>(stat.bytes, kHeaderBytes);
+  choice.takes(key, {.begin = 0, .end = 1, .layout = 0, .bytes = bytes, .words = 0});
+  return 0;
+}
+
+int Directory::sync_folder(uint32_t folder) {
+  return files_->sync_directory(path_ + "/" + folder_name(folder));
+}
+
 Directory::Evicted Directory::evict(const EntryKey& key, uint64_t on_file_ns, uint64_t& used_ns,
                                     int& problem) {
   const Opened opened = open_entry(key);

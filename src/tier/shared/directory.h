@@ -16,6 +16,7 @@
 #include <string>
 
 #include "tier/entry.h"
+#include "tier/purge_choice.h"
 #include "tier/shared/books.h"
 #include "tier/shared/file_system.h"
 
@@ -75,6 +76,14 @@ class Directory {
     uint64_t temporary_bytes = 0;  // Of others, that may still be written.
     uint64_t leftovers = 0, foreign = 0;
   };
+  // Shows the choice the entries of a folder that the purge names; or removes those that it takes,
+  // and says which; after sync_folder() they do not come back. `go_on` is asked before each; false
+  // ends it. 0 or -errno: the first thing that failed; what comes after it is still tried. Where
+  // names tell all, files are removed unread, also those that a newer version wrote.
+  enum class PurgeStep : uint8_t { look, remove };
+  int purge(uint32_t folder, const Purge& what, PurgeStep step, const std::function<bool()>& go_on,
+            PurgeChoice& choice, std::vector<EntryKey>& gone);
+  int sync_folder(uint32_t folder);
   // Temporaries last written before `leftover_ns` are removed. 0 or -errno.
   int list(uint32_t folder, uint64_t leftover_ns, Folder& out);
   int sync_all() { return files_->sync_all(path_); }
@@ -94,6 +103,7 @@ class Directory {
   using Take = std::function<bool(uint64_t offset, std::span<const uint8_t> piece)>;
   Answer read_body(Opened& opened, std::vector<uint32_t>& words, const Take& take);
   Answer not_believed(const Opened& opened, const EntryKey& key);
+  int remove_unread(const std::string& path, const EntryKey& key, PurgeChoice& choice);
   int write_file(int file, const TierItem& item, const PutOptions& options, Loan& loan, bool& cut);
   Answer publish(const std::string& temporary, const TierItem& item);
   int create_temporary(uint32_t folder, std::string& path);

@@ -18,6 +18,9 @@ class OpenTier final : public SharedTier {
   void submit(std::shared_ptr<TierBatch> batch) override { core_->submit(std::move(batch)); }
   TierStats stats() const override { return core_->stats(); }
   bool flush(uint64_t until_ns) override { return core_->flush(until_ns); }
+  Purged purge(const Purge& what, uint64_t until_ns) override {
+    return core_->purge(what, until_ns);
+  }
   const SharedOpening& opening() const noexcept override { return core_->opening(); }
   bool scan() override { return core_->scan_now(); }
 

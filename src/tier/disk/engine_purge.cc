@@ -1,0 +1,143 @@
+// How a purge goes: see Engine::Purging.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+#include <system_error>
+
+#include "tier/disk/engine.h"
+#include "tier/wait_until.h"
+
+namespace stemma::tier::disk {
+
+namespace {
+
+constexpr size_t kAtOnce = 256;  // Records between two looks at what else is to be done.
+
+std::string system_text(int64_t error) {
+  return std::error_code(static_cast<int>(-error), std::generic_category()).message();
+}
+
+}  // namespace
+
+Purged Engine::purge(const Purge& what, uint64_t until_ns) try {
+  const auto ticket = std::make_shared<Purging>();
+  ticket->what = what;
+  ticket->until_ns = until_ns;
+  {
+    const base::MutexLock lock(mutex_);
+    ticket->sequence = sequence_;
+    incoming_purges_.push_back(ticket);
+  }
+  queue_->wake();
+  std::unique_lock lock(flush_mutex_);
+  const auto answered = [&] { return ticket->answered; };
+  if (tier::wait_until(flushed_, lock, until_ns, answered)) return ticket->answer;
+  return {.error = "the disk did not answer in time; what has begun goes on"};
+} catch (const std::bad_alloc&) {
+  return {.error = "there is no memory for it"};
+}
+
+// While a purge waits, nothing that came after it is begun.
+bool Engine::holds_back(const Job& job) const noexcept {
+  return !purges_.empty() && purges_.front()->stage == Purging::Stage::waiting &&
+         job.sequence > purges_.front()->sequence;
+}
+
+void Engine::work_on_purges(uint64_t now_ns, bool closing) {
+  using Stage = Purging::Stage;
+  while (!purges_.empty()) {
+    const std::shared_ptr<Purging> purge = purges_.front();
+    if (files_lost_ || closing) {
+      answer(*purge, files_lost_ ? "its files were removed while they were in use"
+                                 : "the tier was closed before it had ended");
+      purges_.pop_front();
+      continue;
+    }
+    if (purge->stage == Stage::waiting) {
+      const bool is_quiet = free_ops_.size() == ops_.size() &&
+                            (live_.empty() || live_.front().sequence > purge->sequence);
+      if (!is_quiet && now_ns < purge->until_ns) return;
+      if (!is_quiet || broken(now_ns)) {
+        answer(*purge, is_quiet ? "the disk fails" : "what was submitted before has not ended");
+        purges_.pop_front();
+        continue;
+      }
+      condemn(*purge);
+    }
+    if (purge->stage == Stage::erasing) {
+      erase_some(*purge);
+      if (!purge->records.empty()) return;
+      purge->flush = std::make_shared<Flush>();
+      flushes_.push_back(purge->flush);
+      purge->stage = Stage::syncing;
+    }
+    if (!purge->flush->done) return;
+    if (!purge->flush->good) {
+      answer(*purge, "a sync failed, so that it may come back after a loss of power");
+    } else if (purge->failures != 0) {
+      answer(*purge, "the file system refused to erase " + std::to_string(purge->failures) +
+                         " places: " + system_text(purge->error));
+    } else {
+      answer(*purge, "");
+    }
+    purges_.pop_front();
+  }
+}
+
+// Nothing is read or written now. Free pages hold what was evicted or removed before, perhaps of
+// the same scope.
+void Engine::condemn(Purging& purge) {
+  std::vector<Extent> free;
+  purge.stage = Purging::Stage::erasing;
+  try {
+    const base::MutexLock lock(mutex_);
+    free = books_->free_extents();
+    purge.answer = books_->condemn(purge.what, purge.records);
+  } catch (const std::bad_alloc&) {
+    ++purge.failures;
+    purge.error = -ENOMEM;
+    return;
+  }
+  for (const Extent& pages : free) erase(purge, pages);
+}
+
+void Engine::erase_some(Purging& purge) {
+  const size_t count = std::min(kAtOnce, purge.records.size());
+  for (size_t i = 0; i < count; ++i) {
+    const RecordId record = purge.records.back();
+    purge.records.pop_back();
+    std::array<Extent, kMostExtents> pages;
+    uint32_t extents = 0;
+    {
+      const base::MutexLock lock(mutex_);
+      extents = books_->extents(record, pages);
+    }
+    // The record first: an entry whose pages are zeros is never found.
+    if (const int result = write_slot({.record = record, .who = {}}); result < 0) {
+      ++purge.failures;
+      purge.error = result;
+    }
+    for (uint32_t e = 0; e < extents; ++e) erase(purge, pages[e]);
+    const base::MutexLock lock(mutex_);
+    books_->unpin(record);
+  }
+}
+
+void Engine::erase(Purging& purge, const Extent& pages) {
+  const int result = store_->erase(pages);
+  if (result >= 0) return;
+  note(result);
+  ++purge.failures;
+  purge.error = result;
+}
+
+void Engine::answer(Purging& purge, std::string error) {
+  const std::lock_guard lock(flush_mutex_);
+  purge.answer.complete = error.empty();
+  purge.answer.error = std::move(error);
+  purge.answered = true;
+  flushed_.notify_all();
+}
+
+}  // namespace stemma::tier::disk
