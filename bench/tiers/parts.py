@@ -93,7 +93,8 @@ class Crowd:
 
 
 def two_servers(start, place, seconds, seed, capacity_bytes, saved_bytes, say):
-    """Conversations that move between two servers of one place, under kills and (Redis) FLUSHALL.
+    """Conversations that move between two servers of one place. One of them is killed every 20 to 40 seconds; a Redis is
+    emptied after half of the time (five minutes at most), and then every ten minutes.
 
     Then the same conversations with one server that has all that memory and is left alone. Returns
     (reused by the two, reused by the one, facts)."""
@@ -105,7 +106,8 @@ def two_servers(start, place, seconds, seed, capacity_bytes, saved_bytes, say):
     reused = turns = 0
     try:
         end = time.monotonic() + seconds
-        next_kill, next_empty = time.monotonic() + 7, time.monotonic() + 31
+        next_kill = time.monotonic() + chance.uniform(10, 20)
+        next_empty = time.monotonic() + min(seconds / 2, 300)
         while time.monotonic() < end:
             reused += crowd.go_on(servers[chance.randrange(2)])
             turns += 1
@@ -115,11 +117,11 @@ def two_servers(start, place, seconds, seed, capacity_bytes, saved_bytes, say):
                 servers[which].kill()
                 servers[which] = start([*place.settings(), *saved]).__enter__()
                 facts["kills"] += 1
-                next_kill = time.monotonic() + chance.uniform(5, 15)
+                next_kill = time.monotonic() + chance.uniform(20, 40)
             if place.name == "redis" and time.monotonic() >= next_empty:
                 place.empty()
                 facts["emptied"] += 1
-                next_empty = time.monotonic() + 31
+                next_empty = time.monotonic() + 600
         for server in servers:
             readings = server.metrics()
             facts["evictions"] += int(readings.value("stemma_tier_evictions_total") or 0)
