@@ -23,7 +23,9 @@
 // Errors:     I/O errors end items as failed, a full disk as refused. After `errors_to_break` in a row, or when
 //             all threads have waited `stall_ns` for the file system, all ends as failed at once, one line is
 //             logged, and every `retry_ns` it is seen whether the directory is back. If it was removed it is
-//             made again, but never on another device than before: that is a mount that is gone.
+//             made again, but never on another device than before: that is a mount that is gone. When another
+//             program removes a temporary file or its folder during a put, the file is written once more; if that
+//             one goes, too, this one item fails, and nothing else.
 // Deadlines:  hold while the file system stalls: the item ends as late, and what a thread still does for it
 //             touches no memory of the caller's. Bytes are copied for that, 4 MiB at a time.
 // Threading:  thread-safe. The destructor waits `stop_ns` for threads that are stuck; then it leaves them.

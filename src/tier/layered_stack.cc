@@ -516,7 +516,8 @@ LevelMask LayeredStack::wanting(const EntryKey& key, Sighting sighting) {
 uint32_t LayeredStack::tick() {
   constexpr uint64_t kLongNs = 10'000'000'000;
   constexpr uint64_t kPart = 32;
-  constexpr uint64_t kUnknownBytes = 8U << 20U;
+  // Of a level that does not tell its capacity, such as a Redis: small for any. Telling costs less than a hundred bytes.
+  constexpr uint64_t kUnknownBytes = 512U << 10U;
   const uint64_t now = now_ns();
   bool over = elapsed_ns(tick_ns_, now) >= kLongNs;
   for (const auto& level : levels_) {

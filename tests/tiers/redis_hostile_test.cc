@@ -3,8 +3,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <mutex>
 
+#include "stemma/log.h"
 #include "tier/entry.h"
 #include "tiers/redis_rig.h"
 
@@ -21,8 +23,11 @@ class FakeServer {
   using Answer = std::function<std::string(const Words&)>;
 
   // `trickle` follows the first answer to a GET, again and again.
-  explicit FakeServer(Answer answer, std::string trickle = "")
-      : answer_(std::move(answer)), trickle_(std::move(trickle)) {
+  // `info` answers INFO; what a server keeps is asked for by the way, and few tests are about that.
+  explicit FakeServer(
+      Answer answer, std::string trickle = "",
+      Answer info = [](const Words&) -> std::string { return "-ERR no\r\n"; })
+      : answer_(std::move(answer)), info_(std::move(info)), trickle_(std::move(trickle)) {
     sockaddr_in at{};
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -70,8 +75,7 @@ class FakeServer {
         if (parser.stage() != tier::redis::ReplyParser::Stage::done) continue;
         Words words;
         for (const auto& word : parser.reply().elements) words.push_back(word.text);
-        // What it keeps is asked once, by the way; no test is about that.
-        const std::string answer = words[0] == "INFO" ? "-ERR no\r\n" : answer_(words);
+        const std::string answer = words[0] == "INFO" ? info_(words) : answer_(words);
         if (answer.empty()) {
           shutdown(fd, SHUT_RDWR);
           return;
@@ -85,7 +89,7 @@ class FakeServer {
     }
   }
 
-  Answer answer_;
+  Answer answer_, info_;
   std::string trickle_;
   int listen_fd_;
   uint16_t port_ = 0;
@@ -296,6 +300,33 @@ TEST(RedisHostile, AnAnswerThatCameWhileWeSleptIsAnAnswer) {
   EXPECT_EQ(get.finish().outcomes()[0], TierOutcome::done);
   EXPECT_EQ(contains.finish().outcomes()[0], TierOutcome::absent);
   EXPECT_EQ(tier->counters().breaks, 0U);
+}
+
+TEST(RedisHostile, AServerThatBreaksOffBeforeItSaysItsLimitIsAskedAgain) {
+  static std::atomic<uint32_t> warned;
+  warned = 0;
+  set_log_handler(
+      [](LogLevel, std::string_view line, void*) {
+        if (line.find("has no maxmemory") != std::string_view::npos) ++warned;
+      },
+      nullptr);
+  std::atomic<uint32_t> asked{0};
+  FakeServer server(polite_then(":0\r\n"), "", [&](const Words&) -> std::string {
+    if (asked++ == 0) return "";
+    return bulk("# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n");
+  });
+  {
+    auto tier = open_redis(server.url());
+    Client client(*tier);
+    // A question opens a connection if there is none.
+    EXPECT_TRUE(eventually([&] {
+      (void)client.contains(entry(1, 0, 500));
+      return warned.load() != 0;
+    }));
+  }
+  EXPECT_GE(asked.load(), 2U);
+  EXPECT_EQ(warned.load(), 1U) << "it is told once";
+  set_log_handler(nullptr, nullptr);
 }
 
 TEST(RedisHostile, AServerThatLiedAndThenTellsTheTruthIsBelievedAgain) {

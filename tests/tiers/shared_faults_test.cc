@@ -324,6 +324,82 @@ TEST_F(SharedFaults, ABrokenDirectoryAnswersFastAndIsToldOnce) {
   EXPECT_EQ(client->get(entry(1, 0, 5000)).outcome, done);
 }
 
+// Somebody's cleaner takes a temporary while it is written: that is this put's affair, and nobody else's.
+TEST_F(SharedFaults, ATemporaryThatVanishesIsWrittenAgain) {
+  for (const char* way : {"link", "rename"}) {
+    SCOPED_TRACE(way);
+    const bool links = std::string(way) == "link";
+    std::atomic<uint32_t> to_remove{0};
+    files->on_call = [&](std::string_view call, const std::string& path) {
+      if (!links && call == "link") return -EPERM;
+      if (call != way || to_remove.load() == 0) return 0;
+      --to_remove;
+      for (const auto& found :
+           std::filesystem::directory_iterator(std::filesystem::path(path).parent_path())) {
+        const std::string name = found.path().filename().string();
+        if (tier::shared::is_temporary(name)) std::filesystem::remove(found.path());
+      }
+      return 0;
+    };
+    open();
+    const Entry one = entry(links ? 1 : 2, 0, 5000), two = entry(links ? 3 : 4, 0, 5000);
+    to_remove = 1;
+    EXPECT_EQ(client->put(one), done);
+    EXPECT_EQ(to_remove.load(), 0U);
+    EXPECT_EQ(client->get(one).bytes, one.bytes);
+    // As often as it is tried: this put fails, and the tier stays.
+    to_remove = 1000;
+    EXPECT_EQ(client->put(two), failed);
+    EXPECT_LT(to_remove.load(), 1000U);
+    EXPECT_GT(to_remove.load(), 990U) << "it is not tried for ever";
+    EXPECT_TRUE(tier->stats().open);
+    EXPECT_EQ(client->get(one).bytes, one.bytes);
+    to_remove = 0;
+    EXPECT_EQ(client->put(two), done);
+    EXPECT_EQ(tier->stats().used_bytes, room_in(store)) << "no room is lost with a temporary";
+  }
+}
+
+// A cleaner of empty folders: the folder of an entry goes between the temporary's creation and its link.
+TEST_F(SharedFaults, AFolderThatVanishesUnderAPutIsMadeAgain) {
+  std::atomic<bool> remove{false};
+  files->on_call = [&](std::string_view call, const std::string& path) {
+    if (call == "link" && remove.exchange(false)) {
+      std::filesystem::remove_all(std::filesystem::path(path).parent_path());
+    }
+    return 0;
+  };
+  open();
+  remove = true;
+  EXPECT_EQ(client->put(entry(1, 0, 5000)), done);
+  EXPECT_TRUE(tier->stats().open);
+  EXPECT_EQ(client->get(entry(1, 0, 5000)).bytes, entry(1, 0, 5000).bytes);
+}
+
+// Over NFS a file that another machine has removed is stale for whoever still writes it.
+TEST_F(SharedFaults, AStaleTemporaryBreaksNothingElse) {
+  for (const char* where : {"write", "close", "datasync"}) {
+    SCOPED_TRACE(where);
+    std::atomic<uint32_t> stale{0};
+    files->on_call = [&](std::string_view call, const std::string&) {
+      if (call != where || stale.load() == 0) return 0;
+      --stale;
+      return -ESTALE;
+    };
+    open();
+    const auto some = entries(1, 2, 5000);
+    stale = 1;
+    EXPECT_EQ(client->put(std::span(some).first(1), /*durable=*/true), Outcomes{done});
+    EXPECT_EQ(stale.load(), 0U);
+    stale = 1000;
+    EXPECT_EQ(client->put(std::span(some).last(1), /*durable=*/true), Outcomes{failed});
+    EXPECT_TRUE(tier->stats().open);
+    stale = 0;
+    EXPECT_EQ(client->put(some, /*durable=*/true), Outcomes(2, done));
+    EXPECT_EQ(client->remove(some), Outcomes(2, done));
+  }
+}
+
 TEST_F(SharedFaults, ADirectoryThatIsRemovedIsMadeAgain) {
   open();
   ASSERT_EQ(client->put(entries(1, 4, 5000)), Outcomes(4, done));

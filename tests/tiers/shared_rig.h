@@ -2,6 +2,7 @@
 // of things in a directory.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -26,6 +27,8 @@ using tier::shared::SharedTier;
 class FaultyFiles final : public tier::shared::FileSystem {
  public:
   std::function<int(std::string_view call, const std::string& path)> on_call;
+  // Hears how a call that happened has ended.
+  std::function<void(std::string_view call, const std::string& path, int result)> after_call;
   // May change what stat() found.
   std::function<void(const std::string& path, FileStat& found)> on_stat;
 
@@ -97,7 +100,10 @@ class FaultyFiles final : public tier::shared::FileSystem {
   template <class Call>
   int or_fails(std::string_view call, const std::string& path, Call&& real) {
     const int failed = told(call, path);
-    return failed != 0 ? failed : real();
+    if (failed != 0) return failed;
+    const int result = real();
+    if (after_call) after_call(call, path, result);
+    return result;
   }
 
   std::shared_ptr<tier::shared::FileSystem> real_ = tier::shared::make_system();
@@ -114,14 +120,16 @@ inline std::string path_of(const std::string& store, const Entry& one) {
   return store + "/" + name.substr(0, 2) + "/" + name;
 }
 
-// Bytes of all files, in multiples of 4096, as the capacity counts them.
+// Bytes of all files, in multiples of 4096, as the capacity counts them; of a file that has two names for a moment,
+// half for each. While others write it is an estimate: what goes and comes during the listing may both be in it.
 inline uint64_t room_in(const std::string& store) {
   uint64_t sum = 0;
   std::error_code gone;
   for (auto at = std::filesystem::recursive_directory_iterator(store, gone);
        at != std::filesystem::recursive_directory_iterator(); at.increment(gone)) {
     const uint64_t bytes = at->is_regular_file(gone) ? at->file_size(gone) : 0;
-    if (!gone && at.depth() > 0) sum += (bytes + 4095) / 4096 * 4096;
+    const uint64_t names = at->hard_link_count(gone);
+    if (!gone && at.depth() > 0) sum += (bytes + 4095) / 4096 * 4096 / std::max<uint64_t>(names, 1);
   }
   return sum;
 }

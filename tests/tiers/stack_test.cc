@@ -132,6 +132,39 @@ TEST_F(Stack, AUseIsToldToTheLevelsThatHaveIt) {
   EXPECT_EQ(stack->stats().levels[1].tier.touched, 3U);
 }
 
+// A Redis does not say how much it keeps; a small one replaces everything soon.
+TEST_F(Stack, ALevelThatDoesNotTellItsCapacityIsToldOften) {
+  class Untold final : public Tier {
+   public:
+    explicit Untold(std::unique_ptr<Tier> tier) : tier_(std::move(tier)), traits_(tier_->traits()) {
+      traits_.capacity_bytes = 0;
+    }
+    const TierTraits& traits() const noexcept override { return traits_; }
+    void submit(std::shared_ptr<TierBatch> batch) override { tier_->submit(std::move(batch)); }
+    TierStats stats() const override { return tier_->stats(); }
+    bool flush(uint64_t until_ns) override { return tier_->flush(until_ns); }
+
+   private:
+    const std::unique_ptr<Tier> tier_;
+    TierTraits traits_;
+  };
+  ManualClock clock;
+  StackOptions options{.clock = &clock};
+  StackLevel level;
+  level.tier = std::make_unique<Untold>(make_host_tier({.capacity_bytes = kRoomy}).value());
+  options.levels.push_back(std::move(level));
+  stack = TierStack::create(std::move(options)).value();
+  see(prompt[0]);
+  const uint64_t before = stack->stats().levels[0].tier.touched;
+  // 16 MiB go in, in pieces of 128 KiB: it is told at least each time that a sixteenth of that was put.
+  for (uint64_t p = 100; p < 228; ++p) {
+    see(entry(p, 0, 128U << 10U));
+    see(prompt[0], Sighting::used_again);
+  }
+  EXPECT_GE(stack->stats().levels[0].tier.touched - before, 16U);
+  EXPECT_LE(stack->stats().levels[0].tier.touched - before, 64U) << "not at every use";
+}
+
 // A use that overtakes the put of its entry would be answered "it is not there", and the entry would be put again.
 TEST_F(Stack, AnEntryOnItsWayIsNotPutASecondTime) {
   tiers[1]->set_plan({.stall = true});

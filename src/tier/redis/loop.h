@@ -58,7 +58,7 @@ class Loop final : public ConnectionOwner {
     bool in_map = false;  // It has slots.
     bool seed = false;    // It is in the URL.
     bool has_failed = false;
-    bool memory_known = false;  // It was asked for its limit.
+    bool memory_known = false;  // It has said what its limit is, or that it does not tell.
     std::deque<Command> queues[2];
     std::vector<std::unique_ptr<Connection>> connections;
   };

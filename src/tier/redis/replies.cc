@@ -65,7 +65,7 @@ void Loop::entered(Connection& connection) {
   node.problem.clear();
   node.has_failed = false;
   if (!node.memory_known) {
-    node.memory_known = true;
+    // On every connection until there is an answer: the question is lost with a connection that breaks.
     Command command;
     command.verb = Verb::memory;
     node.queues[quick].push_back(command);
@@ -76,11 +76,17 @@ void Loop::entered(Connection& connection) {
 // A cache needs a server with a limit that makes room by itself; an operator should hear at once, not when the machine
 // is out of memory or writes are refused.
 void Loop::answered_memory(const Connection& from, const Reply& reply) {
-  if (reply.type != Reply::Type::text) return;  // It does not tell, or not us.
+  Node& node = *nodes_[from.node];
+  if (node.memory_known) return;
+  // LOADING and the like: the next connection asks again. ERR and NOPERM: it does not tell, or not us.
+  const std::string_view word = first_word(reply.text);
+  if (reply.type == Reply::Type::error && word != "ERR" && word != "NOPERM") return;
+  node.memory_known = true;
+  if (reply.type != Reply::Type::text) return;
   const std::string_view limit = info_field(reply.text, "maxmemory");
   const std::string_view policy = info_field(reply.text, "maxmemory_policy");
   if (limit.empty() || policy.empty()) return;
-  const std::string who = "redis: " + nodes_[from.node]->address.text();
+  const std::string who = "redis: " + node.address.text();
   if (limit == "0") {
     log(LogLevel::warning,
         who +

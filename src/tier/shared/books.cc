@@ -55,6 +55,7 @@ bool Books::plan(const EntryKey& key, uint64_t room, Plan& out) {
   out.room = room;
   used_ += room;
   unseen_ += room;
+  promised_ += room;
   ++busy_[key];
   if (add_victims(out)) return true;
   cancel(out);
@@ -77,12 +78,16 @@ bool Books::add_victims(Plan& plan) {
     ++busy_[key];
     plan.victims.push_back(std::move(victim));
   }
-  // What is left of the last one's room must not be promised to others: it may turn out to stay.
+  // What is left of the last one's room must not be promised to others: it may turn out to stay. Room that
+  // others had taken beyond the capacity is not left: it only brings the directory back to its capacity.
   uint64_t freed = 0;
   for (const Victim& victim : plan.victims) freed += victim.entry.room;
   const uint64_t promised = plan.room - plan.owed;
   used_ -= plan.extra;
-  plan.extra = plan.room != 0 && freed > promised ? freed - promised : 0;
+  plan.extra = 0;
+  if (plan.room != 0 && freed > promised && !over()) {
+    plan.extra = std::min(freed - promised, capacity_bytes_ - used_);
+  }
   used_ += plan.extra;
   return plan.owed == 0 && !over();
 }
@@ -99,15 +104,16 @@ void Books::cancel(Plan& plan) {
   end_victims(plan);
   if (plan.room == 0) return;
   used_ -= plan.room - std::exchange(plan.owed, 0);
-  unseen_ -= std::min(unseen_, plan.room);
+  unseen_ -= plan.room;
+  promised_ -= plan.room;
   end_busy(plan.key);
-  // Whether a scan saw it meanwhile nobody knows: it looks again next time.
   plan.room = 0;
 }
 
 void Books::publish(const Plan& plan, uint64_t used_ns, Priority priority) {
   if (const Entry* there = find_own(plan.key)) drop(plan.key, *there);
   used_ -= plan.room;
+  promised_ -= plan.room;
   add(plan.key,
       {.room = plan.room, .used_ns = used_ns, .on_file_ns = used_ns, .priority = priority});
   end_busy(plan.key);

@@ -9,8 +9,8 @@
 // Invariant:  used_bytes() is the sum of all that is listed, promised to puts, and being written by others,
 //             and as long as nobody else puts, it never exceeds the capacity: a victim that stays takes its
 //             room back from the put that it was promised to. What plan() chose must be gone before what
-//             it was chosen for is written. Of what is promised at most slack_bytes (or one entry) is not
-//             yet seen by a scan.
+//             it was chosen for is written. Of what is promised at most slack_bytes (or one entry) is unseen: it
+//             may not have been there yet when the last scan began, so others may not know of it.
 // Order:      lower priority first, then least recently used. Priorities are known only here: for other
 //             processes, and after a restart, all have the default.
 // Threading:  one thread at a time; does no I/O.
@@ -71,11 +71,13 @@ class Books {
   bool over() const noexcept { return used_ > capacity_bytes_; }
   const Entry* find(const EntryKey& key) const;
 
-  // Whether so much may be promised before the next scan, and whether it is time for one.
+  // Whether so much may be promised before the next scan; if not, whether a scan would change that (otherwise the
+  // end of a put will); and whether it is time for one.
   bool may_promise(uint64_t room) const noexcept {
     return unseen_ == 0 || unseen_ + room <= slack_bytes_;
   }
-  bool wants_scan() const noexcept { return unseen_ > slack_bytes_ / 2; }
+  bool scan_would_help() const noexcept { return unseen_ > promised_; }
+  bool wants_scan() const noexcept { return unseen_ - promised_ > slack_bytes_ / 2; }
 
   // Promises room to a put, perhaps of victims that must go first. False: there is none.
   bool plan(const EntryKey& key, uint64_t room, Plan& out);
@@ -104,7 +106,8 @@ class Books {
   void forget(const EntryKey& key, uint64_t moment);
 
   // Around the listing of one folder, folder after folder. Later times than `now_ns` are not believed.
-  void begin_scan() noexcept { unseen_before_scan_ = unseen_; }
+  // What is only promised may be linked after another process has listed its folder: no scan has seen that.
+  void begin_scan() noexcept { unseen_before_scan_ = unseen_ - promised_; }
   void begin_folder(uint32_t folder);
   void merge(uint32_t folder, std::span<const Seen> seen, uint64_t temporary_bytes,
              uint64_t now_ns);
@@ -128,7 +131,8 @@ class Books {
   std::array<Folder, kFolders> folders_;
   std::map<Order, EntryKey> order_;
   uint64_t entries_ = 0, used_ = 0, numbers_ = 0;
-  uint64_t unseen_ = 0, unseen_before_scan_ = 0;
+  // Both are room. `promised_` is the part of `unseen_` that is neither published nor cancelled.
+  uint64_t unseen_ = 0, promised_ = 0, unseen_before_scan_ = 0;
   // Being written or removed by ourselves: a scan leaves those alone.
   std::unordered_map<EntryKey, uint32_t> busy_;
   uint64_t scans_ = 0;  // Of folders.

@@ -82,6 +82,56 @@ TEST(SharedBooks, WhoChangesHisMindLeavesTheCapacityAsItWas) {
   EXPECT_TRUE(books.plan(key_of(1, 3), kRoom, second));
 }
 
+// Others have put more than fits: a put makes room for that, too, rather than being refused.
+TEST(SharedBooks, ADirectoryThatOthersFilledTooMuchStillTakesAPut) {
+  Books books(4 * kRoom, 100 * kRoom);
+  std::vector<Books::Seen> seen;
+  for (uint8_t i = 0; i < 6; ++i) seen.push_back({key_of(1, i), kRoom, 100U + i});
+  books.begin_folder(1);
+  books.merge(1, seen, 0, kNow);
+  ASSERT_EQ(books.used_bytes(), 6 * kRoom);
+  Books::Plan plan, second;
+  ASSERT_TRUE(books.plan(key_of(2, 1), kRoom, plan));
+  EXPECT_EQ(plan.victims.size(), 3U);
+  EXPECT_EQ(books.used_bytes(), 4 * kRoom);
+  // One of them stays: its room comes out of what the put was promised, and another has to go.
+  books.keep(plan, plan.victims.back(), Books::Stays::in_order, 100, kNow);
+  plan.victims.pop_back();
+  EXPECT_EQ(plan.owed, kRoom);
+  for (const Books::Victim& victim : plan.victims) books.gone(victim);
+  books.end_victims(plan);
+  EXPECT_EQ(books.used_bytes(), 4 * kRoom);
+  ASSERT_TRUE(books.add_victims(plan));
+  ASSERT_EQ(plan.victims.size(), 1U);
+  books.gone(plan.victims[0]);
+  books.end_victims(plan);
+  books.publish(plan, 200, kDefaultPriority);
+  EXPECT_EQ(books.used_bytes(), 4 * kRoom);
+  EXPECT_EQ(books.entries(), 4U);
+}
+
+// What a victim is larger than the put and what was too much is nobody's while it may stay.
+TEST(SharedBooks, OnlyWhatIsLeftOfALargeVictimIsHeldBack) {
+  Books books(6 * kRoom, 100 * kRoom);
+  const std::vector<Books::Seen> seen{{key_of(1, 1), 4 * kRoom, 100},
+                                      {key_of(1, 2), 4 * kRoom, 200}};
+  books.begin_folder(1);
+  books.merge(1, seen, 0, kNow);
+  Books::Plan plan, second;
+  ASSERT_TRUE(books.plan(key_of(2, 1), kRoom, plan));
+  ASSERT_EQ(plan.victims.size(), 1U);
+  EXPECT_EQ(plan.extra, kRoom);
+  EXPECT_EQ(books.used_bytes(), 6 * kRoom);
+  books.cancel(plan);
+  EXPECT_EQ(books.used_bytes(), 8 * kRoom);
+  ASSERT_TRUE(books.plan(key_of(2, 1), kRoom, plan));
+  books.gone(plan.victims[0]);
+  books.end_victims(plan);
+  EXPECT_EQ(books.used_bytes(), 5 * kRoom);
+  EXPECT_TRUE(books.plan(key_of(2, 2), kRoom, second));
+  EXPECT_TRUE(second.victims.empty());
+}
+
 TEST(SharedBooks, AScanFindsWhatOthersDid) {
   Books books(10 * kRoom, 100 * kRoom);
   put(books, key_of(1, 1), 100);
@@ -147,6 +197,28 @@ TEST(SharedBooks, MuchThatNoScanHasSeenWaitsForOne) {
   EXPECT_FALSE(books.wants_scan());
   EXPECT_TRUE(books.may_promise(3 * kRoom));
   EXPECT_FALSE(books.may_promise(4 * kRoom)) << "what came during the scan was not seen";
+}
+
+// Its file may come after another process has looked: for that one it is as new as if it were put after the scan.
+TEST(SharedBooks, APutThatIsUnderWayWhenAScanBeginsIsStillUnseen) {
+  Books books(100 * kRoom, 4 * kRoom);
+  Books::Plan first, second;
+  put(books, key_of(1, 9), 100);
+  ASSERT_TRUE(books.plan(key_of(1, 1), 2 * kRoom, first));
+  ASSERT_TRUE(books.plan(key_of(1, 2), kRoom, second));
+  EXPECT_TRUE(books.scan_would_help());
+  books.begin_scan();
+  books.cancel(second);
+  books.end_scan();
+  EXPECT_FALSE(books.may_promise(3 * kRoom));
+  EXPECT_TRUE(books.may_promise(2 * kRoom));
+  EXPECT_FALSE(books.scan_would_help()) << "only the end of the put changes that";
+  EXPECT_FALSE(books.wants_scan());
+  books.publish(first, 100, kDefaultPriority);
+  EXPECT_TRUE(books.scan_would_help());
+  books.begin_scan();
+  books.end_scan();
+  EXPECT_TRUE(books.may_promise(50 * kRoom));
 }
 
 TEST(SharedBooks, WhatStaysForeverIsCountedAndNotChosen) {

@@ -86,7 +86,7 @@ bool Core::pick_from(std::deque<std::shared_ptr<Job>>& lane, Task& task) {
     const bool waiting = job->states[i].load(std::memory_order_acquire) == ItemState::waiting;
     const uint64_t room = room_for(item.info);
     if (waiting && is_put && outcome == TierOutcome::pending && !books_.may_promise(room)) {
-      scan_wanted_ = true;
+      scan_wanted_ = scan_wanted_ || books_.scan_would_help();
       keep_.notify_one();
       return false;
     }

@@ -309,6 +309,7 @@ bool Core::make_room(Books::Plan& plan, int& problem) {
           books_.gone(victim);
           counters_.count_eviction(entry.room);
           break;
+        case Directory::Evicted::was_gone: books_.gone(victim); break;
         case Directory::Evicted::used_since:
           books_.keep(plan, victim, Stays::in_order, used_ns, wall_ns());
           break;

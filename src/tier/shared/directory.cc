@@ -409,7 +409,25 @@ int Directory::write_file(int file, const TierItem& item, const PutOptions& opti
   return 0;
 }
 
+bool Directory::has_vanished(const Answer& answer) {
+  return (answer.problem == ENOENT || answer.problem == ESTALE) && check() == 0;
+}
+
 Answer Directory::put(const TierItem& item, const PutOptions& options, Loan& loan) {
+  Answer answer = put_once(item, options, loan);
+  if (!has_vanished(answer)) return answer;
+  answer = put_once(item, options, loan);
+  if (!has_vanished(answer)) return answer;
+  if (!vanishing_told_.exchange(true)) {
+    log(LogLevel::warning,
+        "shared tier '" + path_ +
+            "': another program removes files named .stemma-tmp-* while they are "
+            "being written, so a put failed; exclude them from cleaning");
+  }
+  return ended(TierOutcome::failed);
+}
+
+Answer Directory::put_once(const TierItem& item, const PutOptions& options, Loan& loan) {
   const uint64_t front = kHeaderBytes + item.words.size() * 4;
   piece_memory().reserve(std::max(front, std::min<uint64_t>(front + item.info.bytes, kPieceBytes)));
   std::string temporary;
@@ -528,7 +546,7 @@ Directory::Evicted Directory::evict(const EntryKey& key, uint64_t on_file_ns, ui
   const Opened opened = open_entry(key);
   problem = opened.problem;
   switch (opened.found) {
-    case Found::absent: return Evicted::gone;
+    case Found::absent: return Evicted::was_gone;
     case Found::failed: return Evicted::failed;
     case Found::newer:
     case Found::foreign: return Evicted::not_ours;
@@ -540,7 +558,8 @@ Directory::Evicted Directory::evict(const EntryKey& key, uint64_t on_file_ns, ui
     return Evicted::used_since;
   }
   const int result = files_->unlink(path_of(key));
-  problem = result < 0 && result != -ENOENT ? -result : 0;
+  if (result == -ENOENT) return Evicted::was_gone;
+  problem = result < 0 ? -result : 0;
   return problem == 0 ? Evicted::gone : Evicted::failed;
 }
 

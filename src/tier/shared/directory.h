@@ -63,11 +63,14 @@ class Directory {
     bool durable = false;
     uint64_t used_ns = 0;
   };
+  // A temporary that somebody else removes meanwhile is written once more; if that one goes, too, this put has
+  // failed, and the file system is not to blame.
   Answer put(const TierItem& item, const PutOptions& options, Loan& loan);
   Answer remove(const EntryKey& key);
   void touch(const EntryKey& key, uint64_t used_ns);
 
-  enum class Evicted : uint8_t { gone, used_since, not_ours, failed };
+  // was_gone: somebody else had removed it.
+  enum class Evicted : uint8_t { gone, was_gone, used_since, not_ours, failed };
   // Unless its file is newer than `on_file_ns`: then `used_ns` says when it was used.
   Evicted evict(const EntryKey& key, uint64_t on_file_ns, uint64_t& used_ns, int& problem);
 
@@ -105,7 +108,10 @@ class Directory {
   Answer not_believed(const Opened& opened, const EntryKey& key);
   int remove_unread(const std::string& path, const EntryKey& key, PurgeChoice& choice);
   int write_file(int file, const TierItem& item, const PutOptions& options, Loan& loan, bool& cut);
+  Answer put_once(const TierItem& item, const PutOptions& options, Loan& loan);
   Answer publish(const std::string& temporary, const TierItem& item);
+  // Whether a put ended so because a file or folder of its own is gone, while the directory is there.
+  bool has_vanished(const Answer& answer);
   int create_temporary(uint32_t folder, std::string& path);
   int write_marker();
 
@@ -113,6 +119,7 @@ class Directory {
   const std::shared_ptr<FileSystem> files_;
   const std::string prefix_;  // Of our temporaries.
   std::atomic<uint64_t> temporaries_{0};
+  std::atomic<bool> vanishing_told_{false};
   uint64_t device_ = 0, parent_device_ = 0;
 };
 

@@ -1,5 +1,6 @@
 // Usage: shared_program live DIR SEED ROUNDS NUMBERS   puts, gets and removes at random
 //        shared_program same DIR                       puts what others put too
+//        shared_program fill DIR FIRST COUNT           puts so many new entries; hardly any may be refused
 //        shared_program write DIR FIRST PIPE           puts until it is killed; tells what was acknowledged
 //        shared_program check DIR FIRST LAST NUMBER...  all of [FIRST, LAST) is whole or absent, the rest is there
 //
@@ -61,6 +62,22 @@ int same(SharedTier& tier) {
   return outcomes == Outcomes(kSame, done) ? 0 : wrong("not all were put");
 }
 
+int fill(SharedTier& tier, uint64_t first, uint64_t count) {
+  constexpr uint64_t kBatch = 4;
+  Client client(tier);
+  uint64_t refused_items = 0;
+  for (uint64_t number = first; number < first + count; number += kBatch) {
+    std::vector<Entry> some;
+    for (uint64_t i = 0; i < kBatch; ++i) some.push_back(numbered(number + i));
+    for (const TierOutcome outcome : client.put(some)) {
+      if (outcome != done && outcome != refused) return wrong("a put failed");
+      refused_items += outcome == refused ? 1U : 0U;
+    }
+  }
+  if (tier.stats().evictions == 0) return wrong("nothing had to go");
+  return refused_items * 100 < count ? 0 : wrong("so many puts were refused", refused_items);
+}
+
 // Several threads, so that a put is under way nearly always.
 int write(SharedTier& tier, uint64_t first, int pipe) {
   constexpr uint64_t kBatch = 4, kThreads = 4;
@@ -114,6 +131,7 @@ int main(int argc, char** argv) {
   if (!opened) return wrong(opened.error().message());
   if (what == "live") return live(**opened, number(3), number(4), number(5));
   if (what == "same") return same(**opened);
+  if (what == "fill") return fill(**opened, number(3), number(4));
   if (what == "write") return write(**opened, number(3), static_cast<int>(number(4)));
   if (what == "check" && argc >= 5) {
     const std::span<char*> must(argv + 5, static_cast<size_t>(argc - 5));
