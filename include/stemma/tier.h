@@ -58,6 +58,8 @@ struct EntryKey {
 // programs that arrange bytes in different ways, as during an upgrade, can share a tier.
 EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
                    uint64_t layout) noexcept;
+// The fingerprint of the scope that an entry belongs to: the last 8 bytes of its key.
+uint64_t owner_of(const EntryKey& key) noexcept;
 
 // What an entry says of itself besides its key.
 struct EntryInfo {

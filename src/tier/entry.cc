@@ -140,6 +140,11 @@ EntryKey entry_key(const ContentKey& chain, EntryKind kind, uint8_t group,
   return key;
 }
 
+uint64_t owner_of(const EntryKey& key) noexcept {
+  const uint8_t* from = key.chain.bytes.data() + key.chain.bytes.size() - 8;
+  return tier::take<uint64_t>(from);
+}
+
 }  // namespace stemma
 
 namespace stemma::tier {
