@@ -21,7 +21,7 @@
 //             A key file that cannot be used ends items as failed; nothing is served or overwritten then.
 // Words:      are not kept (EntryInfo::words is 0 in answers): they are the prompt, and no call reads them back.
 // Corrupt:    an entry under its name that does not authenticate is `corrupt`, and is removed from the inner tier. The room
-//             that was given for it is overwritten with zeros.
+//             that was given for it holds nothing of it.
 // Order:      a large batch reaches the inner tier in parts, so that sealing and writing overlap. Afterwards the inner
 //             tier is told the order of use, so that the deepest entry is still the first to go.
 // Threading:  thread-safe. submit() does no I/O and does not wait. contains, touch and remove reach the inner tier

@@ -128,7 +128,6 @@ bool Cipher::seal(const SealingKey& key, const Nonce& nonce, std::span<const uin
   const bool good = begin(true, key, nonce, associated) && update(true, plain, out) &&
                     EVP_EncryptFinal_ex(gcm, none, &written) == 1 &&
                     EVP_CIPHER_CTX_ctrl(gcm, EVP_CTRL_AEAD_GET_TAG, kTagBytes, tag.data()) == 1;
-  forget();
   if (!good) ERR_clear_error();
   return good;
 }
@@ -143,7 +142,6 @@ bool Cipher::open(const SealingKey& key, const Nonce& nonce, std::span<const uin
       begin(false, key, nonce, associated) && update(false, sealed, out) &&
       EVP_CIPHER_CTX_ctrl(gcm, EVP_CTRL_AEAD_SET_TAG, kTagBytes, wanted.data()) == 1 &&
       EVP_DecryptFinal_ex(gcm, none, &written) == 1;
-  forget();
   if (good) return true;
   ERR_clear_error();
   OPENSSL_cleanse(out, sealed.size());

@@ -109,12 +109,14 @@ std::vector<SealedCore::PartPtr> SealedCore::cut(const std::shared_ptr<Work>& wo
   uint64_t all = 0;
   for (const TierItem& item : items) all += staged_bytes(item, op);
   const bool large = traits_.capacity_bytes != 0 && all > traits_.capacity_bytes / kLargeShare;
-  // What does not fit into staging memory at once has to be cut.
-  const uint64_t most = large ? options_.staging_bytes / 2 : options_.part_bytes;
+  // What does not fit into staging memory at once has to be cut. Parts are about equal.
+  const uint64_t wanted = large ? options_.staging_bytes / 2 : options_.part_bytes;
+  const uint64_t count = std::max<uint64_t>((all + wanted / 2) / wanted, 1);
+  const uint64_t enough = (all + count - 1) / count;
   std::vector<PartPtr> parts;
   for (size_t i = items.size(); i > 0; --i) {
     const uint64_t bytes = staged_bytes(items[i - 1], op);
-    if (parts.empty() || (bytes != 0 && parts.back()->staged_bytes + bytes > most)) {
+    if (parts.empty() || (bytes != 0 && parts.back()->staged_bytes >= enough)) {
       parts.push_back(std::make_shared<Part>());
       parts.back()->work = work;
     }
@@ -181,7 +183,7 @@ void SealedCore::submit(std::shared_ptr<TierBatch> batch) {
       while (!to.empty() && to.back()->work == parts.front()->work) to.pop_back();
       kept = false;
     }
-    if (kept) wake_.notify_all();
+    if (kept) parts.size() == 1 ? wake_.notify_one() : wake_.notify_all();
   }
   if (kept) return;
   for (const PartPtr& part : parts) give_up(part, TierOutcome::failed);

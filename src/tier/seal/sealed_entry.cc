@@ -70,10 +70,12 @@ Result<SealHeader> read_seal_header(std::span<const uint8_t, kSealBytes> bytes) 
 }
 
 bool seal_entry(Cipher& cipher, const ScopeKey& scope, const EntryKey& key, const EntryInfo& info,
-                std::span<const uint8_t> plain, std::span<uint8_t> out) noexcept {
+                const Nonce& nonce, std::span<const uint8_t> plain,
+                std::span<uint8_t> out) noexcept {
+  if (out.size() != plain.size() + kSealBytes) return false;
   SealHeader header;
   header.key_id = scope.id();
-  if (out.size() != plain.size() + kSealBytes || !random_bytes(header.nonce)) return false;
+  header.nonce = nonce;
   const auto head = out.first<kSealBytes>();
   write_seal_header(header, head);
   if (!cipher.seal(scope.sealing(), header.nonce, associated_data(head.data(), key, info), plain,

@@ -1,5 +1,6 @@
 // What becomes of one part of a batch.
 #include <algorithm>
+#include <array>
 #include <new>
 #include <vector>
 
@@ -73,16 +74,26 @@ bool SealedCore::find_keys(Part& part, bool only_held) {
 }
 
 void SealedCore::seal_slots(Part& part, Cipher& cipher) {
+  // Some at a time: asking the system costs more than the bytes do.
+  std::array<Nonce, 32> nonces;
+  size_t left = 0;
   for (Slot& slot : part.slots) {
     if (slot.outcome != TierOutcome::pending) continue;
+    if (left == 0) {
+      const std::span<Nonce> some =
+          std::span(nonces).first(std::min(nonces.size(), part.slots.size()));
+      if (random_bytes({some.front().data(), some.size() * kNonceBytes})) left = some.size();
+    }
     const TierItem& item = part.work->outer->items()[slot.item];
     EntryInfo info = item.info;
     info.words = 0;
     const std::span<uint8_t> out(part.memory.data() + slot.offset, info.bytes + kSealBytes);
-    if (!seal_entry(cipher, *slot.key, item.key, info, item.source, out)) {
+    if (left == 0 ||
+        !seal_entry(cipher, *slot.key, item.key, info, nonces[--left], item.source, out)) {
       slot.outcome = TierOutcome::failed;
     }
   }
+  cipher.forget();
 }
 
 // The batch for the inner tier. False: there is nothing for it, or no memory.
@@ -173,6 +184,7 @@ void SealedCore::open(const PartPtr& part, Cipher& cipher) {
       found.outcome = TierOutcome::corrupt;
     }
   }
+  cipher.forget();
   remove_corrupt(*part);
   settle(part);
 }
@@ -232,7 +244,10 @@ void SealedCore::end_items(const PartPtr& part) {
   {
     const std::lock_guard lock(mutex_);
     items_ -= part->slots.size();
-    wake_.notify_one();  // There is memory again.
+    // There is memory again.
+    if (!queues_[static_cast<size_t>(op == TierOp::get ? Queue::gets : Queue::puts)].empty()) {
+      wake_.notify_one();
+    }
   }
   if (work->ended.fetch_add(1) + 1 == work->parts) finish(*work);
 }
