@@ -24,6 +24,8 @@ uint32_t under_way(uint64_t size) {
   return static_cast<uint32_t>(std::clamp<uint64_t>((uint64_t{64} << 20U) / size, 8, kDepth));
 }
 
+uint64_t stride_of(uint64_t size) { return (size + 4095) / 4096 * 4096; }
+
 EntryKey key_of(uint64_t number) {
   EntryKey key;
   Rng rng(number);
@@ -38,7 +40,7 @@ EntryKey key_of(uint64_t number) {
 namespace {
 
 void move(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers, uint8_t* memory,
-          uint32_t most_batches, uint32_t in_batch) {
+          uint32_t most_batches, uint32_t in_batch, std::span<const uint8_t> fresh = {}) {
   std::vector<std::shared_ptr<TierBatch>> batches(most_batches);
   const auto finish = [&](uint32_t which) {
     if (!batches[which]) return;
@@ -60,11 +62,12 @@ void move(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t> number
     const size_t count = std::min<size_t>(in_batch, numbers.size() - next);
     batches[turn] = must(TierBatch::make(op, count), "no memory for a batch");
     for (size_t i = 0; i < count; ++i, ++next) {
-      uint8_t* at = memory + (turn * in_batch + i) * size;
+      uint8_t* at = memory + (turn * in_batch + i) * stride_of(size);
       TierItem& item = batches[turn]->items()[i];
       item.key = key_of(numbers[next]);
       item.info = {.begin = 0, .end = 16, .layout = 1, .bytes = size, .words = 0};
       if (op == TierOp::put) {
+        if (!fresh.empty()) std::memcpy(at, fresh.data(), size);
         std::memcpy(at, &numbers[next], 8);
         std::memcpy(at + size - 8, &numbers[next], 8);
         item.source = {at, size};
@@ -83,6 +86,19 @@ void move_entries(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t
                   uint8_t* memory) {
   constexpr uint32_t kBatches = 8;
   move(tier, op, size, numbers, memory, kBatches, std::max(1U, 2 * under_way(size) / kBatches));
+}
+
+void move_fresh_entries(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers,
+                        uint8_t* memory) {
+  static const std::vector<uint8_t> made = [] {
+    std::vector<uint8_t> bytes(uint64_t{4} << 20U);
+    Rng rng(3);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(rng.next());
+    return bytes;
+  }();
+  constexpr uint32_t kBatches = 8;
+  move(tier, op, size, numbers, memory, kBatches, std::max(1U, 2 * under_way(size) / kBatches),
+       made);
 }
 
 void move_one_batch_at_a_time(Tier& tier, TierOp op, uint64_t size,

@@ -29,13 +29,20 @@ Speed measure(uint64_t bytes, Work&& work) {
 inline constexpr uint32_t kDepth = 64;
 uint32_t under_way(uint64_t size);
 
+// How far apart entries lie in the memory that they are moved from: at page borders.
+uint64_t stride_of(uint64_t size);
+
 // All of one scope.
 EntryKey key_of(uint64_t number);
 
 // Puts or gets numbered entries, in batches: as many wait in the tier as are under way, because whoever
-// has entries to move gives them all at once. `memory` has room for twice under_way(size) entries.
+// has entries to move gives them all at once. `memory` has room for twice under_way(size) entries,
+// stride_of(size) apart.
 void move_entries(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers,
                   uint8_t* memory);
+// The same, and the bytes that are put have just been written, as those that an engine has just saved.
+void move_fresh_entries(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers,
+                        uint8_t* memory);
 // The same in one batch at a time, as the server writes.
 void move_one_batch_at_a_time(Tier& tier, TierOp op, uint64_t size,
                               std::span<const uint64_t> numbers, uint8_t* memory);
