@@ -1,6 +1,7 @@
-// Question: how much of what the disk can do is left when entries are checksummed, indexed, evicted and
-// found again? The limit is measured in the same run, in turns: the same sizes through the same I/O queue
-// with O_DIRECT, on a file beside the store, without any of that.
+// Question: how much of what the disk can do is left when entries are checksummed, indexed, evicted
+//           and
+// found again? The limit is measured in the same run, in turns: the same sizes through the same I/O
+// queue with O_DIRECT, on a file beside the store, without any of that.
 #include "bench/disk/disk_bench.h"
 
 #ifdef STEMMA_HAS_TIER_DISK

@@ -1,4 +1,5 @@
-// Entries for benchmarks of tiers on disk: made from numbers, moved many at a time, checked when they come back.
+// Entries for benchmarks of tiers on disk: made from numbers, moved many at a time, checked when
+// they come back.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +36,13 @@ uint64_t stride_of(uint64_t size);
 // All of one scope.
 EntryKey key_of(uint64_t number);
 
-// Puts or gets numbered entries, in batches: as many wait in the tier as are under way, because whoever
-// has entries to move gives them all at once. `memory` has room for twice under_way(size) entries,
-// stride_of(size) apart.
+// Puts or gets numbered entries, in batches: as many wait in the tier as are under way, because
+// whoever has entries to move gives them all at once. `memory` has room for twice under_way(size)
+// entries, stride_of(size) apart.
 void move_entries(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers,
                   uint8_t* memory);
-// The same, and the bytes that are put have just been written, as those that an engine has just saved.
+// The same, and the bytes that are put have just been written, as those that an engine has just
+// saved.
 void move_fresh_entries(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers,
                         uint8_t* memory);
 // The same in one batch at a time, as the server writes.

@@ -23,8 +23,8 @@ class Sealer {
   // false: `why`, for the operator.
   bool open(const server::Config& config, std::string& why);
 
-  // How much larger entries of a tier are that is sealed, and what their layout is there. As they are where it is not
-  // sealed.
+  // How much larger entries of a tier are that is sealed, and what their layout is there. As they
+  // are where it is not sealed.
   uint64_t more_bytes(bool is_disk) const noexcept;
   uint64_t layout(uint64_t layout, bool is_disk) const noexcept;
 

@@ -1,4 +1,5 @@
-// What sealing is for: whoever reads or writes the tier below without the keys learns nothing and can forge nothing.
+// What sealing is for: whoever reads or writes the tier below without the keys learns nothing and
+// can forge nothing.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -284,7 +285,8 @@ class Stalled : public Sealed {
   FaultyTier* faulty = nullptr;
 };
 
-// Staging memory is full of what the inner tier has not taken: what comes then waits, and only until its deadline.
+// Staging memory is full of what the inner tier has not taken: what comes then waits, and only
+// until its deadline.
 TEST_F(Stalled, WhatDoesNotFitWaitsUntilItsDeadline) {
   Work first(TierOp::put, std::vector{owned(entry(1, 0, 60'000), 7)});
   first.submit_to(*tier);

@@ -1,12 +1,12 @@
 // XAES-256-GCM (c2sp.org/XAES-256-GCM): AES-256-GCM with nonces of 24 bytes, by OpenSSL.
 //
-// The first 12 bytes of the nonce and the key give a key of the message's own (NIST SP 800-108 with CMAC), the last 12
-// are the nonce under it. So nonces may be random: after 2^80 messages under one key the chance that two of them share
-// key and nonce is 2^-32.
+// The first 12 bytes of the nonce and the key give a key of the message's own (NIST SP 800-108 with
+// CMAC), the last 12 are the nonce under it. So nonces may be random: after 2^80 messages under one
+// key the chance that two of them share key and nonce is 2^-32.
 //
 // Threading:  one thread at a time.
-// Cost:       about half a microsecond a message, and AES-256-GCM over its bytes. Contexts are kept, and with them the keys of
-//             the last message until forget().
+// Cost:       about half a microsecond a message, and AES-256-GCM over its bytes. Contexts are
+//             kept, and with them the keys of the last message until forget().
 #pragma once
 
 #include <array>

@@ -270,8 +270,8 @@ Result<void> KeyDirectory::erase_hidden(uint64_t owner, std::string& why) const 
 
 Result<void> KeyDirectory::erase_all_hidden(std::string& why) const { return erase("", why); }
 
-// Temporaries of processes that ended while they made a key. They may be second names of keys that are in use, so they
-// are not overwritten.
+// Temporaries of processes that ended while they made a key. They may be second names of keys that
+// are in use, so they are not overwritten.
 void KeyDirectory::remove_leftovers() const {
   const int copy = openat(directory_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = copy < 0 ? nullptr : fdopendir(copy);

@@ -1,7 +1,8 @@
 // KeyDirectory: the files of a KeyRing, without any memory of them.
 //
-// Invariant:  a key file appears whole, by link(2), after it was synced, and goes by rename(2) before it is
-//             overwritten. So nobody sees half a key, and one that is gone never comes back.
+// Invariant:  a key file appears whole, by link(2), after it was synced, and goes by rename(2)
+//             before it is overwritten. So nobody sees half a key, and one that is gone never comes
+//             back.
 // Threading:  thread-safe.
 // Cost:       read() takes an open, a stat and a read; make() two syncs.
 #pragma once

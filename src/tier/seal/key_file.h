@@ -30,7 +30,8 @@ struct KeyFile {
 
 std::array<uint8_t, kKeyFileBytes> write_key_file(const KeyFile& file) noexcept;
 
-// Error: unsupported (a newer version; the value says which), corrupt (anything else that write_key_file() would not
+// Error: unsupported (a newer version; the value says which), corrupt (anything else that
+//        write_key_file() would not
 // have written).
 Result<KeyFile> read_key_file(std::span<const uint8_t> bytes) noexcept;
 

@@ -66,7 +66,8 @@ class DirectoryKeyRing final : public KeyRing {
   }
 
   Result<Key> make(uint64_t owner) override {
-    // Whoever drops the key at the same time may do so after it was made: then it is made once more.
+    // Whoever drops the key at the same time may do so after it was made: then it is made once
+    // more.
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
       STEMMA_TRY(Key found, find(owner));
       if (found != nullptr) return found;

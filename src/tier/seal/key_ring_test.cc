@@ -43,7 +43,8 @@ class KeyRingTest : public ::testing::Test {
   size_t files() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(path), {}));
   }
-  // The file cannot be used, is not touched, and is named; putting the old bytes back makes it good again.
+  // The file cannot be used, is not touched, and is named; putting the old bytes back makes it good
+  // again.
   void expect_refused(const std::string& damaged, Errc code, const std::string& says) {
     const std::string good = contents(file_of(kOwner));
     write(file_of(kOwner), damaged);

@@ -1,7 +1,7 @@
 // ScopeKey: the key of one scope, ready to seal, open and name its entries.
 //
-// From the key in the file two others are derived, one to seal with and one to name with, so that no key is used
-// for two purposes.
+// From the key in the file two others are derived, one to seal with and one to name with, so that
+// no key is used for two purposes.
 //
 // Threading:  immutable.
 // Ownership:  shared; wiped from memory with its last user.
@@ -25,9 +25,9 @@ class ScopeKey {
   const seal::KeyId& id() const noexcept { return id_; }
   const std::array<uint8_t, seal::kKeyBytes>& sealing() const noexcept { return sealing_; }
 
-  // What the inner tier knows the entry by: the first 24 bytes of its chain are replaced by an HMAC-SHA256 of the
-  // entry's key. Whoever does not have this key can neither compute it nor tell which prompt it belongs to. The last
-  // 8 bytes stay, because they say whose entry it is.
+  // What the inner tier knows the entry by: the first 24 bytes of its chain are replaced by an
+  // HMAC-SHA256 of the entry's key. Whoever does not have this key can neither compute it nor tell
+  // which prompt it belongs to. The last 8 bytes stay, because they say whose entry it is.
   EntryKey name(const EntryKey& key) const noexcept;
 
  private:

@@ -16,8 +16,8 @@ namespace {
 
 // How soon a cancellation or a deadline is noticed of what waits or is with the inner tier.
 constexpr auto kLookEvery = std::chrono::milliseconds(2);
-// A batch that is larger than this part of the capacity is not cut: its own entries could evict each other, and
-// then only the inner tier knows which ones may go.
+// A batch that is larger than this part of the capacity is not cut: its own entries could evict
+// each other, and then only the inner tier knows which ones may go.
 constexpr uint64_t kLargeShare = 8;
 
 }  // namespace
@@ -93,7 +93,8 @@ bool SealedCore::flush(uint64_t until_ns) {
   return inner_->flush(until_ns);
 }
 
-// ---- submit ---------------------------------------------------------------------------------------
+// ---- submit
+// ---------------------------------------------------------------------------------------
 
 uint64_t SealedCore::staged_bytes(const TierItem& item, TierOp op) const noexcept {
   if (op == TierOp::put) return Staging::whole_pages(item.source.size() + kSealBytes);
@@ -189,7 +190,8 @@ void SealedCore::submit(std::shared_ptr<TierBatch> batch) {
   for (const PartPtr& part : parts) give_up(part, TierOutcome::failed);
 }
 
-// ---- Threads --------------------------------------------------------------------------------------
+// ---- Threads
+// --------------------------------------------------------------------------------------
 
 SealedCore::PartPtr SealedCore::take(Queue which) {
   std::deque<PartPtr>& queue = queues_[static_cast<size_t>(which)];

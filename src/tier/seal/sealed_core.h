@@ -2,12 +2,12 @@
 //
 // A batch is cut into parts. Each part takes this way, and ends its own items:
 //
-//   put    queued --(staging memory is free)--> sealed by a thread --> inner tier --> ended on its thread
+//   put    queued --(staging memory is free)--> sealed by a thread --> inner tier --> ended there
 //   get    queued --(staging memory is free)--> inner tier --> opened by a thread, ended
-//   other  named inside submit(), or by a thread if a key must be read --> inner tier --> ended on its thread
+//   other  named in submit(), or by a thread if a key must be read --> inner tier --> ended there
 //
-// Invariant:  a part is in one queue, or with one thread, or with the inner tier. Threads never wait for memory:
-//             a part is taken from its queue when there is some.
+// Invariant:  a part is in one queue, or with one thread, or with the inner tier. Threads never
+//             wait for memory: a part is taken from its queue when there is some.
 // Threading:  thread-safe. Nothing is called while the lock is held.
 #pragma once
 
@@ -50,8 +50,8 @@ class SealedCore final : public Tier {
     std::shared_ptr<TierBatch> outer;
     uint64_t number = 0;
     size_t parts = 1;
-    // What the inner tier knows the items by, where the batch was cut and the order has to be told. Each part fills in
-    // its own; items that never reached the inner tier have none.
+    // What the inner tier knows the items by, where the batch was cut and the order has to be told.
+    // Each part fills in its own; items that never reached the inner tier have none.
     std::vector<EntryKey> names;
     std::atomic<size_t> settled{0};  // Parts whose outcomes are known.
     std::atomic<size_t> ended{0};    // Parts whose items have ended.

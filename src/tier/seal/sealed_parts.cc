@@ -42,8 +42,8 @@ void SealedCore::begin(const PartPtr& part, Cipher& cipher) {
   hand_over(part);
 }
 
-// The key of each item, or what the item ends as without. False: a key is not in memory, and that is all that was
-// asked for.
+// The key of each item, or what the item ends as without. False: a key is not in memory, and that
+// is all that was asked for.
 bool SealedCore::find_keys(Part& part, bool only_held) {
   TierBatch& outer = *part.work->outer;
   const bool puts = outer.op() == TierOp::put;
@@ -252,7 +252,8 @@ void SealedCore::end_items(const PartPtr& part) {
   if (work->ended.fetch_add(1) + 1 == work->parts) finish(*work);
 }
 
-// Parts end in any order. The inner tier hears of the whole batch as one, so that its deepest entry is the first to go.
+// Parts end in any order. The inner tier hears of the whole batch as one, so that its deepest entry
+// is the first to go.
 void SealedCore::keep_order(const Work& work) {
   const auto has_name = [](const EntryKey& key) { return !(key == EntryKey()); };
   const auto count = std::count_if(work.names.begin(), work.names.end(), has_name);

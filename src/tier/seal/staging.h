@@ -1,14 +1,14 @@
 // Staging: page-aligned memory for sealed bytes on their way to and from the inner tier.
 //
-// Pieces are taken one behind the other, round and round, so that memory is written again as late as
-// possible. On a virtual disk another core may just have read it, and to write what another core has
-// in its cache costs more than to encrypt it: reusing the same few MiB made puts twice as slow
-// (bench/results/2026-11-18-sealed.txt).
+// Pieces are taken one behind the other, round and round, so that memory is written again as late
+// as possible. Reusing the same few MiB made puts on a virtual disk take twice as much CPU
+// (bench/results/2026-11-18-sealed.txt), probably because another core had just read them.
 //
 // Invariant:  no more than `bytes` are taken at a time, or a single piece that is larger.
 // Threading:  thread-safe.
-// Cost:       memory is taken from the system once, and touched when it is first used. One byte of books a
-//             page; take() looks at each page once at worst, a cache line of books at a time.
+// Cost:       memory is taken from the system once, and touched when it is first used. One byte of
+//             books a page; take() looks at each page once at worst, a cache line of books at a
+//             time.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,8 @@ class Staging {
   // False: the system has no memory. Requires: called once.
   bool create(uint64_t bytes);
 
-  // Empty: there is none free. When nothing else is taken, that means that the system has none either.
+  // Empty: there is none free. When nothing else is taken, that means that the system has none
+  //        either.
   Piece take(uint64_t bytes) noexcept;
   bool is_idle() const noexcept;
 
