@@ -6,6 +6,7 @@
 #include <string>
 
 #include "bench/disk/disk_bench.h"
+#include "bench/disk/sealed_bench.h"
 #include "bench/harness.h"
 #include "bench/purge/purge_bench.h"
 #include "bench/redis/redis_bench.h"
@@ -19,6 +20,7 @@ constexpr const char* kHelp =
     R"(usage: stemma bench [--json] [--only NAME]... [--list] [--quick] [--threads N] [--strict]
        stemma bench serve [ARGUMENTS]       conversations over HTTP and llama.cpp; --help tells
        stemma bench disk [ARGUMENTS]        the disk tier beside its disk; --help tells
+       stemma bench sealed [ARGUMENTS]      the disk tier with sealed entries beside the same without
        stemma bench redis [ARGUMENTS]       the Redis tier beside a raw client; --help tells
        stemma bench purge [ARGUMENTS]       how long forgetting one of many tenants takes; --help tells
        stemma bench sequences [ARGUMENTS]   other caches' policies for opaque engines; --help tells
@@ -178,6 +180,7 @@ bool summarise(std::span<const Row> rows, double seconds, double waited, std::FI
 
 int run_bench(std::span<const std::string_view> words) {
   if (!words.empty() && words.front() == "disk") return disk::run_disk_bench(words.subspan(1));
+  if (!words.empty() && words.front() == "sealed") return disk::run_sealed_bench(words.subspan(1));
   if (!words.empty() && words.front() == "serve") return serve::run_serve_bench(words.subspan(1));
   if (!words.empty() && words.front() == "restart") {
     return serve::run_restart_bench(words.subspan(1));

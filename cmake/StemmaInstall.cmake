@@ -10,7 +10,7 @@ install(TARGETS stemma_core stemma_shared stemma_static EXPORT stemma-targets
   FILE_SET HEADERS COMPONENT development)
 # Tiers are exported one by one: what needs a library that is not there does not take the others with it.
 set(stemma_tier_parts "")
-foreach(part IN ITEMS tier tier_disk tier_shared tier_redis)
+foreach(part IN ITEMS tier tier_disk tier_shared tier_redis tier_seal)
   if(TARGET stemma_${part})
     list(APPEND stemma_tier_parts ${part})
     install(TARGETS stemma_${part} EXPORT stemma-${part}-targets

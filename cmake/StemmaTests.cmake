@@ -3,7 +3,7 @@
 #   src/<folder>/*_test.cc           ->  <folder>_test    label: unit
 #   src/engine/paged/*_test.cc       ->  engine_paged_test
 #   src/capi/tiers/*_test.cc         ->  capi_tiers_test
-#   src/tier, src/tier/disk, redis, shared: tier_test, tier_disk_test, tier_redis_test, tier_shared_test
+#   src/tier, src/tier/disk, redis, shared, seal: tier_test, tier_disk_test, tier_redis_test, ...
 #   src/engine/gguf, llama, src/jinja, src/server, src/replay: engine_gguf_test, engine_llama_test, jinja_test,
 #                                        server_test, replay_test
 #   bench/sequences/*_test.cc        ->  sequence_bench_test
@@ -96,7 +96,7 @@ endforeach()
 foreach(part IN ITEMS gguf:engine/gguf:engine_gguf engine_llama:engine/llama:engine_llama
         jinja:jinja:jinja server:server:server
         tier:tier:tier tier_disk:tier/disk:tier_disk tier_redis:tier/redis:tier_redis
-        tier_shared:tier/shared:tier_shared)
+        tier_shared:tier/shared:tier_shared tier_seal:tier/seal:tier_seal)
   string(REPLACE ":" ";" part "${part}")
   list(GET part 0 library)
   list(GET part 1 folder)
@@ -136,9 +136,12 @@ if(TARGET stemma_tier)
     list(FILTER files EXCLUDE REGEX "/tests/tiers/shared_[^/]*$")
   endif()
   list(FILTER files EXCLUDE REGEX "/tests/tiers/redis_[^/]*$")
+  if(NOT TARGET stemma_tier_seal OR NOT TARGET stemma_tier_disk OR NOT TARGET stemma_tier_shared)
+    list(FILTER files EXCLUDE REGEX "/tests/tiers/sealed_[^/]*$")
+  endif()
   stemma_add_tests(tiers_test tiers ${files} tests/oracle/judge.cc)
   target_link_libraries(tiers_test PRIVATE stemma::engine_paged)
-  foreach(name IN ITEMS tier tier_disk tier_shared)
+  foreach(name IN ITEMS tier tier_disk tier_shared tier_seal)
     if(TARGET stemma_${name})
       target_link_libraries(tiers_test PRIVATE stemma_${name})
     endif()

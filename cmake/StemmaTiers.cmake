@@ -4,6 +4,7 @@
 #   stemma::tier_disk    a directory of this machine
 #   stemma::tier_shared  a directory that many processes and machines use at once
 #   stemma::tier_redis   Redis or Valkey, one server or a cluster
+#   stemma::tier_seal    any of them with encrypted entries; needs OpenSSL
 #
 # What they need and the system does not have is left out, and `make` says so.
 
@@ -79,4 +80,15 @@ if(tier_redis_sources AND TARGET stemma_tier)
     target_compile_definitions(stemma_tier_redis PRIVATE STEMMA_HAS_TLS=1)
     set(stemma_tier_redis_needs OpenSSL)
   endif()
+endif()
+
+stemma_glob(tier_seal_sources "src/tier/seal/*.cc")
+if(tier_seal_sources AND TARGET stemma_tier AND OPENSSL_FOUND)
+  add_library(stemma_tier_seal STATIC ${tier_seal_sources})
+  stemma_tier_library(stemma_tier_seal tier_seal key_ring.h sealed_tier.h)
+  find_package(Threads REQUIRED)
+  target_link_libraries(stemma_tier_seal PUBLIC stemma_tier PRIVATE OpenSSL::Crypto Threads::Threads)
+  set(stemma_tier_seal_needs OpenSSL)
+elseif(NOT OPENSSL_FOUND)
+  message(STATUS "stemma: without OpenSSL (libssl-dev) entries cannot be sealed")
 endif()

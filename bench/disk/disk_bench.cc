@@ -1,11 +1,11 @@
-// Question: how much of what the disk can do is left when entries are checksummed, indexed, evicted and
-// found again? The limit is measured in the same run, in turns: the same sizes through the same I/O queue
-// with O_DIRECT, on a file beside the store, without any of that.
+// Question: how much of what the disk can do is left when entries are checksummed, indexed, evicted
+//           and
+// found again? The limit is measured in the same run, in turns: the same sizes through the same I/O
+// queue with O_DIRECT, on a file beside the store, without any of that.
 #include "bench/disk/disk_bench.h"
 
 #ifdef STEMMA_HAS_TIER_DISK
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <string>
 
+#include "bench/disk/entries.h"
 #include "bench/harness.h"
 #include "bench/support.h"
 #include "stemma/disk_tier.h"
@@ -89,34 +90,6 @@ std::string parse(std::span<const std::string_view> words, Arguments& out) {
   return {};
 }
 
-double cpu_seconds() {
-  rusage used = {};
-  getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
-
-struct Speed {
-  double gb_per_s = 0;
-  double cpu_s_per_gb = 0;
-};
-
-template <class Work>
-Speed measure(uint64_t bytes, Work&& work) {
-  const double cpu = cpu_seconds();
-  const double ns = time_ns(work);
-  const double gb = static_cast<double>(bytes) * 1e-9;
-  return {gb / (ns * 1e-9), (cpu_seconds() - cpu) / gb};
-}
-
-// Many at a time are under way, by tier and baseline alike.
-constexpr uint32_t kDepth = 64;
-uint32_t under_way(uint64_t size) {
-  return static_cast<uint32_t>(std::clamp<uint64_t>((uint64_t{64} << 20U) / size, 8, kDepth));
-}
-
 // The limit: the same sizes at the same places, and nothing else.
 class RawFile {
  public:
@@ -168,60 +141,6 @@ class RawFile {
   int file_ = -1;
 };
 
-EntryKey key_of(uint64_t number) {
-  EntryKey key;
-  Rng rng(number);
-  for (size_t i = 0; i < key.chain.bytes.size(); i += 8) {
-    const uint64_t word = rng.next();
-    std::memcpy(key.chain.bytes.data() + i, &word, 8);
-  }
-  return key;
-}
-
-// Puts or gets numbered entries, in batches: as many wait in the tier as are under way, because whoever
-// has entries to move gives them all at once.
-void move(DiskTier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers,
-          uint8_t* memory) {
-  constexpr uint32_t kBatches = 8;
-  const uint32_t in_batch = std::max(1U, 2 * under_way(size) / kBatches);
-  std::vector<std::shared_ptr<TierBatch>> batches(kBatches);
-  const auto finish = [&](uint32_t which) {
-    if (!batches[which]) return;
-    batches[which]->wait();
-    for (const TierItem& item : batches[which]->items()) {
-      require(item.outcome == TierOutcome::done, "an entry was not put or not got");
-      if (op != TierOp::get) continue;
-      // Entries begin and end with their number.
-      uint64_t first = 0;
-      uint64_t last = 0;
-      std::memcpy(&first, item.into.data(), 8);
-      std::memcpy(&last, item.into.data() + size - 8, 8);
-      require(key_of(first) == item.key && first == last, "an entry came back with other bytes");
-    }
-  };
-  uint32_t turn = 0;
-  for (size_t next = 0; next < numbers.size(); turn = (turn + 1) % kBatches) {
-    finish(turn);
-    const size_t count = std::min<size_t>(in_batch, numbers.size() - next);
-    batches[turn] = must(TierBatch::make(op, count), "no memory for a batch");
-    for (size_t i = 0; i < count; ++i, ++next) {
-      uint8_t* at = memory + (turn * in_batch + i) * size;
-      TierItem& item = batches[turn]->items()[i];
-      item.key = key_of(numbers[next]);
-      item.info = {.begin = 0, .end = 16, .layout = 1, .bytes = size, .words = 0};
-      if (op == TierOp::put) {
-        std::memcpy(at, &numbers[next], 8);
-        std::memcpy(at + size - 8, &numbers[next], 8);
-        item.source = {at, size};
-      } else {
-        item.into = {at, size};
-      }
-    }
-    tier.submit(batches[turn]);
-  }
-  for (uint32_t i = 0; i < kBatches; ++i) finish(i);
-}
-
 struct Names {
   const char* size;
   uint64_t bytes;
@@ -253,7 +172,8 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
     for (uint64_t& number : numbers) number = next++;
     return numbers;
   };
-  while (tier->stats().evictions == 0) move(*tier, TierOp::put, size, take(64), memory.data());
+  while (tier->stats().evictions == 0)
+    move_entries(*tier, TierOp::put, size, take(64), memory.data());
   const uint64_t held = tier->stats().entries;
   RawFile raw(dir + "/raw-" + names.size, held * size, arguments.way);
   std::vector<uint32_t> slots(held);
@@ -282,7 +202,8 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
         for (const uint32_t slot : part) numbers.push_back(next - 1 - slot * uint64_t{3} / 8);
         shuffle(std::span(numbers), rng);
       }
-      const Speed ours = measure(bytes, [&] { move(*tier, op, size, numbers, memory.data()); });
+      const Speed ours =
+          measure(bytes, [&] { move_entries(*tier, op, size, numbers, memory.data()); });
       speed.add_ours(ours.gb_per_s);
       cpu.add(ours.cpu_s_per_gb);
     };

@@ -16,6 +16,7 @@
 #include "stemma/shared_tier.h"
 #endif
 
+#include "cli/serve_seal.h"
 #include "stemma/log.h"
 #include "tier/late_tier.h"
 
@@ -32,10 +33,10 @@ uint64_t largest_entry(const server::Config& config, const EngineTraits& traits)
   return traits.fixed_bytes + tokens * traits.bytes_per_token + traits.checkpoint_bytes;
 }
 
-// Entries that a tier does not take would be lost in silence.
+// Entries that a tier does not take would be lost in silence. There they have so many bytes more.
 void tell_of_small(const server::Config& config, const EngineTraits& traits, const Tier& tier,
-                   const char* advice, const Log& log) {
-  const uint64_t most = tier.traits().max_entry_bytes;
+                   uint64_t more_bytes, const char* advice, const Log& log) {
+  const uint64_t most = tier.traits().max_entry_bytes - more_bytes;
   const uint64_t segment = traits.fixed_bytes + config.segment_tokens * traits.bytes_per_token;
   const bool whole = !traits.segments;
   const uint64_t largest =
@@ -160,11 +161,11 @@ void tell_of_others(const tier::disk::DiskOpening& found, uint64_t layout, const
 }
 
 bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t layout,
-              const Log& log, Levels& levels, std::string& why) {
+              const Sealer& sealer, const Log& log, Levels& levels, std::string& why) {
   tier::disk::DiskOptions options;
   options.path = config.disk;
   options.capacity_bytes = config.disk_bytes;
-  options.max_entry_bytes = largest_entry(config, traits);
+  options.max_entry_bytes = largest_entry(config, traits) + sealer.more_bytes(true);
   // A large store takes a while to read: whoever waits sees that it goes on.
   constexpr uint64_t kTellNs = 2'000'000'000;
   options.progress = [&log, told_ns = Clock::monotonic().now_ns()](uint64_t done,
@@ -207,7 +208,7 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
       " damaged=" + std::to_string(found.damaged) + " dropped=" + std::to_string(found.dropped) +
       " foreign_files=" + std::to_string(found.foreign) + " io=" + found.io +
       (found.direct ? " direct" : "") + " open_ms=" + std::to_string(found.ns / 1'000'000));
-  tell_of_others(found, layout, log);
+  tell_of_others(found, sealer.layout(layout, true), log);
   level.tier = *std::move(tier);
   levels.push_back(std::move(level));
   return true;
@@ -215,8 +216,8 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
 #endif
 
 #ifdef STEMMA_HAS_TIER_REDIS
-bool add_redis(const server::Config& config, const EngineTraits& traits, const Log& log,
-               Levels& levels, std::string& why) {
+bool add_redis(const server::Config& config, const EngineTraits& traits, const Sealer& sealer,
+               const Log& log, Levels& levels, std::string& why) {
   const Result<tier::redis::Place> place = tier::redis::parse_url(config.redis);
   if (!place) {
     why = std::string("--redis: ") + place.error().message();
@@ -233,7 +234,8 @@ bool add_redis(const server::Config& config, const EngineTraits& traits, const L
   constexpr uint64_t kPatienceNs = 3'000'000'000;
   const bool ready = (*tier)->wait_ready(Clock::monotonic().now_ns() + kPatienceNs);
   log("redis url=" + place->text() + (ready ? " ready" : " not reached; going on without it"));
-  tell_of_small(config, traits, **tier, "; fewer --segment-tokens make smaller segments", log);
+  tell_of_small(config, traits, **tier, sealer.more_bytes(false),
+                "; fewer --segment-tokens make smaller segments", log);
   levels.push_back({.tier = *std::move(tier),
                     .write = write_of(config.redis_write),
                     .latency_ns = 1'000'000,
@@ -243,12 +245,12 @@ bool add_redis(const server::Config& config, const EngineTraits& traits, const L
 #endif
 
 #ifdef STEMMA_HAS_TIER_SHARED
-bool add_shared(const server::Config& config, const EngineTraits& traits, const Log& log,
-                Levels& levels, std::string& why) {
+bool add_shared(const server::Config& config, const EngineTraits& traits, const Sealer& sealer,
+                const Log& log, Levels& levels, std::string& why) {
   tier::shared::SharedOptions options;
   options.path = config.shared_dir;
   options.capacity_bytes = config.shared_bytes;
-  options.max_entry_bytes = largest_entry(config, traits);
+  options.max_entry_bytes = largest_entry(config, traits) + sealer.more_bytes(false);
   tier::StackLevel level{.tier = nullptr,
                          .write = write_of(config.shared_write),
                          .latency_ns = 2'000'000,
@@ -288,6 +290,8 @@ bool add_shared(const server::Config& config, const EngineTraits& traits, const 
 bool open_tiers(const server::Config& config, const EngineTraits& traits, uint32_t model,
                 const Log& log, ServeTiers& out, std::string& why) {
   Levels levels;
+  Sealer sealer;
+  if (!sealer.open(config, why)) return false;
   const tier::SequenceTiers::Options sequences{
       .traits = traits,
       .segment_tokens = static_cast<uint32_t>(config.segment_tokens),
@@ -295,7 +299,9 @@ bool open_tiers(const server::Config& config, const EngineTraits& traits, uint32
       .model = model};
   if (!config.disk.empty()) {
 #ifdef STEMMA_HAS_TIER_DISK
-    if (!add_disk(config, traits, tier::SequenceTiers::layout(sequences), log, levels, why)) {
+    if (!add_disk(config, traits, tier::SequenceTiers::layout(sequences), sealer, log, levels,
+                  why) ||
+        !sealer.seal(levels.back().tier, /*is_disk=*/true, why)) {
       return false;
     }
 #else
@@ -305,7 +311,10 @@ bool open_tiers(const server::Config& config, const EngineTraits& traits, uint32
   }
   if (!config.redis.empty()) {
 #ifdef STEMMA_HAS_TIER_REDIS
-    if (!add_redis(config, traits, log, levels, why)) return false;
+    if (!add_redis(config, traits, sealer, log, levels, why) ||
+        !sealer.seal(levels.back().tier, /*is_disk=*/false, why)) {
+      return false;
+    }
 #else
     why = "--redis: this program was built without the Redis tier";
     return false;
@@ -313,12 +322,16 @@ bool open_tiers(const server::Config& config, const EngineTraits& traits, uint32
   }
   if (!config.shared_dir.empty()) {
 #ifdef STEMMA_HAS_TIER_SHARED
-    if (!add_shared(config, traits, log, levels, why)) return false;
+    if (!add_shared(config, traits, sealer, log, levels, why) ||
+        !sealer.seal(levels.back().tier, /*is_disk=*/false, why)) {
+      return false;
+    }
 #else
     why = "--shared-dir: this program was built without the shared tier";
     return false;
 #endif
   }
+  sealer.tell(log);
   if (levels.empty()) return true;
   tier::StackOptions options;
   options.levels = std::move(levels);

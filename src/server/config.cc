@@ -147,6 +147,11 @@ const std::vector<Group>& groups() {
             "while"},
            {"tier-words", "on|off", Switch{&Config::tier_words},
             "prompts' tokens are kept with it, for whoever looks at it later"},
+           {"seal-keys", "DIRECTORY", Text{&Config::seal_keys},
+            "what goes to Redis or a shared directory is encrypted, with a key for each tenant "
+            "and model in this directory"},
+           {"seal-disk", "on|off", Switch{&Config::seal_disk},
+            "with seal-keys: what goes to --disk is encrypted, too"},
        }},
       {"the server",
        {

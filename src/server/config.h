@@ -63,6 +63,8 @@ struct Config {
   uint64_t tier_queue_bytes = uint64_t{256} << 20U;
   uint64_t tier_wait_ms = 50;
   bool tier_words = false;
+  std::string seal_keys;   // A directory.
+  bool seal_disk = false;  // The disk tier too; the others are sealed wherever there are keys.
 
   bool vllm_metrics = false;
   bool llama_metrics = false;

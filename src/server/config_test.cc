@@ -62,6 +62,7 @@ TEST(Config, WhenATierIsWrittenIsAWordFromEverySource) {
   EXPECT_EQ(read({"--disk-write", "back"}).config.disk_write, "back");
   EXPECT_EQ(read({}, {{"STEMMA_REDIS_WRITE", "second-use"}}).config.redis_write, "second-use");
   EXPECT_EQ(read_toml("shared_write = \"back\"").config.shared_write, "back");
+  EXPECT_EQ(read_toml("seal_keys = \"/keys\"").config.seal_keys, "/keys");
   EXPECT_EQ(read({"--disk-write", "never"}).error,
             "--disk-write takes through, back or second-use, not 'never'");
   EXPECT_EQ(read({"--tier-queue-bytes", "1MiB"}).error,
@@ -304,6 +305,8 @@ TEST(Config, HelpListsEverySettingWithItsUsualValue) {
                               "tier-queue-bytes",
                               "tier-wait-ms",
                               "tier-words",
+                              "seal-keys",
+                              "seal-disk",
                               "vllm-metrics",
                               "llama-metrics",
                               "quiet"}) {
@@ -316,7 +319,7 @@ TEST(Config, HelpListsEverySettingWithItsUsualValue) {
   size_t listed = 0;
   for (size_t at = help.find("\n  --"); at != std::string::npos; at = help.find("\n  --", at + 1))
     ++listed;
-  EXPECT_EQ(listed, 49U) << "a setting that this test does not know";
+  EXPECT_EQ(listed, 51U) << "a setting that this test does not know";
   for (const char* usual : {"(127.0.0.1)", "(8080)", "(64MiB)", "(16KiB)", "(1GiB)", "(0.25)",
                             "(everything)", "(on)", "(off)", "(f16)"}) {
     EXPECT_NE(help.find(usual), std::string::npos) << usual;

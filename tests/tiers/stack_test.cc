@@ -143,6 +143,9 @@ TEST_F(Stack, ALevelThatDoesNotTellItsCapacityIsToldOften) {
     void submit(std::shared_ptr<TierBatch> batch) override { tier_->submit(std::move(batch)); }
     TierStats stats() const override { return tier_->stats(); }
     bool flush(uint64_t until_ns) override { return tier_->flush(until_ns); }
+    Purged purge(const Purge& what, uint64_t until_ns) override {
+      return tier_->purge(what, until_ns);
+    }
 
    private:
     const std::unique_ptr<Tier> tier_;
