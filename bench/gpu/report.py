@@ -43,11 +43,12 @@ def row_bars(row, length, ours, live=None, llama=None, disk_ms=None):
             if "cold" in ours:
                 bars.append(Bar(f">= {factor}x faster than cold", time * factor <= ours["cold"].median))
     if row == "disk":
-        read_ms, bar_ms = disk_ms or (0, 0)
+        read_ms, bar_ms = disk_ms or (0, None)
         # A disk that is slower than computing is rightly not used.
         slow = "cold" in ours and read_ms > ours["cold"].median
         bars.append(Bar("all from disk", slow or set(ours[row].sources) == {"disk"}))
-        bars.append(Bar(f"<= {bar_ms:.0f} ms", time <= bar_ms))
+        if bar_ms is not None:
+            bars.append(Bar(f"<= {bar_ms:.0f} ms", time <= bar_ms))
     if row == "idle" and "cold" in ours:
         bars.append(Bar(f"<= {IDLE_FACTOR}x cold", time <= IDLE_FACTOR * ours["cold"].median))
     if llama and row in llama:

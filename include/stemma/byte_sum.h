@@ -91,9 +91,10 @@ class ByteSum {
   // Sums so many lines. Copies as many from `from` to `to`, a multiple of kLine, unless `to` is null.
   void take(const uint8_t* at, size_t lines, const uint8_t* from, uint8_t* to) noexcept;
 
-  std::array<uint64_t, kLanes> lanes_ = {
-      0x9E37'79B9'7F4A'7C15U, 0xC2B2'AE3D'27D4'EB4FU, 0x1656'67B1'9E37'79F9U, 0xD6E8'FEB8'6659'FD93U,
-      0x2545'F491'4F6C'DD1DU, 0x9FB2'1C65'1E98'DF25U, 0xA076'1D64'78BD'642FU, 0xE703'7ED1'A0B4'28DBU};
+  std::array<uint64_t, kLanes> lanes_ = {0x9E37'79B9'7F4A'7C15U, 0xC2B2'AE3D'27D4'EB4FU,
+                                         0x1656'67B1'9E37'79F9U, 0xD6E8'FEB8'6659'FD93U,
+                                         0x2545'F491'4F6C'DD1DU, 0x9FB2'1C65'1E98'DF25U,
+                                         0xA076'1D64'78BD'642FU, 0xE703'7ED1'A0B4'28DBU};
   uint32_t line_ = 0;  // Since the last scramble.
   uint64_t size_ = 0;
   size_t waiting_ = 0;  // Bytes of rest_, which are less than a line.

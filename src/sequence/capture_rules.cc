@@ -51,8 +51,8 @@ namespace {
 
 // What saving a range takes, in all its pieces.
 uint64_t saving_ns(const Books& books, uint32_t sequence, Range range) {
-  const uint64_t bytes = books.traits.fixed_bytes +
-                         uint64_t{range.end - range.begin} * books.traits.bytes_per_token;
+  const uint64_t bytes =
+      books.traits.fixed_bytes + uint64_t{range.end - range.begin} * books.traits.bytes_per_token;
   return books.meter.costs().save.of(books.engine->pieces(SequenceId{sequence}, range), bytes);
 }
 

@@ -17,11 +17,7 @@ class EngineSaver final : public Saver {
  public:
   enum class Pace : uint8_t { at_once, in_steps };
   EngineSaver(Books& books, Notifier& notifier, const CaptureRun& run, Pace pace)
-      : books_(books),
-        notifier_(notifier),
-        run_(run),
-        id_(SequenceId{run.sequence}),
-        pace_(pace) {
+      : books_(books), notifier_(notifier), run_(run), id_(SequenceId{run.sequence}), pace_(pace) {
     if (books.heard()) {
       chain_.emplace(run.scope, run.text.all(), run.text.spans, books.options.segment_tokens);
     }
@@ -281,7 +277,7 @@ bool Capturer::collect_left(uint64_t until_ns) {
     (void)run.writer.collect(saver, until_ns);
     if (!run.writer.over()) return false;
     (void)end(run);
-    left_.pop_front();
+    left_.erase(left_.begin());
   }
   return true;
 }
@@ -306,8 +302,7 @@ Captured Capturer::capture(uint32_t sequence) {
 Captured Capturer::capture_in_a_step(uint32_t sequence) {
   SequenceRecord& record = books_.at(sequence);
   const Range waiting{record.capture - record.unsaved(), record.capture};
-  const uint32_t end =
-      part_will_do(books_) ? step_end(books_, sequence, waiting) : record.capture;
+  const uint32_t end = part_will_do(books_) ? step_end(books_, sequence, waiting) : record.capture;
   if (end < record.capture) {
     // The beginning: what lies behind it can be computed from there.
     record.capture = books_.text_of(sequence).floor(end / books_.options.segment_tokens *

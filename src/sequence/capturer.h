@@ -18,8 +18,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <vector>
 
 #include "sequence/books.h"
 #include "sequence/notifier.h"
@@ -119,7 +119,7 @@ class Capturer {
   Books& books_;
   Notifier& notifier_;
   std::unique_ptr<CaptureRun> run_;
-  std::deque<std::unique_ptr<CaptureRun>> left_;  // Read, and being cut. In the order of reading.
+  std::vector<std::unique_ptr<CaptureRun>> left_;  // Read, and being cut. In the order of reading.
 };
 
 }  // namespace stemma::sequence

@@ -109,6 +109,61 @@ TEST(Capturer, CaptureIsReadToTheEndBeforeItsSequenceGoes) {
   EXPECT_EQ(rig.saved(tokens(200)), 200U);
 }
 
+// An engine on a device, whose ranges are cut at once: there are no threads.
+struct Ranges {
+  static EngineOptions engine() {
+    EngineOptions options = full_engine();
+    options.range_tokens = 1024;
+    return options;
+  }
+  static SequenceOptions options() {
+    SequenceOptions options = parts_options();
+    options.range_threads = 0;
+    return options;
+  }
+  PartsRig rig{engine(), options()};
+};
+
+TEST(Capturer, WhatARequestWaitsForIsReadAtOnceAndCommittedLater) {
+  Ranges at;
+  PartsRig& rig = at.rig;
+  rig.put(0, tokens(200));
+  rig.books.queue.add(0, 200);
+  const Captured captured = rig.capturer.capture_in_a_step(0);
+  EXPECT_EQ(captured.fate, CaptureFate::saved);
+  EXPECT_GT(captured.bytes, 0U);
+  EXPECT_EQ(rig.capturer.left(), 1U);
+  EXPECT_EQ(rig.saved(tokens(200)), 0U);
+  rig.clearer.release(0);
+  EXPECT_TRUE(rig.capturer.collect_left(sequence::kNoDeadline));
+  EXPECT_EQ(rig.capturer.left(), 0U);
+  EXPECT_EQ(rig.saved(tokens(200)), 200U);
+  EXPECT_EQ(rig.fate(CaptureFate::saved), 1U);
+}
+
+TEST(Capturer, WhatComesIntoTheSequenceLaterIsNotTakenForSaved) {
+  Ranges at;
+  PartsRig& rig = at.rig;
+  rig.put(0, tokens(200));
+  rig.books.queue.add(0, 200);
+  (void)rig.capturer.capture_in_a_step(0);
+  rig.clearer.release(0);
+  rig.put(0, tokens(300, 7));
+  EXPECT_TRUE(rig.capturer.collect_left(sequence::kNoDeadline));
+  EXPECT_EQ(rig.books.at(0).saved, 0U);
+}
+
+TEST(Capturer, WhatIsForgottenMeanwhileStaysForgotten) {
+  Ranges at;
+  PartsRig& rig = at.rig;
+  rig.put(0, tokens(200));
+  rig.books.queue.add(0, 200);
+  (void)rig.capturer.capture_in_a_step(0);
+  rig.capturer.pause();
+  EXPECT_EQ(rig.capturer.left(), 0U) << "committed before anything is forgotten";
+  EXPECT_EQ(rig.saved(tokens(200)), 200U);
+}
+
 TEST(Capturer, CheckpointIsSavedOnceAtItsDepth) {
   PartsRig rig(hybrid_engine());
   rig.put(0, tokens(100));

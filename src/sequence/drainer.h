@@ -22,8 +22,8 @@ namespace stemma::sequence {
 
 class Drainer {
  public:
-  Drainer(Books& books, Notifier& notifier, Capturer& capturer, Clearer& clearer,
-          IdleDropper& idle, Relocator& relocator) noexcept
+  Drainer(Books& books, Notifier& notifier, Capturer& capturer, Clearer& clearer, IdleDropper& idle,
+          Relocator& relocator) noexcept
       : books_(books),
         notifier_(notifier),
         capturer_(capturer),

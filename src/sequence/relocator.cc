@@ -31,7 +31,8 @@ void Relocator::move_down(uint64_t& spent_ns) noexcept try {
 
 bool Relocator::worth_moving(const TurnRecord& turn) const {
   const SequenceId id{turn.sequence};
-  if (turn.computed == 0 || turn.approximate || books_.room.length(id) != turn.computed) return false;
+  if (turn.computed == 0 || turn.approximate || books_.room.length(id) != turn.computed)
+    return false;
   // What others share would be there twice, and would keep its place for them.
   const uint64_t own = books_.room.free_if(id, 0, books_.nobody) - books_.room.free_for(id);
   if (own != turn.computed) return false;

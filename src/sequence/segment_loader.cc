@@ -15,7 +15,9 @@ uint32_t first_tokens(const RangeMover& mover, uint32_t segment_tokens) noexcept
 }  // namespace
 
 SegmentLoader::SegmentLoader(SegmentStore& store, std::span<const SavedSegment> pieces)
-    : store_(store), rest_(pieces), tokens_(std::min(first_tokens(*store.mover_, store.tokens_), store.range_tokens_)) {}
+    : store_(store),
+      rest_(pieces),
+      tokens_(std::min(first_tokens(*store.mover_, store.tokens_), store.range_tokens_)) {}
 
 SegmentLoader::~SegmentLoader() {
   for (const std::unique_ptr<Part>& part : parts_) {

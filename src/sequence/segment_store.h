@@ -170,8 +170,8 @@ class SegmentStore {
   const Clock* clock_;
   const SequenceEngine* engine_;
   RangeMover* mover_;
-  EngineTraits traits_;        // Of an engine that moves ranges.
-  uint32_t range_tokens_ = 0;  // The most that a buffer of the mover takes; whole segments.
+  EngineTraits traits_;           // Of an engine that moves ranges.
+  uint32_t range_tokens_ = 0;     // The most that a buffer of the mover takes; whole segments.
   uint32_t writing_buffers_ = 0;  // Of the mover, with writers.
 };
 

@@ -257,10 +257,9 @@ void SegmentWriter::wait() {
 
 void SegmentWriter::drop(Piece& piece) noexcept {
   if (piece.buffer == RangeMover::kNone) return;
-  const uint64_t used = piece.reads.empty()
-                            ? 0
-                            : piece.reads.back().offset + piece.reads.back().bytes +
-                                  store_->traits_.checkpoint_bytes;
+  const uint64_t used = piece.reads.empty() ? 0
+                                            : piece.reads.back().offset + piece.reads.back().bytes +
+                                                  store_->traits_.checkpoint_bytes;
   store_->mover_->give_back(piece.buffer, used);
   --store_->writing_buffers_;
   piece.buffer = RangeMover::kNone;

@@ -148,8 +148,7 @@ const std::vector<Group>& groups() {
            {"tier-words", "on|off", Switch{&Config::tier_words},
             "prompts' tokens are kept with it, for whoever looks at it later"},
            {"seal-keys", "DIRECTORY", Text{&Config::seal_keys},
-            "what goes to Redis or a shared directory is encrypted, with a key for each tenant "
-            "and model in this directory"},
+            "encrypt what goes to Redis or a shared directory; a key for each tenant lies there"},
            {"seal-disk", "on|off", Switch{&Config::seal_disk},
             "with seal-keys: what goes to --disk is encrypted, too"},
        }},

@@ -223,8 +223,12 @@ def BarsAreJudged():
     assert missed("idle", ours={**ours, "idle": samples(421)}) == ["<= 1.05x cold"]
     assert missed("disk", ours=ours, disk_ms=(500, 700)) == []
     assert missed("disk", ours=ours, disk_ms=(500, 699)) == ["<= 699 ms"]
+    # Computed: right where the disk alone takes longer than that.
+    computed = {**ours, "disk": samples(400, source="computed")}
+    assert missed("disk", ours=computed, disk_ms=(401, 430)) == []
+    assert missed("disk", ours=computed, disk_ms=(399, 430)) == ["all from disk"]
     row = disk.DiskRow()
-    row.bytes = [8 * 10**8]
+    row.stored_bytes = 8 * 10**8
     assert abs(row.bar_ms(1e9) - 1030) < 1e-6
 
     whole = report.Report(judge=True)

@@ -22,6 +22,7 @@ class SealedPlace final : public TierPlace {
                   options_);
   }
   bool keeps_words() const override { return false; }
+  bool keeps_parents() const override { return false; }
 
  private:
   TemporaryDirectory directory_;

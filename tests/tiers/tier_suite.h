@@ -37,6 +37,8 @@ class TierPlace {
   virtual std::unique_ptr<Tier> open(uint64_t capacity_bytes) = 0;
   // Whether words that are given are kept; where not, EntryInfo::words is 0 in answers.
   virtual bool keeps_words() const { return true; }
+  // Whether EntryInfo::parent is kept; where not, nobody can tell what follows a prefix.
+  virtual bool keeps_parents() const { return true; }
 };
 
 struct TierCase {

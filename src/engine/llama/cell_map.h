@@ -55,8 +55,8 @@ class CellMap {
   uint32_t used_ = 0;             // Cells with an owner.
   uint32_t head_ = 0;             // Where llama.cpp begins to look for free cells.
   uint32_t pass_tokens_ = 1;
-  Cells found_;                   // Scratch.
-  mutable Cells sorted_;          // Scratch.
+  Cells found_;           // Scratch.
+  mutable Cells sorted_;  // Scratch.
 };
 
 }  // namespace stemma::engine

@@ -18,7 +18,8 @@ class Cells : public ::testing::Test {
   void pass(const std::vector<std::pair<SequenceId, uint32_t>>& parts) {
     std::vector<BatchItem> batch;
     for (const auto& [sequence, count] : parts) {
-      for (uint32_t i = 0; i < count; ++i) batch.push_back({1, at_[to_index(sequence)]++, sequence});
+      for (uint32_t i = 0; i < count; ++i)
+        batch.push_back({1, at_[to_index(sequence)]++, sequence});
     }
     map_.computed(batch);
   }
@@ -26,7 +27,9 @@ class Cells : public ::testing::Test {
     map_.cut(sequence, n);
     at_[to_index(sequence)] = n;
   }
-  uint32_t pieces(SequenceId sequence) { return map_.pieces(sequence, {0, at_[to_index(sequence)]}); }
+  uint32_t pieces(SequenceId sequence) {
+    return map_.pieces(sequence, {0, at_[to_index(sequence)]});
+  }
 
   CellMap map_{3, 1000, 512};
   uint32_t at_[3] = {0, 0, 0};

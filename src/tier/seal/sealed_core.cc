@@ -100,7 +100,11 @@ Purged SealedCore::purge(const Purge& what, uint64_t until_ns) {
   }
   Purge inner = what;
   if (inner.layout) inner.layout = sealed_layout(*inner.layout);
+  // Entries do not name their parents here, so everything that is deep enough may follow.
+  inner.follows.reset();
   Purged purged = inner_->purge(inner, until_ns);
+  if (what.follows) purged.unsure = purged.entries;
+  purged.bytes -= std::min(purged.bytes, purged.entries * kSealBytes);
   // A whole scope goes with its key: then copies of the tier cannot be read either.
   if (!what.owner || !what.is_by_key()) return purged;
   if (const Result<bool> dropped = options_.keys->drop(*what.owner); !dropped) {
