@@ -78,12 +78,12 @@ TEST(DiskPurge, NothingOfItCanBeReadFromTheFiles) {
 
 TEST(DiskPurge, WhatWasEvictedBeforeIsErasedAsWell) {
   SimFiles files;
-  auto tier = open(files, 64);
+  auto tier = open(files, 60);  // Exactly what it takes.
   Client client(*tier);
   client.put(kMine);
-  // Small ones take some of its places and leave others free.
-  for (uint32_t i = 0; i < 40; ++i) client.put(marked(8, 100 + i, 1, 3000 + 4000 * (i % 5)));
-  ASSERT_GT(tier->stats().evictions, 0U);
+  // A large one takes the places of seven of them, but for one page.
+  ASSERT_EQ(client.put(marked(8, 100, 1, 80'000)), all(1, done));
+  ASSERT_EQ(tier->stats().evictions, 7U);
   EXPECT_TRUE(tier->purge({.owner = kOwner}, soon()).complete);
   EXPECT_FALSE(has_pattern(files));
   tier->check_invariants();

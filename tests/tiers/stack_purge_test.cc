@@ -127,7 +127,9 @@ TEST(StackPurge, WhatWaitsToBePutNeverIs) {
   ASSERT_EQ(waiting(), 7U);
   std::vector<LevelPurged> purged;
   std::thread purging([&] { purged = stack->purge(kMineGoes, soon()); });
-  while (waiting() != 2) std::this_thread::yield();
+  const uint64_t end_ns = soon();
+  while (waiting() != 2 && now_ns() < end_ns) std::this_thread::yield();
+  EXPECT_EQ(waiting(), 2U) << "what waits is let go before the one under way has ended";
   lower.set_plan({});
   purging.join();
   EXPECT_TRUE(purged[1].purged.complete) << purged[1].purged.error;
