@@ -78,12 +78,12 @@ TEST(DiskPurge, NothingOfItCanBeReadFromTheFiles) {
 
 TEST(DiskPurge, WhatWasEvictedBeforeIsErasedAsWell) {
   SimFiles files;
-  auto tier = open(files, 64);
+  auto tier = open(files, 60);  // Exactly what it takes.
   Client client(*tier);
   client.put(kMine);
-  // A large one takes the places of six of them, 18 pages and four that were free, but for one page.
-  ASSERT_EQ(client.put(marked(8, 100, 1, 85'000)), all(1, done));
-  ASSERT_EQ(tier->stats().evictions, 6U);
+  // A large one takes the places of seven of them, but for one page.
+  ASSERT_EQ(client.put(marked(8, 100, 1, 80'000)), all(1, done));
+  ASSERT_EQ(tier->stats().evictions, 7U);
   EXPECT_TRUE(tier->purge({.owner = kOwner}, soon()).complete);
   EXPECT_FALSE(has_pattern(files));
   tier->check_invariants();
