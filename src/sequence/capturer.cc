@@ -197,9 +197,13 @@ Captured Capturer::end(CaptureRun& run) {
     captured.bytes += run.anchor.bytes;
   }
   SequenceRecord& record = books_.at(run.sequence);
-  record.dear = run.set_aside;
-  if (run.set_aside && run.depth != 0 && record.generation == run.generation) {
-    record.saved = std::max(record.saved, run.writer.next());
+  // Otherwise the sequence has other words now.
+  const bool same = run.depth != 0 && record.generation == run.generation;
+  if (same) record.dear = run.set_aside && run.writer.next() <= run.depth;
+  if (same && run.set_aside) {
+    if (captured.fate == CaptureFate::saved) {
+      record.saved = std::max(record.saved, std::min(run.writer.next(), run.depth));
+    }
     if (record.capture == 0 && books_.known(run.sequence) >= run.depth)
       books_.queue.add(run.sequence, run.depth);
   }
@@ -260,6 +264,7 @@ void Capturer::read_on(uint32_t sequence) {
 }
 
 void Capturer::will_lose(uint32_t sequence, uint32_t n) noexcept {
+  books_.at(sequence).dear = false;
   // What comes there next are other words: none of it is a capture's that has begun.
   const auto lose = [&](CaptureRun& run) {
     if (run.sequence == sequence && n < run.depth) run.depth = books_.any() ? n : 0;
@@ -273,6 +278,7 @@ void Capturer::will_lose(uint32_t sequence, uint32_t n) noexcept {
 bool Capturer::collect_left(uint64_t until_ns) {
   while (!left_.empty()) {
     CaptureRun& run = *left_.front();
+    run.writer.limit(run.writer.next());
     EngineSaver saver(books_, notifier_, run, EngineSaver::Pace::at_once);
     (void)run.writer.collect(saver, until_ns);
     if (!run.writer.over()) return false;
@@ -320,6 +326,8 @@ Captured Capturer::capture_in_a_step(uint32_t sequence) {
 }
 
 Captured Capturer::read_now(uint32_t sequence) {
+  // What is done gives its buffers back. Nobody is waited for.
+  (void)collect_left(kNoDeadline);
   std::unique_ptr<CaptureRun> started = start(sequence);
   if (started == nullptr) return {CaptureFate::stale, 0};
   CaptureRun& run = *started;

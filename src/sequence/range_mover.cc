@@ -223,6 +223,7 @@ bool RangeMover::do_one(std::unique_lock<std::mutex>& lock, Batch* only) {
   batch.task(task);
   lock.lock();
   leisurely_ -= leisurely ? 1 : 0;
+  if (leisurely && !batches_.empty()) work_.notify_one();
   // Under the lock: whoever sees the last one done may destroy the batch at once.
   if (batch.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return true;
   if (&batch >= cleaning_.data() && &batch < cleaning_.data() + cleaning_.size()) {

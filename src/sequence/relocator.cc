@@ -15,7 +15,13 @@ void Relocator::move_down(uint64_t& spent_ns) noexcept try {
     if (!worth_it) continue;
     const uint64_t started = books_.clock->now_ns();
     if (read(turn)) {
-      if (put_back(turn)) {
+      bool there = false;
+      try {
+        there = put_back(turn).has_value();
+      } catch (const std::bad_alloc&) {
+        // What it holds now is not known.
+      }
+      if (there) {
         ++books_.stats.relocated;
       } else {
         books_.warn("stemma: a sequence could not be moved in the context; its request fails");

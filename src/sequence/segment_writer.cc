@@ -174,7 +174,7 @@ std::unique_ptr<SegmentWriter::Piece> SegmentWriter::begin_piece(uint32_t end) {
   RangeMover& mover = *store_->mover_;
   // Two are for loading.
   if (store_->writing_buffers_ + 2 >= std::max(mover.buffers(), 3U)) return nullptr;
-  auto piece = std::make_unique<Piece>();
+  auto piece = std::make_unique<Piece>(*this);
   piece->range = {next_, end};
   const uint32_t count = (end - next_ + store_->tokens_ - 1) / store_->tokens_;
   piece->good.resize(count);

@@ -68,6 +68,12 @@ class SegmentWriter {
   };
   // A range that was read, while it is cut: several segments in one read, or one in several.
   struct Piece {
+    explicit Piece(SegmentWriter& of) noexcept : writer(&of) {}
+    ~Piece() { writer->drop(*this); }
+    Piece(const Piece&) = delete;
+    Piece& operator=(const Piece&) = delete;
+
+    SegmentWriter* const writer;
     Range range;
     uint32_t buffer = RangeMover::kNone;
     std::vector<Read> reads;

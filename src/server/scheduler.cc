@@ -481,6 +481,7 @@ Result<void> Scheduler::start(Stream& stream) {
     sums_.queue_seconds.add(seconds(request.summary.timings.queued_ns));
   }
   Result<uint32_t> available = begun->execute();
+  can_save_ = true;  // It may have read what another sequence held, which is to be committed.
   if (!available) return available.error();
   stream.turn = *std::move(begun);
   stream.room = options.reserve_tokens;

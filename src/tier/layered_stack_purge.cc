@@ -1,7 +1,9 @@
 // How a stack forgets: first nothing more goes to any level, then each level removes what it has.
 #include <algorithm>
-#include <system_error>
+#include <exception>
+#include <new>
 #include <thread>
+#include <vector>
 
 #include "tier/layered_stack.h"
 
@@ -13,19 +15,27 @@ bool LayeredStack::may_promote(const EntryKey& key, uint64_t purges) const noexc
 }
 
 std::vector<LevelPurged> LayeredStack::purge(const Purge& what, uint64_t until_ns) {
+  std::vector<LevelPurged> purged(levels_.size());
+  std::vector<std::thread> threads;
+  threads.reserve(levels_.size());
   {
     const std::lock_guard lock(mutex_);
     purging_.push_back(what);
     ++purges_;
     std::erase_if(ahead_, [&](const Wanted& one) { return what.names(one.key); });
   }
-  std::vector<LevelPurged> purged(levels_.size());
-  std::vector<std::thread> threads;
   for (size_t l = 0; l < levels_.size(); ++l) {
-    const auto work = [&, l] { purged[l] = purge_level(l, what, until_ns); };
+    const auto work = [&, l] {
+      try {
+        purged[l] = purge_level(l, what, until_ns);
+      } catch (const std::bad_alloc&) {
+        purged[l].purged.complete =
+            false;  // Short of memory; its name and a reason would need some.
+      }
+    };
     try {
       threads.emplace_back(work);
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       work();  // There is no thread for it: one after the other, then.
     }
   }

@@ -181,6 +181,24 @@ TEST_F(Sealed, ADroppedKeyErasesItsEntriesAndNoOthers) {
   expect_there(two);
 }
 
+TEST_F(Sealed, PurgingAScopeDropsItsKeyAndNoOther) {
+  ASSERT_EQ(client.put(one), done);
+  ASSERT_EQ(client.put(others), done);
+  const Purged purged = tier->purge({.owner = 7}, kNever);
+  EXPECT_TRUE(purged.complete) << purged.error;
+  EXPECT_EQ(purged.entries, 1U);
+  EXPECT_EQ(keys->find(7).value(), nullptr);
+  EXPECT_EQ(client.get(one).outcome, absent);
+  expect_there(others);
+}
+
+TEST_F(Sealed, PurgingAPartOfAScopeKeepsItsKey) {
+  ASSERT_EQ(client.put(one), done);
+  EXPECT_TRUE(tier->purge({.owner = 7, .keep = one.info.end}, kNever).complete);
+  EXPECT_NE(keys->find(7).value(), nullptr);
+  expect_there(one);
+}
+
 TEST_F(Sealed, AKeyThatAnotherProcessDroppedIsNoticed) {
   ASSERT_EQ(client.put(one), done);
   ASSERT_EQ(client.put(others), done);

@@ -1,6 +1,7 @@
 #include "engine/llama/cell_map.h"
 
 #include <algorithm>
+#include <new>
 
 namespace stemma::engine {
 
@@ -34,6 +35,8 @@ void CellMap::let_go(uint32_t cell, uint32_t& lowest) noexcept {
 void CellMap::place(SequenceId sequence, uint32_t position, uint32_t cell) {
   Cells& all = cells_[to_index(sequence)];
   if (position >= all.size()) all.resize(position + 1, kUnknown);
+  uint32_t lowest = kUnknown;
+  let_go(all[position], lowest);
   all[position] = cell;
 }
 
@@ -43,7 +46,7 @@ void CellMap::start_over() noexcept {
   used_ = head_ = 0;
 }
 
-void CellMap::computed(std::span<const BatchItem> batch) {
+void CellMap::computed(std::span<const BatchItem> batch) noexcept try {
   while (!batch.empty()) {
     const auto pass = batch.first(std::min<size_t>(batch.size(), pass_tokens_));
     batch = batch.subspan(pass.size());
@@ -51,6 +54,8 @@ void CellMap::computed(std::span<const BatchItem> batch) {
     if (!take(static_cast<uint32_t>(pass.size()), found_)) return start_over();
     for (size_t i = 0; i < pass.size(); ++i) place(pass[i].sequence, pass[i].position, found_[i]);
   }
+} catch (const std::bad_alloc&) {
+  start_over();
 }
 
 void CellMap::cut(SequenceId sequence, uint32_t n) noexcept {
@@ -62,16 +67,18 @@ void CellMap::cut(SequenceId sequence, uint32_t n) noexcept {
   if (lowest != kUnknown) head_ = std::min(head_, lowest);
 }
 
-void CellMap::copied(SequenceId from, SequenceId to, Range range) {
+void CellMap::copied(SequenceId from, SequenceId to, Range range) noexcept try {
   for (uint32_t p = range.begin; p < range.end; ++p) {
     const Cells& source = cells_[to_index(from)];
     const uint32_t cell = p < source.size() ? source[p] : kUnknown;
     if (cell != kUnknown) ++owners_[cell];
     place(to, p, cell);
   }
+} catch (const std::bad_alloc&) {
+  start_over();
 }
 
-void CellMap::loaded(SequenceId sequence, Range saved, Range wanted) {
+void CellMap::loaded(SequenceId sequence, Range saved, Range wanted) noexcept try {
   found_.clear();
   if (!take(saved.end - saved.begin, found_)) return start_over();
   uint32_t lowest = kUnknown;
@@ -84,9 +91,11 @@ void CellMap::loaded(SequenceId sequence, Range saved, Range wanted) {
     }
   }
   if (lowest != kUnknown) head_ = std::min(head_, lowest);
+} catch (const std::bad_alloc&) {
+  start_over();
 }
 
-uint32_t CellMap::pieces(SequenceId sequence, Range range) const {
+uint32_t CellMap::pieces(SequenceId sequence, Range range) const noexcept try {
   const Cells& all = cells_[to_index(sequence)];
   const uint32_t end = std::min(range.end, static_cast<uint32_t>(all.size()));
   if (range.begin >= end) return 1;
@@ -94,8 +103,14 @@ uint32_t CellMap::pieces(SequenceId sequence, Range range) const {
   // llama.cpp reads in the order of cells.
   if (!std::ranges::is_sorted(sorted_)) std::ranges::sort(sorted_);
   uint32_t count = 1;
-  for (size_t i = 1; i < sorted_.size(); ++i) count += sorted_[i] != sorted_[i - 1] + 1 ? 1 : 0;
+  for (size_t i = 1; i < sorted_.size(); ++i) {
+    const bool follows =
+        sorted_[i] == kUnknown ? sorted_[i - 1] == kUnknown : sorted_[i] == sorted_[i - 1] + 1;
+    count += follows ? 0 : 1;
+  }
   return count;
+} catch (const std::bad_alloc&) {
+  return 1;
 }
 
 }  // namespace stemma::engine

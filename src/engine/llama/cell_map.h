@@ -24,20 +24,20 @@ namespace stemma::engine {
 class CellMap {
  public:
   CellMap() = default;
-  // `pass_tokens`: as many tokens as llama.cpp computes at a time (n_ubatch). Throws std::bad_alloc, as everything
-  // but cut() and pieces() does.
+  // `pass_tokens`: as many tokens as llama.cpp computes at a time (n_ubatch). Throws std::bad_alloc. Nothing else throws:
+  // without memory it starts over.
   CellMap(uint32_t sequences, uint32_t cells, uint32_t pass_tokens);
 
-  void computed(std::span<const BatchItem> batch);
+  void computed(std::span<const BatchItem> batch) noexcept;
   // Positions from n on are gone.
   void cut(SequenceId sequence, uint32_t n) noexcept;
   // `to` has what `from` has there, in the same cells.
-  void copied(SequenceId from, SequenceId to, Range range);
+  void copied(SequenceId from, SequenceId to, Range range) noexcept;
   // `saved` was loaded in one call; of it the sequence keeps `wanted`.
-  void loaded(SequenceId sequence, Range saved, Range wanted);
+  void loaded(SequenceId sequence, Range saved, Range wanted) noexcept;
 
   // In how many pieces the range lies; 1 at least.
-  uint32_t pieces(SequenceId sequence, Range range) const;
+  uint32_t pieces(SequenceId sequence, Range range) const noexcept;
 
  private:
   static constexpr uint32_t kUnknown = 0xFFFF'FFFFU;

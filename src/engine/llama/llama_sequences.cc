@@ -195,11 +195,7 @@ bool LlamaSequences::learn_layout(uint32_t tokens) {
 
 void LlamaSequences::decoded(std::span<const BatchItem> batch) noexcept {
   std::ranges::fill(moved_at_, kNowhere);
-  try {
-    cells_.computed(batch);
-  } catch (const std::bad_alloc&) {
-    // The estimate gets worse, and nothing else.
-  }
+  cells_.computed(batch);
 }
 
 uint32_t LlamaSequences::pieces(SequenceId sequence, Range range) {
@@ -515,6 +511,7 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
           !llama_memory_seq_rm(memory_, seq, static_cast<int32_t>(wanted.end), -1)) {
         return Error(Errc::wrong_state, "llama.cpp did not cut behind the checkpoint", wanted.end);
       }
+      cells_.cut(sequence, wanted.end);
       return held_by(seq).end == wanted.end ? Result<void>{} : Result<void>(refused);
     }
     case Part::segment: break;
@@ -614,6 +611,7 @@ Result<void> LlamaSequences::shift(SequenceId sequence, uint32_t keep, uint32_t 
     STEMMA_TRY_VOID(save(sequence, Part::segment, rest, bytes));
   }
   llama_memory_seq_rm(memory_, seq, static_cast<int32_t>(keep), -1);
+  cells_.cut(sequence, keep);
   if (rest.begin == rest.end) return {};
   const bool loaded =
       llama_state_seq_set_data(context_, bytes.data(), bytes.size(), scratch_) == bytes.size();
@@ -622,7 +620,6 @@ Result<void> LlamaSequences::shift(SequenceId sequence, uint32_t keep, uint32_t 
                          -static_cast<int32_t>(discard));
     llama_memory_seq_cp(memory_, scratch_, seq, static_cast<int32_t>(keep), -1);
     moved_at_[to_index(sequence)] = keep;
-    cells_.cut(sequence, keep);
     cells_.loaded(sequence, {keep, now.end - discard}, {keep, now.end - discard});
   }
   empty_scratch();

@@ -68,6 +68,18 @@ std::string name_beside(uint64_t owner, std::string_view ending) {
   return hex_of(owner) + "." + hex_of(value) + std::string(ending);
 }
 
+// Whether name_beside() made such a name: whatever else lies in the directory is not ours to touch.
+bool is_beside(std::string_view name, std::string_view ending) noexcept {
+  constexpr size_t kDigits = 16;
+  if (name.size() != 2 * kDigits + 1 + ending.size() || !name.ends_with(ending)) return false;
+  for (size_t i = 0; i < 2 * kDigits + 1; ++i) {
+    const char c = name[i];
+    const bool hex = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+    if (i == kDigits ? c != '.' : !hex) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string hex_of(uint64_t owner) {
@@ -254,7 +266,7 @@ Result<void> KeyDirectory::erase(const std::string& prefix, std::string& why) co
   std::vector<std::string> names;
   while (const dirent* entry = readdir(listing)) {
     const std::string_view name = entry->d_name;
-    if (name.starts_with(prefix) && name.ends_with(kHidden)) names.emplace_back(name);
+    if (name.starts_with(prefix) && is_beside(name, kHidden)) names.emplace_back(name);
   }
   closedir(listing);
   for (const std::string& name : names) STEMMA_TRY_VOID(wipe(name, why));
@@ -281,7 +293,7 @@ void KeyDirectory::remove_leftovers() const {
   }
   while (const dirent* entry = readdir(listing)) {
     struct stat file = {};
-    if (!std::string_view(entry->d_name).ends_with(kTemporary) ||
+    if (!is_beside(entry->d_name, kTemporary) ||
         fstatat(directory_, entry->d_name, &file, AT_SYMLINK_NOFOLLOW) != 0) {
       continue;
     }

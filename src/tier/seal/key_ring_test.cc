@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -136,6 +137,22 @@ TEST_F(KeyRingTest, ADropThatWasCutOffIsFinished) {
   EXPECT_EQ(files(), 1U);
   open();
   EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(KeyRingTest, FilesThatAreNotItsOwnAreLeftAlone) {
+  open();
+  for (const char* name : {"notes.dropped", "notes.tmp", "0123456789abcdef.dropped"}) {
+    std::ofstream(path + "/" + name) << "somebody's";
+    fs::last_write_time(path + "/" + name,
+                        fs::file_time_type::clock::now() - std::chrono::hours(5));
+  }
+  open();
+  for (const char* name : {"notes.dropped", "notes.tmp", "0123456789abcdef.dropped"}) {
+    std::ifstream file(path + "/" + name);
+    std::string text;
+    std::getline(file, text);
+    EXPECT_EQ(text, "somebody's") << name;
+  }
 }
 
 TEST_F(KeyRingTest, AKeyThatAnotherProcessDroppedIsNoticedWithinASecond) {

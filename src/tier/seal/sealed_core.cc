@@ -83,21 +83,20 @@ TierStats SealedCore::stats() const {
   return stats;
 }
 
+bool SealedCore::wait_for_earlier(uint64_t until_ns) {
+  std::unique_lock lock(mutex_);
+  const uint64_t before = next_number_;
+  const auto ended = [&] { return unfinished_.empty() || *unfinished_.begin() >= before; };
+  return wait_until(changed_, lock, until_ns, ended);
+}
+
 bool SealedCore::flush(uint64_t until_ns) {
-  {
-    std::unique_lock lock(mutex_);
-    const uint64_t before = next_number_;
-    const auto ended = [&] { return unfinished_.empty() || *unfinished_.begin() >= before; };
-    if (!wait_until(changed_, lock, until_ns, ended)) return false;
-  }
-  return inner_->flush(until_ns);
+  return wait_for_earlier(until_ns) && inner_->flush(until_ns);
 }
 
 Purged SealedCore::purge(const Purge& what, uint64_t until_ns) {
-  // What was submitted before must have reached the inner tier.
-  if (!flush(until_ns)) {
-    return {.error = "entries that were being sealed were not written in time"};
-  }
+  // What was submitted before must have reached the inner tier. If it has not in time, what can be removed still is.
+  const bool in_time = wait_for_earlier(until_ns);
   Purge inner = what;
   if (inner.layout) inner.layout = sealed_layout(*inner.layout);
   // Entries do not name their parents here, so everything that is deep enough may follow.
@@ -105,6 +104,10 @@ Purged SealedCore::purge(const Purge& what, uint64_t until_ns) {
   Purged purged = inner_->purge(inner, until_ns);
   if (what.follows) purged.unsure = purged.entries;
   purged.bytes -= std::min(purged.bytes, purged.entries * kSealBytes);
+  if (!in_time) {
+    purged.complete = false;
+    purged.error = "entries that were being sealed were not written in time";
+  }
   // A whole scope goes with its key: then copies of the tier cannot be read either.
   if (!what.owner || !what.is_by_key()) return purged;
   if (const Result<bool> dropped = options_.keys->drop(*what.owner); !dropped) {
@@ -221,8 +224,9 @@ SealedCore::PartPtr SealedCore::take(Queue which) {
   if (which != Queue::others) {
     Staging& staging = staging_[static_cast<size_t>(which)];
     first.memory = staging.take(first.staged_bytes);
-    // Without any memory in use none will come back: the part ends as failed.
+    // Without any memory in use none will come back: the part ends as failed. It may have come back just now.
     if (!first.memory && !staging.is_idle()) return nullptr;
+    if (!first.memory) first.memory = staging.take(first.staged_bytes);
   }
   PartPtr part = std::move(queue.front());
   queue.pop_front();

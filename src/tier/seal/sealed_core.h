@@ -82,6 +82,9 @@ class SealedCore final : public Tier {
   bool try_at_once(const PartPtr& part);
   bool admit(const std::shared_ptr<TierBatch>& batch, Work& work, TierOutcome& refusal);
 
+  // Waits until what was submitted before has ended. False: not yet.
+  bool wait_for_earlier(uint64_t until_ns);
+
   // Threads.
   void work(Cipher& cipher);
   PartPtr next(bool& opens);

@@ -220,6 +220,7 @@ void SealedCore::settle(const PartPtr& part) {
     info.layout = sealed_layout(info.layout);
     info.bytes -= std::min(info.bytes, kSealBytes);
     info.words = 0;
+    info.parent = 0;
   }
   end_items(part);
 }
