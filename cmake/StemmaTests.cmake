@@ -294,6 +294,7 @@ if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGE
   endforeach()
   foreach(name IN ITEMS EveryRowIsMeasured OnlyWhatWasAskedForIsMeasured WrongUseIsNamed AnInterruptEndsTheServers
           AServerThatDiesIsNamed AnswersAreComparedWithAndWithoutReuse ADifferenceThatIsNoTieCounts
+          AGapThatComputingTwiceShowsIsATie
           MetricsAreReadAndCompared BarsAreJudged GrowingMemoryIsNotFlat PromptsShareNothing
           MeasuringWaitsForPinnedMemory AGpuIsAskedAndItsRowsAreJudged)
     add_test(NAME gpu_bench.${name} COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/program/gpu_bench_test.py"

@@ -59,33 +59,42 @@ class Tally:
         self._lock = threading.Lock()
         self._tie = tie
         self._say = say
-        self.conversations = self.turns = self.tokens = self.ties = self.differences = 0
+        self.conversations = self.turns = self.tokens = 0
         self.reused = self.prompt_tokens = 0
-        self.largest_tie = 0.0
+        self.shares = []  # Gaps of the turns that differ with and without the cache.
+        self.control_shares = []  # Gaps of the turns that differ although both answers were computed.
         self.sources = {}
         self.failures = []
+
+    @property
+    def noise(self):
+        """The largest gap that this machine bridges without any cache, and at least --tie."""
+        return max([self._tie, *filter(math.isfinite, self.control_shares)])
+
+    @property
+    def differences(self):
+        return sum(share > self.noise for share in self.shares)
 
     @property
     def good(self):
         return not self.differences and not self.failures and self.turns > 0
 
-    def turn(self, number, cached, computed):
-        """One turn that was asked twice: with the cache, and without."""
+    def turn(self, number, cached, computed, control):
+        """One turn that was asked three times: with the cache, and twice without."""
         difference = compare(cached, computed)
+        unsteady = compare(computed, control)
         with self._lock:
             self.turns += 1
             self.tokens += len(tokens_of(cached)) if difference is None else difference.position
             self.reused += cached.reused
             self.prompt_tokens += cached.reused + cached.report["evaluated_tokens"]
             self.sources[cached.source] = self.sources.get(cached.source, 0) + 1
-            if difference is None:
-                return
-            tie = difference.share <= self._tie
-            self.largest_tie = max(self.largest_tie, difference.share if tie else 0)
-            self.ties += tie
-            self.differences += not tie
-            self._say(f"conversation {number}: {difference}: {'a tie' if tie else 'DIFFERENT'} "
-                      f"({cached.source}, {cached.reused} reused)")
+            if difference is not None:
+                self.shares.append(difference.share)
+                self._say(f"conversation {number}: {difference} ({cached.source}, {cached.reused} reused)")
+            if unsteady is not None:
+                self.control_shares.append(unsteady.share)
+                self._say(f"conversation {number}: {unsteady} (computed twice)")
 
     def conversation(self):
         with self._lock:
@@ -102,10 +111,21 @@ class Tally:
         share = self.reused / self.prompt_tokens if self.prompt_tokens else 0
         came = ", ".join(f"{count} {source}" for source, count in sorted(self.sources.items()))
         lines = [f"{self.conversations} conversations, {self.turns} turns, {self.tokens} equal tokens, "
-                 f"{self.ties} ties, {self.differences} differences",
-                 f"the largest gap of a tie was {self.largest_tie:.2g} of the spread; up to {self._tie:g} is a tie",
+                 f"{len(self.shares) - self.differences} ties, {self.differences} differences",
+                 f"with and without the cache: {_gaps(self.shares)}",
+                 f"computed twice, without the cache: {_gaps(self.control_shares)}",
+                 f"a gap of up to {self.noise:.2g} of the spread is a tie",
                  f"{share:.0%} of the prompts' tokens were reused; turns by where most of the prompt came from: {came}"]
         return lines + [f"failed: {failure}" for failure in self.failures]
+
+
+def _gaps(shares):
+    """How many turns differ, and by how much."""
+    if not shares:
+        return "no turn differs"
+    ordered = sorted(shares)
+    return (f"{len(ordered)} turns differ, with gaps of {ordered[len(ordered) // 2]:.2g} (median) and "
+            f"{ordered[-1]:.2g} (largest) of the spread")
 
 
 class Talk:
@@ -143,9 +163,10 @@ class Talk:
     def _turn(self, prompt):
         cached = self._ask(prompt)
         computed = self._ask(prompt, cache_prompt=False)
-        if computed.reused:
+        control = self._ask(prompt, cache_prompt=False)
+        if computed.reused or control.reused:
             raise RequestFailed("a prompt was reused although the request forbade it")
-        self._tally.turn(self._number, cached, computed)
+        self._tally.turn(self._number, cached, computed, control)
 
     def _ask(self, prompt, **more):
         return self._client.ask(prompt, self._given.answer, logprobs=LIKELIEST, **more)

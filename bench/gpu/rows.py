@@ -159,15 +159,21 @@ class Measurement:
         Servers with many sequences get more prompts, so that a prompt has left its sequence when it comes again."""
         self._server.reset()
         rotation = [self._prompts.fresh(self._length) for _ in range(max(SIX, self._sequences + 2) + 1)]
-        before = self._server.metrics()
         for prompt in rotation[:SIX]:
             self._ask("six", prompt)
         for prompt in rotation[SIX:]:
             self._server.ask(prompt)
         if not restore:
             return
+        # Now every page of the memory for saved prefixes has been used once: the steady state.
+        self._server.settle()
+        self._server.reset()
+        before = self._server.metrics()
+        for prompt in rotation:
+            self._server.ask(prompt)
+        self._server.settle()
         middle = self._server.metrics()
-        for prompt in rotation[:self._repeats + 1]:
+        for prompt in rotation * self._repeats:
             self._ask("host", prompt)
         after = self._server.metrics()
         self.saving = speed(before, middle, SAVED_BYTES, SAVING_SECONDS)

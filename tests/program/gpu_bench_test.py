@@ -176,13 +176,36 @@ def ADifferenceThatIsNoTieCounts():
     ]
     for ours, theirs, ties, differences in cases:
         tally = conversations.Tally(0.005, say=print)
-        tally.turn(1, ours, theirs)
-        assert (tally.ties, tally.differences) == (ties, differences), (tally.ties, tally.differences)
+        tally.turn(1, ours, theirs, theirs)
+        assert (len(tally.shares) - tally.differences, tally.differences) == (ties, differences), tally.shares
         assert tally.good == (differences == 0)
     failed = conversations.Tally(0.005, say=print)
-    failed.turn(1, *cases[0][:2])
+    failed.turn(1, *cases[0][:2], cases[0][1])
     failed.fail("no answer")
     assert not failed.good and not conversations.Tally(0.005, say=print).good
+
+
+def AGapThatComputingTwiceShowsIsATie():
+    def gap(size):
+        return answer(("a", {"a": -1.0, "b": -1.0 - size, "c": -11.0})), answer(("b", {"a": -1.0 - size, "b": -1.0,
+                                                                                      "c": -11.0}))
+
+    ours, theirs = gap(0.2)
+    tally = conversations.Tally(0.005, say=print)
+    tally.turn(1, ours, theirs, theirs)
+    assert tally.differences == 1 and not tally.good
+    # Two computed answers differ by as much: the cache is not to blame for a gap of that size.
+    computed, control = gap(0.3)
+    tally.turn(1, computed, computed, control)
+    assert tally.differences == 0 and tally.good and tally.noise > 0.005
+    # A larger gap still counts.
+    ours, theirs = gap(3)
+    tally.turn(1, ours, theirs, theirs)
+    assert tally.differences == 1 and not tally.good
+    assert "1 differences" in tally.lines()[0]
+    # A gap that nobody knows says nothing about others.
+    tally.turn(1, computed, computed, answer(("x", {"x": -0.1, "c": -11.0})))
+    assert tally.differences == 1 and math.isfinite(tally.noise)
 
 
 def MetricsAreReadAndCompared():
