@@ -21,8 +21,8 @@ caches and with llama-server's rules, all on the same fake engine with equal mem
 limits hold. The engine has contents: a policy that hands out a wrong prefix is marked.
 
   --model NAME     full, window or hybrid; otherwise all
-  --memory NAME    what is stored beside the engine's context: tight (half as much), normal (twice) or
-                   roomy (eight times); otherwise normal
+  --memory NAME    what is stored beside the engine's context: tight (half as much), normal (twice),
+                   roomy (eight times) or unlimited (64 times); otherwise normal
   --only WORKLOAD  only workloads whose names contain it
   --seed N         other conversations of the same kind
   --json           an array of {"name","value","unit","limit","pass"} on standard output, nothing else
@@ -61,7 +61,9 @@ std::string set(std::string_view name, std::string_view value, Arguments& out) {
       return "--model needs full, window or hybrid";
     }
   } else if (name == "--memory") {
-    if (!find_name(kMemories, value, &out.memory)) return "--memory needs tight, normal or roomy";
+    if (!find_name(kMemories, value, &out.memory)) {
+      return "--memory needs tight, normal, roomy or unlimited";
+    }
   } else {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out.seed);
     if (error != std::errc() || end != value.data() + value.size()) return "--seed needs a number";

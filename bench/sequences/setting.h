@@ -27,7 +27,8 @@ const char* to_string(Model model);
 
 // How much is stored, as a multiple of what the engine's context holds.
 enum class Memory : uint8_t { tight, normal, roomy, unlimited };
-inline constexpr std::array kMemories = {Memory::tight, Memory::normal, Memory::roomy};
+inline constexpr std::array kMemories = {Memory::tight, Memory::normal, Memory::roomy,
+                                         Memory::unlimited};
 const char* to_string(Memory memory);
 
 struct Setting {

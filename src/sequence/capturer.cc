@@ -7,6 +7,7 @@
 
 #include "key/key_chain.h"
 #include "sequence/capture_rules.h"
+#include "sequence/state_copy.h"
 
 namespace stemma::sequence {
 
@@ -411,7 +412,7 @@ Captured Capturer::save_anchor(uint32_t sequence, Part part, StateStore& store, 
     const Books::Unlocked unlocked(books_);
     books_.engine->settle();
     started = books_.clock->now_ns();
-    written = books_.engine->save(id, part, range, draft->state());
+    written = save_state(books_.mover.get(), *books_.engine, id, part, range, draft->state());
     sealed = written && *written != 0 && *written <= *size && draft->seal(*written).has_value();
     if (sealed && books_.heard()) {
       key::KeyChain chain(scope, text.all(), text.spans, books_.options.segment_tokens);

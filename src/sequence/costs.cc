@@ -141,14 +141,33 @@ CostLine::Point CostLine::middle_of(const Class& measurements) const noexcept {
   return known.front();
 }
 
-void CostLine::scale(const std::array<Point, kClasses>& points, uint32_t count) noexcept {
-  std::array<Weighted, kClasses> ratios{};
-  const bool known = line_.at(points[0].x) > 0;
-  for (uint32_t i = 0; i < count; ++i) {
-    ratios[i] = {known ? points[i].y / line_.at(points[i].x) : points[i].y, 1};
+void CostLine::believe(Line believed) noexcept {
+  if (tells_sizes_) return;
+  believed_ = believed;
+  if (measured_) {
+    fit();
+  } else {
+    line_ = believed;
   }
-  const double middle = weighted_median(std::span(ratios).first(count));
-  line_ = known ? Line{line_.start * middle, line_.slope * middle} : Line{middle, 0};
+}
+
+void CostLine::adapt(std::span<const Point> points, Line believed) noexcept {
+  std::array<Weighted, kClasses> values{};
+  const auto median_of = [&](auto value) {
+    for (size_t i = 0; i < points.size(); ++i) values[i] = {value(points[i]), 1};
+    return weighted_median(std::span(values).first(points.size()));
+  };
+  if (believed.at(points[0].x) <= 0) {
+    line_ = {median_of([](const Point& it) { return it.y; }), 0};
+    return;
+  }
+  const double ratio = median_of([&](const Point& it) { return it.y / believed.at(it.x); });
+  if (ratio <= 1) {
+    line_ = {believed.start * ratio, believed.slope * ratio};
+  } else {
+    line_ = {median_of([&](const Point& it) { return it.y - believed.slope * it.x; }),
+             believed.slope};
+  }
 }
 
 void CostLine::fit() noexcept {
@@ -163,7 +182,7 @@ void CostLine::fit() noexcept {
   // Classes are in ascending order of size.
   const double least = known.front().x;
   const double most = known.back().x;
-  if (most < 2 * least || most == 0) return scale(points, count);
+  if (most < 2 * least || most == 0) return adapt(known, believed_);
 
   std::array<Weighted, kClasses*(kClasses - 1) / 2> slopes{};
   size_t pairs = 0;
@@ -188,7 +207,7 @@ void CostLine::fit() noexcept {
   // And no token takes less than a quarter of what those take that look at the fewest cells.
   constexpr double kLeastStart = 0.25;
   if (slope <= 0 || (flat_ == Flat::is_zero && slope * (most - least) < kNoise * start)) {
-    if (flat_ == Flat::unknown) return scale(points, count);
+    if (flat_ == Flat::unknown) return adapt(known, tells_sizes_ ? line_ : believed_);
     slope = 0;
     start = median_of([](const Point& it) { return Weighted{it.y, 1}; });
   } else if (const double floor = flat_ == Flat::is_zero ? kLeastStart * known.front().y : 0;
@@ -200,6 +219,7 @@ void CostLine::fit() noexcept {
     });
   }
   line_ = {start, slope};
+  tells_sizes_ = true;
 }
 
 // ---- Measuring -------------------------------------------------------------------------------------
@@ -300,9 +320,11 @@ void CostMeter::settle() noexcept {
   }
   costs_.answer_cell_ps =
       answers_.measured() ? rounded(answers_.line().slope * 1000) : costs_.cell_ps;
+  if (saves_.line.tells_sizes()) loads_.line.believe(saves_.line.line());
+  if (loads_.line.tells_sizes()) saves_.line.believe(loads_.line.line());
   costs_.save = saves_.line.measured() ? measured(saves_.line.line()) : start_.save;
   costs_.load = loads_.line.measured() ? measured(loads_.line.line()) : start_.load;
-  // Until something was loaded: what was measured of saving, over the same link.
+  // Until something was loaded: what was measured of saving.
   if (!loads_.line.measured() && saves_.line.measured()) costs_.load = costs_.save;
 }
 

@@ -10,8 +10,12 @@
 // kept. The middle one stands for its class, and a class counts from its second measurement on. The slope of the
 // line is the weighted median of the slopes between every two classes, and where it begins is the weighted median
 // of what the slope leaves over. So a few bad measurements change nothing, sizes that are rarely seen are not
-// forgotten, and the same measurements give the same line. While all measurements are of one size, both figures
-// are scaled by the same factor, because one size cannot tell them apart.
+// forgotten, and the same measurements give the same line.
+//
+// Measurements of one size cannot tell the two figures apart. If they are faster than believed, both figures are
+// scaled down by the same factor. If they are slower, the start alone is raised: a small piece that took long says
+// nothing about large ones, and what is believed to be slow is never tried again. Saving and loading use the same
+// link, so one believes what the other has measured.
 //
 // Invariant:  no cost is negative, and none is more than kMostNs. Sums of up to eight costs do not overflow.
 // Threading:  one thread at a time.
@@ -20,6 +24,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "stemma/sequence_engine.h"
 
@@ -89,13 +94,17 @@ class CostLine {
     unknown,  // The sizes measured so far do not tell; keep what was believed.
   };
 
-  CostLine(Line believed, Flat flat) noexcept : line_(believed), flat_(flat) {}
+  CostLine(Line believed, Flat flat) noexcept : believed_(believed), line_(believed), flat_(flat) {}
 
   // x >= 0 and y > 0; anything else is ignored.
   void add(double x, double y) noexcept;
   // Whether the line is more than what was believed.
   bool measured() const noexcept { return measured_; }
   const Line& line() const noexcept { return line_; }
+  // Whether the measurements are of different sizes and show what size matters.
+  bool tells_sizes() const noexcept { return tells_sizes_; }
+  // Another belief, which matters until tells_sizes().
+  void believe(Line believed) noexcept;
   // Starts again from another belief.
   void forget(Line believed) noexcept { *this = CostLine(believed, flat_); }
 
@@ -116,11 +125,14 @@ class CostLine {
 
   Point middle_of(const Class& measurements) const noexcept;
   void fit() noexcept;
-  void scale(const std::array<Point, kClasses>& points, uint32_t count) noexcept;
+  // Fits measurements of one size to what was believed.
+  void adapt(std::span<const Point> points, Line believed) noexcept;
 
+  Line believed_;
   Line line_;
   Flat flat_;
   bool measured_ = false;
+  bool tells_sizes_ = false;
   std::array<Class, kClasses> classes_{};
 };
 

@@ -212,11 +212,40 @@ TEST(CostMeter, SavingAndLoadingAreLearnedApart) {
   EXPECT_EQ(meter.costs().load, (MoveCost{70'000, 20}));
 }
 
-TEST(CostMeter, OneSizeScalesBothFigures) {
+TEST(CostMeter, OneSizeThatIsFasterThanBelievedScalesBothFigures) {
+  CostMeter meter(kStart);
+  const uint64_t expected = kStart.load.of(16, 16'000'000);
+  for (uint32_t i = 0; i < 8; ++i) meter.loaded(16, 16'000'000, expected / 5);
+  EXPECT_EQ(meter.costs().load, (MoveCost{10'000, 40}));
+}
+
+TEST(CostMeter, OneSizeThatIsSlowerThanBelievedSaysNothingOfLargerOnes) {
   CostMeter meter(kStart);
   const uint64_t expected = kStart.load.of(16, 16'000'000);
   for (uint32_t i = 0; i < 8; ++i) meter.loaded(16, 16'000'000, 3 * expected);
-  EXPECT_EQ(meter.costs().load, (MoveCost{150'000, 600}));
+  EXPECT_EQ(meter.costs().load, (MoveCost{550'000, 200}));
+  EXPECT_EQ(meter.costs().load.of(16, 16'000'000), 3 * expected);
+}
+
+// A hybrid model on an H200: its checkpoints of 1.2 MB took 3.5 ms to load, and were all that was loaded. Its
+// segments were believed to be slower to load than to compute, so that nothing was saved any more.
+TEST(CostMeter, SmallCheckpointsThatLoadSlowlyDoNotKeepSegmentsFromBeingSaved) {
+  CostMeter meter(kStart);
+  EngineTraits hybrid;
+  hybrid.segments = true;
+  hybrid.range_tokens = 8192;
+  hybrid.rewind = Rewind::exact;
+  hybrid.bytes_per_token = 16'384;
+  hybrid.checkpoint_bytes = 1'245'308;
+  for (uint32_t i = 0; i < 16; ++i) meter.computed({i * 2048, (i + 1) * 2048}, 0, 25'000'000);
+  for (uint32_t i = 0; i < 8; ++i) meter.saved(1, 1'245'308, 1'100'000);
+  EXPECT_TRUE(restores_faster(meter.costs(), hybrid, 64, {0, 32'768}));
+  for (uint32_t i = 0; i < 3; ++i) meter.loaded(1, 1'245'308, 3'600'000);
+  EXPECT_TRUE(restores_faster(meter.costs(), hybrid, 64, {0, 32'768}));
+  // Once large ranges were saved, their speed is believed of loading too.
+  for (uint32_t i = 0; i < 4; ++i) meter.saved(1, 134'000'000, 6'700'000);
+  EXPECT_LT(meter.costs().load.byte_ps, 60U);
+  EXPECT_GT(meter.costs().load.call_ns, 3'000'000U);
 }
 
 TEST(CostMeter, UntilSomethingWasLoadedItGuessesFromSaving) {
@@ -226,6 +255,19 @@ TEST(CostMeter, UntilSomethingWasLoadedItGuessesFromSaving) {
   EXPECT_EQ(meter.costs().load, (MoveCost{5000, 20}));
   for (uint32_t i = 0; i < 20; ++i) meter.saved(1, 1'000'000, expected * 10);
   EXPECT_EQ(meter.costs().load, meter.costs().save) << "it is the same link";
+}
+
+TEST(CostMeter, OneDirectionBelievesWhatTheOtherHasMeasured) {
+  for (const bool saving : {true, false}) {
+    CostMeter meter(kStart);
+    const auto measure = [&](bool this_way, uint64_t bytes, uint64_t ns) {
+      this_way ? meter.saved(1, bytes, ns) : meter.loaded(1, bytes, ns);
+    };
+    for (uint32_t i = 0; i < 4; ++i) measure(saving, 1'000'000, 2'000'000);
+    for (uint32_t i = 1; i <= 20; ++i) measure(!saving, i * 10'000'000, 100'000 + i * 250'000);
+    EXPECT_EQ(saving ? meter.costs().save : meter.costs().load, (MoveCost{1'975'000, 25}));
+    EXPECT_EQ(saving ? meter.costs().load : meter.costs().save, (MoveCost{100'000, 25}));
+  }
 }
 
 TEST(CostMeter, OneBadMeasurementChangesNothing) {

@@ -30,11 +30,14 @@ void Drainer::drain(const DrainLimits& limits, Drained& drained) {
   uint32_t passed_over = 0;
   while ((capturer_.run() != nullptr || drained.bytes < limits.bytes) &&
          books_.clock->now_ns() < until) {
-    if (capturer_.run() == nullptr && !start_next(limits, drained, passed_over)) {
-      drained.more = drained.items >= limits.items && books_.queue.size() != 0;
-      return;
+    if (capturer_.run() == nullptr) {
+      if (!start_next(limits, drained, passed_over)) {
+        drained.more = drained.items >= limits.items && books_.queue.size() != 0;
+        return;
+      }
+      // There was nothing to read, or a checkpoint was saved first, which is a step of its own.
+      if (capturer_.run() == nullptr || capturer_.run()->anchor.bytes != 0) continue;
     }
-    if (capturer_.run() == nullptr) continue;  // There was nothing to read.
     if (!limits.dear && capturer_.next_is_dear()) capturer_.set_aside();
     const uint64_t before = capturer_.run()->writer.captured().bytes;
     const bool went_on = capturer_.go_on(until);

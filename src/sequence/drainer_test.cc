@@ -57,6 +57,20 @@ TEST(Drainer, CaptureThatTimeEndsGoesOnWithTheNextCall) {
   EXPECT_EQ(rig.saved(tokens(200, 2)), 200U);
 }
 
+// A checkpoint of a window can take as long as a request may wait.
+TEST(Drainer, ACheckpointIsAStepOfItsOwn) {
+  PartsRig rig(window_engine());
+  rig.put(0, tokens(200, 1));
+  rig.books.queue.add(0, 200);
+  const Drained drained = rig.drainer.drain({.ns = 1});
+  EXPECT_TRUE(drained.more);
+  ASSERT_NE(rig.capturer.run(), nullptr);
+  EXPECT_NE(rig.capturer.run()->anchor.bytes, 0U);
+  EXPECT_EQ(rig.saved(tokens(200, 1)), 0U) << "segments are read by the next call";
+  EXPECT_EQ(rig.drainer.drain({}).saved, 1U);
+  EXPECT_EQ(rig.saved(tokens(200, 1)), 200U);
+}
+
 TEST(Drainer, CaptureWithoutRoomWaitsUnlessItMayEvict) {
   WaitingRig rig;
   // More than the whole store has, as far as the record says.

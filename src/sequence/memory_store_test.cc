@@ -48,6 +48,30 @@ TEST(MemoryStore, ArenaWithoutMemorySaysSoAndGoesOnLater) {
   EXPECT_TRUE(store->open(3, 10));
 }
 
+TEST(MemoryStore, LargePiecesAreZeroedEveryTime) {
+  constexpr uint64_t kBytes = (3U << 20U) + 1;
+  const auto store = make_memory_store(2, 0);
+  for (uint32_t round = 0; round < 3; ++round) {
+    const auto room = store->open(0, kBytes);
+    ASSERT_TRUE(room);
+    ASSERT_EQ(room->size(), kBytes);
+    EXPECT_TRUE(std::ranges::all_of(*room, [](uint8_t byte) { return byte == 0; }));
+    std::ranges::fill(*room, uint8_t{7});
+    ASSERT_TRUE(store->seal(0, kBytes));
+    EXPECT_TRUE(store->read(0));
+  }
+}
+
+TEST(MemoryStore, ALargePieceWithoutMemorySaysSoAndGoesOnLater) {
+  const auto store = make_memory_store(2, 0);
+  base::refuse_slab_memory_after(0);
+  const auto refused = store->open(0, 2U << 20U);
+  base::refuse_slab_memory_after(base::kUnlimited);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Errc::out_of_memory);
+  EXPECT_TRUE(store->open(0, 2U << 20U));
+}
+
 TEST(MemoryStore, NoAddressSpaceMeansNoStore) {
   base::refuse_slab_memory_after(0);
   const auto arena = make_memory_store(4, 1U << 16U);

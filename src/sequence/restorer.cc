@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "sequence/segment_loader.h"
+#include "sequence/state_copy.h"
 
 namespace stemma::sequence {
 
@@ -102,7 +103,7 @@ Result<void> Restorer::load_anchor(TurnRecord& turn, Part part, uint32_t depth,
     const Books::Unlocked unlocked(books_);
     const Result<SavedState> saved = turn.state.read();
     const Range range{0, depth};
-    loaded = saved ? books_.engine->load(id, part, range, range, saved->state)
+    loaded = saved ? load_state(books_.mover.get(), *books_.engine, id, part, range, saved->state)
                    : Result<void>(saved.error());
     bytes = saved ? saved->state.size() : 0;
   }

@@ -347,10 +347,16 @@ void Scheduler::save_between_passes() {
     time_to_save_ns_ -= std::min(time_to_save_ns_, saving_takes_ns_);
     saved_until_ns_ = end;
     if (!drained.more) can_save_ = false;
-    if (!drained.more || drained.waits) return;
+    // The next token of an answer waits for one bit at most.
+    if (!drained.more || drained.waits || answering()) return;
     const std::lock_guard lock(mutex_);
     if (std::ranges::any_of(arrived_, is_ready)) return;
   }
+}
+
+bool Scheduler::answering() const {
+  return std::ranges::any_of(
+      active_, [](const StreamPtr& stream) { return stream->state == Stream::State::answer; });
 }
 
 Drained Scheduler::save_a_bit(bool quiet) {
@@ -358,10 +364,8 @@ Drained Scheduler::save_a_bit(bool quiet) {
   uint64_t places = traits_.sequences - std::min<uint64_t>(traits_.sequences, active_.size());
   if (!active_.empty() && blocked_) places = 0;
   const uint64_t begin = now_ns();
-  const bool answers = std::ranges::any_of(
-      active_, [](const StreamPtr& stream) { return stream->state == Stream::State::answer; });
   DrainLimits limits{.ns = kBitNs, .evict = true, .dear = quiet};
-  if (answers) limits.step_ns = kShortStepNs;
+  if (answering()) limits.step_ns = kShortStepNs;
   const Drained drained = cache_->drain(limits);
   const uint64_t end = now_ns() - drained.moving_ns;
   const std::lock_guard lock(mutex_);

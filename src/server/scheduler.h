@@ -166,6 +166,8 @@ class Scheduler {
   void work();
   // One round; false: there was nothing to do.
   bool pass();
+  // Whether an answer is under way.
+  bool answering() const;
   // A step of what waits to be saved; who waits meanwhile has it counted.
   Drained save_a_bit(bool quiet);
   bool something_to_save();

@@ -93,7 +93,9 @@ class Device {
     }));
   }
   uint64_t waited_longer_than(double seconds) const {
-    const Histogram waits = scheduler->stats().saving_seconds;
+    return longer_than(seconds, scheduler->stats().saving_seconds);
+  }
+  static uint64_t longer_than(double seconds, const Histogram& waits) {
     uint64_t longer = 0;
     for (uint32_t i = 1; i <= Histogram::kBuckets; ++i) {
       if (waits.bound(i - 1) >= seconds) longer += waits.in_bucket(i);
@@ -229,6 +231,19 @@ TEST(SchedulerOnADevice, WhereTheLinkIsSlowerThanComputingNothingIsRestored) {
     device.save_everything();
   }
   EXPECT_EQ(device.model.fake().counts().saved_bytes, saved) << "what never pays is not saved";
+}
+
+// A long prompt leaves much to be saved. The answer that follows at once streams meanwhile.
+TEST(SchedulerOnADevice, NoTokenOfAnAnswerWaitsForMoreThanAStep) {
+  for (const Rewind rewind : {Rewind::any, Rewind::window}) {
+    FakeSequences::Options engine = device_engine();
+    engine.rewind = rewind;
+    engine.checkpoints = rewind == Rewind::window;
+    Device device(Reuse::everything, engine);
+    for (uint32_t i = 0; i < 3; ++i) device.again_at_once(words(30'000, i));
+    // A pass takes 7 ms and a step beside answers 3.
+    EXPECT_EQ(Device::longer_than(0.02, device.scheduler->stats().token_seconds), 0U);
+  }
 }
 
 TEST(SchedulerOnADevice, MemoryIsFlatOverManyRequests) {
