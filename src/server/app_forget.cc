@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "server/api/refuse.h"
 #include "server/app.h"
-#include "server/json.h"
-#include "server/refuse.h"
+#include "server/text/json.h"
 
 namespace stemma::server {
 
