@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/api/openai/answer_listener.h"
+#include "server/api/openai/request.h"
 #include "server/api/refuse.h"
 #include "server/text/json.h"
 #include "stemma/version.h"

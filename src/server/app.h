@@ -32,7 +32,7 @@
 
 #include "engine/language_model.h"
 #include "server/api/openai/answer.h"
-#include "server/api/openai/request.h"
+#include "server/api/request.h"
 #include "server/chat/chat.h"
 #include "server/http/cross_site.h"
 #include "server/http/message.h"

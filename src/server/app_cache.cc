@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "server/api/openai/request.h"
 #include "server/api/refuse.h"
 #include "server/app.h"
 #include "server/text/json.h"

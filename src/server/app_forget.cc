@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "server/api/openai/request.h"
 #include "server/api/refuse.h"
 #include "server/app.h"
 #include "server/text/json.h"

@@ -26,7 +26,7 @@
 #include "engine/language_model.h"
 #include "jinja/template.h"
 #include "server/api/error.h"
-#include "server/api/openai/request.h"
+#include "server/api/request.h"
 #include "server/chat/message_ends.h"
 #include "server/chat/special_texts.h"
 #include "stemma/retention.h"

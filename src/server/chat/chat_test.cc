@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/api/openai/request.h"
 #include "support/engine_kinds.h"
 #include "support/fake_model.h"
 

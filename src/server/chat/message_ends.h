@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "jinja/text.h"
-#include "server/api/openai/request.h"
+#include "server/api/request.h"
 
 namespace stemma::server {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "server/api/fields.h"
-#include "server/api/openai/request.h"
+#include "server/api/request.h"
 
 namespace stemma::server {
 
