@@ -52,7 +52,7 @@ endif()
 find_package(Boost 1.74 QUIET)
 find_package(nlohmann_json 3.11 QUIET)
 find_path(STEMMA_TOMLPP_DIR toml++/toml.h)
-stemma_glob(server_sources "src/server/*.cc")
+stemma_glob(server_sources "src/server/*.cc" "src/server/*/*.cc" "src/server/*/*/*.cc")
 if(server_sources AND Boost_FOUND AND nlohmann_json_FOUND AND STEMMA_TOMLPP_DIR AND TARGET stemma_tier)
   add_library(stemma_server STATIC ${server_sources})
   add_library(stemma::server ALIAS stemma_server)
@@ -66,8 +66,8 @@ if(server_sources AND Boost_FOUND AND nlohmann_json_FOUND AND STEMMA_TOMLPP_DIR 
   endif()
   # Equal seeds give equal tokens on every machine: no operation is fused with another one here and not
   # there. Its loops over the vocabulary are written to be vectorised.
-  if(EXISTS "${PROJECT_SOURCE_DIR}/src/server/sampler.cc")
-    set_source_files_properties("${PROJECT_SOURCE_DIR}/src/server/sampler.cc" PROPERTIES
+  if(EXISTS "${PROJECT_SOURCE_DIR}/src/server/schedule/sampler.cc")
+    set_source_files_properties("${PROJECT_SOURCE_DIR}/src/server/schedule/sampler.cc" PROPERTIES
       COMPILE_OPTIONS "-ffp-contract=off;-fno-trapping-math;$<$<NOT:$<BOOL:${STEMMA_COVERAGE}>>:-O3>")
   endif()
 endif()

@@ -31,7 +31,8 @@ endforeach()
 # The server's codec is built from its sources: the server itself needs more than fuzzing does.
 find_package(nlohmann_json 3.11 QUIET)
 if(TARGET api_request_fuzz AND nlohmann_json_FOUND)
-  foreach(name IN ITEMS api_answer api_error api_fields api_message api_request json sampler stop utf8)
+  foreach(name IN ITEMS api/error api/fields api/request api/openai/answer api/openai/message
+          api/openai/request schedule/sampler schedule/stop text/json text/utf8)
     target_sources(api_request_fuzz PRIVATE "${PROJECT_SOURCE_DIR}/src/server/${name}.cc")
   endforeach()
   target_link_libraries(api_request_fuzz PRIVATE nlohmann_json::nlohmann_json)

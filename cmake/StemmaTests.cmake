@@ -4,8 +4,8 @@
 #   src/engine/paged/*_test.cc       ->  engine_paged_test
 #   src/capi/tiers/*_test.cc         ->  capi_tiers_test
 #   src/tier, src/tier/disk, redis, shared, seal: tier_test, tier_disk_test, tier_redis_test, ...
-#   src/engine/gguf, llama, src/jinja, src/server, src/replay: engine_gguf_test, engine_llama_test, jinja_test,
-#                                        server_test, replay_test
+#   src/engine/gguf, llama, src/jinja, src/server and its rooms, src/replay: engine_gguf_test, engine_llama_test,
+#                                        jinja_test, server_test, replay_test
 #   bench/sequences/*_test.cc        ->  sequence_bench_test
 #   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
 #   tests/sequences/*.cc             ->  sequence_schedules_test
@@ -103,6 +103,9 @@ foreach(part IN ITEMS gguf:engine/gguf:engine_gguf engine_llama:engine/llama:eng
   list(GET part 2 name)
   if(TARGET stemma_${library})
     file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*_test.cc")
+    if(name STREQUAL "server")  # The rooms in it are one library.
+      file(GLOB_RECURSE files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/server/*_test.cc")
+    endif()
     stemma_add_tests(${name}_test unit ${files})
     if(TARGET ${name}_test)
       target_link_libraries(${name}_test PRIVATE stemma_${library})

@@ -14,6 +14,7 @@ def find_tests(root):
     """{"Suite.Name": {executable, ...}} over all test sources under root."""
     root = pathlib.Path(root)
     sources = [(f, f.parent.name + "_test") for f in root.glob("src/*/*_test.cc")]
+    sources += [(f, "server_test") for f in root.glob("src/server/*/**/*_test.cc")]
     sources += [(f, f"engine_{f.parent.name}_test") for f in root.glob("src/engine/*/*_test.cc")]
     sources += [(f, f"tier_{f.parent.name}_test") for f in root.glob("src/tier/*/*_test.cc")]
     sources += [(f, f"capi_{f.parent.name}_test") for f in root.glob("src/capi/*/*_test.cc")]

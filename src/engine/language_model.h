@@ -101,7 +101,7 @@ class LanguageModel {
   virtual void append_text(Token token, bool special, std::string& text) const = 0;
   // Whether the model says with it that it is done.
   virtual bool ends_generation(Token token) const noexcept = 0;
-  // Whether only the model's templates may write it: no text of a user becomes it (server/special_texts.h).
+  // Whether only the model's templates may write it: no text of a user becomes it (server/chat/special_texts.h).
   virtual bool is_special(Token token) const noexcept = 0;
 
   // The conversation as the engine's own list of templates writes it. Error: unsupported (the list has

@@ -31,15 +31,15 @@
 #include <vector>
 
 #include "engine/language_model.h"
-#include "server/api_answer.h"
-#include "server/api_request.h"
-#include "server/chat.h"
-#include "server/cross_site.h"
-#include "server/http_message.h"
-#include "server/http_server.h"
+#include "server/api/openai/answer.h"
+#include "server/api/request.h"
+#include "server/chat/chat.h"
+#include "server/http/cross_site.h"
+#include "server/http/message.h"
+#include "server/http/server.h"
 #include "server/job_queue.h"
-#include "server/scheduler.h"
-#include "server/trace_recorder.h"
+#include "server/schedule/scheduler.h"
+#include "server/trace/recorder.h"
 
 namespace stemma::server {
 

@@ -6,9 +6,10 @@
 #include <system_error>
 #include <utility>
 
+#include "server/api/openai/request.h"
+#include "server/api/refuse.h"
 #include "server/app.h"
-#include "server/json.h"
-#include "server/refuse.h"
+#include "server/text/json.h"
 
 namespace stemma::server {
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "server/refuse.h"
+#include "server/api/refuse.h"
 
 namespace stemma::server {
 

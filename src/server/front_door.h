@@ -12,8 +12,8 @@
 #include <memory>
 
 #include "server/app.h"
-#include "server/http_message.h"
-#include "server/http_server.h"
+#include "server/http/message.h"
+#include "server/http/server.h"
 
 namespace stemma::server {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/byte_budget.h"
+#include "server/http/byte_budget.h"
 
 namespace stemma::server {
 namespace jobs {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "server/app.h"
-#include "server/json.h"
+#include "server/text/json.h"
 
 namespace stemma::server {
 

@@ -14,7 +14,7 @@
 #include "engine/gguf/model_plan.h"
 #include "llama/llama_rig.h"
 #if defined(STEMMA_HAS_SERVER)
-#include "server/chat.h"
+#include "server/chat/chat.h"
 #endif
 
 namespace stemma::test {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/http_server.h"
+#include "server/http/server.h"
 #include "support/http_client.h"
 
 namespace stemma::server {

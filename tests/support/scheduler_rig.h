@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/scheduler.h"
+#include "server/schedule/scheduler.h"
 #include "support/engine_kinds.h"
 #include "support/fake_model.h"
 #include "support/mix.h"

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "server/app.h"
-#include "server/chat.h"
-#include "server/http_server.h"
-#include "server/scheduler.h"
+#include "server/chat/chat.h"
+#include "server/http/server.h"
+#include "server/schedule/scheduler.h"
 #include "support/engine_kinds.h"
 #include "support/fake_model.h"
 #include "support/http_client.h"
