@@ -90,7 +90,8 @@ class Tally:
             self.prompt_tokens += cached.reused + cached.report["evaluated_tokens"]
             self.sources[cached.source] = self.sources.get(cached.source, 0) + 1
             if difference is not None:
-                self.shares.append(difference.share)
+                # An answer for which nothing was reused is computed like the two others.
+                (self.shares if cached.reused else self.control_shares).append(difference.share)
                 self._say(f"conversation {number}: {difference} ({cached.source}, {cached.reused} reused)")
             if unsteady is not None:
                 self.control_shares.append(unsteady.share)

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "sequence/segment_writer.h"
+
 namespace stemma::sequence {
 
 namespace {
@@ -33,12 +35,20 @@ class PartsSaver final : public Saver {
     }
     const Books::Unlocked unlocked(books_);
     std::memcpy(out.data(), part->bytes.data(), part->bytes.size());
-    ++taken;
-    bytes += part->bytes.size();
     return part->bytes.size();
   }
+  std::span<const uint8_t> bytes_of(Range range) override {
+    const SavedPart* part = find(range);
+    return part == nullptr ? std::span<const uint8_t>() : part->bytes;
+  }
+  void wait_for(SegmentWriter& writer) override {
+    const Books::Unlocked unlocked(books_);
+    writer.wait();
+  }
   void prepared(std::span<const BlockId> /*there*/) override { notifier_.tell_of_evicted(); }
-  PartLabel saved(Range range, std::span<const uint8_t> /*bytes*/) override {
+  PartLabel saved(Range range, std::span<const uint8_t> written) override {
+    ++taken;
+    bytes += written.size();
     return chain_ == nullptr ? PartLabel{} : notifier_.label_of(*chain_, text_, range, priority_);
   }
   uint32_t taken = 0;

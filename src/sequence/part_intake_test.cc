@@ -28,9 +28,21 @@ struct SavedElsewhere {
   std::vector<SavedPart> parts;
 };
 
-TEST(PartIntake, WhatAnotherProcessSavedIsReusedHere) {
-  const SavedElsewhere other(full_engine(), tokens(200));
-  PartsRig rig;
+// Segments are copied one by one, or by threads where the engine moves ranges.
+class PartIntakeOfSegments : public ::testing::TestWithParam<uint32_t> {
+ protected:
+  static EngineOptions engine() {
+    EngineOptions options = full_engine();
+    options.range_tokens = GetParam();
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(OneByOneOrByThreads, PartIntakeOfSegments, ::testing::Values(0, 256));
+
+TEST_P(PartIntakeOfSegments, WhatAnotherProcessSavedIsReusedHere) {
+  const SavedElsewhere other(engine(), tokens(200));
+  PartsRig rig(engine());
+  EXPECT_EQ(rig.books.mover != nullptr, GetParam() != 0);
   const Admitted admitted = ok(rig.intake.admit(rig.scope, tokens(200), other.parts, {}));
   EXPECT_EQ(admitted.taken, 4U);
   EXPECT_EQ(admitted.refused, 0U);
@@ -41,9 +53,9 @@ TEST(PartIntake, WhatAnotherProcessSavedIsReusedHere) {
   EXPECT_EQ(rig.right(turn.sequence, tokens(200)), "");
 }
 
-TEST(PartIntake, WhatIsThereIsNotTakenTwice) {
-  const SavedElsewhere other(full_engine(), tokens(200));
-  PartsRig rig;
+TEST_P(PartIntakeOfSegments, WhatIsThereIsNotTakenTwice) {
+  const SavedElsewhere other(engine(), tokens(200));
+  PartsRig rig(engine());
   ok(rig.intake.admit(rig.scope, tokens(200), other.parts, {}));
   const Admitted again = ok(rig.intake.admit(rig.scope, tokens(200), other.parts, {}));
   EXPECT_EQ(again.taken, 0U);
@@ -51,10 +63,22 @@ TEST(PartIntake, WhatIsThereIsNotTakenTwice) {
   EXPECT_EQ(again.bytes, 0U);
 }
 
-TEST(PartIntake, PartsBehindAGapAreRefused) {
-  SavedElsewhere other(full_engine(), tokens(200));
+TEST_P(PartIntakeOfSegments, AByteThatChangesAfterwardsIsNoticed) {
+  const SavedElsewhere other(engine(), tokens(200));
+  PartsRig rig(engine());
+  ok(rig.intake.admit(rig.scope, tokens(200), other.parts, {}));
+  // The second segment lies in the second slot.
+  const auto bytes = rig.books.segments->read(1);
+  ASSERT_TRUE(bytes);
+  const_cast<uint8_t&>((*bytes)[bytes->size() / 2]) ^= 1U;
+  EXPECT_FALSE(rig.books.segments->read(1));
+  EXPECT_TRUE(rig.books.segments->read(0));
+}
+
+TEST_P(PartIntakeOfSegments, PartsBehindAGapAreRefused) {
+  SavedElsewhere other(engine(), tokens(200));
   other.parts.erase(other.parts.begin() + 1);
-  PartsRig rig;
+  PartsRig rig(engine());
   const Admitted admitted = ok(rig.intake.admit(rig.scope, tokens(200), other.parts, {}));
   EXPECT_EQ(admitted.taken, 1U);
   EXPECT_EQ(admitted.refused, 2U);

@@ -153,6 +153,8 @@ Result<void> SegmentStore::list(const Hold& hold, Range range, std::vector<Saved
   return Error(Errc::out_of_memory, "no memory to list segments");
 }
 
+void Saver::wait_for(SegmentWriter& writer) { writer.wait(); }
+
 Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantId tenant,
                                const Retain& retain, Saver& saver) try {
   SegmentWriter writer(this);
@@ -161,7 +163,7 @@ Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantI
   while (!writer.over()) {
     if (writer.read(saver)) continue;
     if (!writer.waits() && !mover_->wait_for_buffer()) writer.limit(0);
-    writer.wait();
+    saver.wait_for(writer);
     (void)writer.collect(saver, kNever);
   }
   return writer.captured();

@@ -30,6 +30,7 @@
 namespace stemma::sequence {
 
 class RangeMover;
+class SegmentWriter;
 
 struct SavedSegment {
   uint32_t slot = 0;
@@ -48,6 +49,11 @@ class Saver {
   // Of a segment.
   virtual Result<uint64_t> size(Range range) = 0;
   virtual Result<uint64_t> save(Range range, std::span<uint8_t> out) = 0;
+  // The bytes of a segment, if they are in memory already. Then threads copy them, where the store has a mover, and
+  // save() is not called. Segments are asked for in ascending order. Empty: save() is called.
+  virtual std::span<const uint8_t> bytes_of(Range /*segment*/) { return {}; }
+  // Waits for these threads.
+  virtual void wait_for(SegmentWriter& writer);
   // There is room now, and nothing has been overwritten for it: evicted() is still whole. `there` are the
   // slots of what was saved before.
   virtual void prepared(std::span<const BlockId> /*there*/) {}

@@ -84,6 +84,7 @@ void SegmentWriter::fail(CaptureFate fate) noexcept {
 
 bool SegmentWriter::read(Saver& saver) {
   if (!reads()) return false;
+  if (store_->mover_ != nullptr && take_over(saver)) return true;
   return saver.most_tokens() == 0 || store_->range_tokens_ == 0 ? read_segment(saver)
                                                                 : read_range(saver);
 }
@@ -123,6 +124,42 @@ bool SegmentWriter::commit(Range segment, Saver& saver) {
   captured_.bytes += store_->bytes_->size(slot);
   // From here on others find it.
   return lease_.commit(segment.end).has_value();
+}
+
+// ---- Several at once, from memory ------------------------------------------------------------------
+
+bool SegmentWriter::take_over(Saver& saver) try {
+  auto piece = std::make_unique<Piece>(*this);
+  piece->range = {next_, next_};
+  while (piece->range.end < end_) {
+    const Range segment{piece->range.end, std::min(end_, piece->range.end + store_->tokens_)};
+    const std::span<const uint8_t> source = saver.bytes_of(segment);
+    if (source.empty() || source.size() > store_->slot_bytes_) break;
+    store_->forget_label(slot_of(segment));
+    const Result<std::span<uint8_t>> room =
+        store_->bytes_->open(slot_of(segment), source.size(), Fill::none);
+    if (!room) break;
+    piece->sources.push_back(source);
+    piece->out.push_back(*room);
+    piece->range.end = segment.end;
+  }
+  if (piece->sources.empty()) return false;
+  piece->good.resize(piece->sources.size());
+  next_ = piece->range.end;
+  start(std::move(piece));
+  return true;
+} catch (const std::bad_alloc&) {
+  fail(CaptureFate::no_room);
+  return true;
+}
+
+bool SegmentWriter::copy(const Piece& piece, uint32_t index) const {
+  const std::span<const uint8_t> source = piece.sources[index];
+  ByteSum sum;
+  sum.copy(source, piece.out[index].data());
+  ByteSum::end_of_copies();
+  return store_->bytes_->seal(slot_of(segment_of(piece, index)), source.size(), sum.value())
+      .has_value();
 }
 
 // ---- Several at once, through a buffer -----------------------------------------------------------
@@ -214,7 +251,9 @@ void SegmentWriter::start(std::unique_ptr<Piece> piece) {
   pieces_.push_back(std::move(piece));
   Piece& it = *pieces_.back();
   it.batch.count = static_cast<uint32_t>(it.good.size());
-  it.batch.task = [this, &it](uint32_t i) { it.good[i] = cut(it, i) ? 1 : 0; };
+  it.batch.task = [this, &it](uint32_t i) {
+    it.good[i] = (it.sources.empty() ? cut(it, i) : copy(it, i)) ? 1 : 0;
+  };
   store_->mover_->start(it.batch);
 }
 

@@ -6,7 +6,9 @@
 //
 // With a RangeMover a range is several segments: the engine reads it into a buffer, threads cut it, and collect()
 // commits what they have done, in order. Where the saver allows less than a segment at once, a segment is read in
-// parts. Without a mover a range is one segment, written straight into its slot and committed by read() itself. What was committed when something fails stays: it is whole segments, as good as any.
+// parts. Without a mover a range is one segment, written straight into its slot and committed by read() itself.
+// Segments whose bytes are in memory already are copied by the mover's threads, without a buffer. What was committed
+// when something fails stays: it is whole segments, as good as any.
 //
 // Threading:  one thread at a time, that of the store; the threads of the mover work beside it.
 // Ownership:  slots are leased until it goes. The store, the engine and the mover outlive it. Letting go of it waits
@@ -77,7 +79,8 @@ class SegmentWriter {
     Range range;
     uint32_t buffer = RangeMover::kNone;
     std::vector<Read> reads;
-    std::vector<std::span<uint8_t>> out;  // By segment.
+    std::vector<std::span<const uint8_t>> sources;  // By segment, where they are in memory already.
+    std::vector<std::span<uint8_t>> out;            // By segment.
     std::vector<uint8_t> good;
     uint32_t committed = 0;  // Segments.
     RangeMover::Batch batch;
@@ -85,6 +88,8 @@ class SegmentWriter {
 
   Range segment_of(const Piece& piece, uint32_t index) const noexcept;
   bool read_segment(Saver& saver);
+  // Has threads copy all segments whose bytes are in memory already. False: the next one is not.
+  bool take_over(Saver& saver);
   bool read_range(Saver& saver);
   uint32_t slot_of(Range segment) const noexcept {
     return to_index(table_[segment.begin / store_->tokens_]);
@@ -97,6 +102,7 @@ class SegmentWriter {
   void start(std::unique_ptr<Piece> piece);
   // One segment of a piece, on any thread. Whether it lies in its slot now.
   bool cut(const Piece& piece, uint32_t index) const;
+  bool copy(const Piece& piece, uint32_t index) const;
   // Whether a segment that is read in many parts fits into a buffer.
   bool fits_in_parts() const noexcept;
   bool commit(Range segment, Saver& saver);

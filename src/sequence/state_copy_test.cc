@@ -87,7 +87,7 @@ TEST(StateCopy, WhatOthersLeftInABufferIsNeverSaved) {
     std::vector<uint8_t> out(*rig.engine->size(kFirst, Part::state, kAll));
     rig.engine->faults = FaultSchedule({{Call::save, 0, Fault::lie_nothing}});
     const auto written = save_state(rig.mover.get(), *rig.engine, kFirst, Part::state, kAll, out);
-    if (!written) EXPECT_EQ(written.error().code(), Errc::corrupt);
+    EXPECT_TRUE(written || written.error().code() == Errc::corrupt);
     EXPECT_TRUE(std::ranges::find(out, uint8_t{0xAB}) == out.end()) << bytes;
   }
 }

@@ -156,6 +156,7 @@ def answer(*tokens):
     """An answer of (token, {token: logarithm of likelihood}) pairs."""
     made = Answer()
     made.report = {"evaluated_tokens": 1}
+    made.reused = 1
     made.logprobs = [{"tokens": [token], "token_logprobs": [likely[token]], "top_logprobs": [likely]}
                      for token, likely in tokens]
     return made
@@ -203,6 +204,14 @@ def AGapThatComputingTwiceShowsIsATie():
     tally.turn(1, ours, theirs, theirs)
     assert tally.differences == 1 and not tally.good
     assert "1 differences" in tally.lines()[0]
+    # Nothing was reused, so the cache has nothing to do with it.
+    ours, theirs = gap(3)
+    ours.reused = 0
+    tally.turn(1, ours, theirs, theirs)
+    assert tally.differences == 0 and tally.good
+    ours, theirs = gap(5)
+    tally.turn(1, ours, theirs, theirs)
+    assert tally.differences == 1
     # A gap that nobody knows says nothing about others.
     tally.turn(1, computed, computed, answer(("x", {"x": -0.1, "c": -11.0})))
     assert tally.differences == 1 and math.isfinite(tally.noise)
