@@ -54,7 +54,7 @@ class Purger final : public ConnectionOwner {
   struct Node {
     std::unique_ptr<Connection> connection;
     std::deque<Command> waiting;
-    bool scanning = false;  // A SCAN is wanted or under way.
+    uint32_t scans = 0;  // That are wanted or under way.
     bool over = false;
   };
 
@@ -66,10 +66,10 @@ class Purger final : public ConnectionOwner {
   void pump(Node& node);
   void answered(Connection& from, Command& command, const Reply& reply, TierOutcome value) override;
   void entered(Connection& connection) override { pump(nodes_[connection.node]); }
-  void answered_scan(Node& node, const Reply& reply);
+  void answered_scan(Node& node, const Command& command, const Reply& reply);
   void answered_probe(Node& node, const Command& command, const Reply& reply);
   void answered_slots(const Connection& from, const Reply& reply);
-  Command scan_from(uint64_t cursor) const;
+  Command scan_from(uint64_t cursor, bool old) const;
   void fail(std::string error) {
     if (purged_.error.empty()) purged_.error = std::move(error);
   }
@@ -79,7 +79,6 @@ class Purger final : public ConnectionOwner {
   const Purge& what_;
   PurgeChoice choice_;
   bool only_looks_ = false;
-  bool only_old_ = false;   // It looks for entries of the version before.
   bool has_newer_ = false;  // There are entries that it leaves.
   const uint64_t until_ns_;
   const std::shared_ptr<Wakeup> wakeup_;
@@ -103,9 +102,6 @@ Purged Purger::run() {
     if (!pass()) return purged_;
     only_looks_ = false;
   }
-  remove_all();
-  if (!purged_.error.empty()) return purged_;
-  only_old_ = true;
   remove_all();
   if (has_newer_) fail("entries that a newer version wrote were left as they are");
   purged_.complete = purged_.error.empty();
@@ -172,9 +168,9 @@ void Purger::connect(const Address& address) {
   nodes_.back().connection->node = static_cast<uint32_t>(nodes_.size() - 1);
 }
 
-Command Purger::scan_from(uint64_t cursor) const {
-  Command command{.verb = Verb::scan, .old = only_old_, .key = {}, .cursor = cursor};
-  if (!what_.owner || only_old_) return command;
+Command Purger::scan_from(uint64_t cursor, bool old) const {
+  Command command{.verb = Verb::scan, .old = old, .key = {}, .cursor = cursor};
+  if (!what_.owner || old) return command;
   command.key.group = 1;
   auto& bytes = command.key.chain.bytes;
   for (size_t i = 0; i < 8; ++i) {
@@ -189,8 +185,10 @@ bool Purger::pass() {
   nodes_.reserve(primaries_.size());
   for (const Address& address : primaries_) {
     connect(address);
-    nodes_.back().waiting.push_back(scan_from(0));
-    nodes_.back().scanning = true;
+    // Side by side: then both take no more turns with the server than one.
+    nodes_.back().waiting.push_back(scan_from(0, /*old=*/false));
+    if (!only_looks_) nodes_.back().waiting.push_back(scan_from(0, /*old=*/true));
+    nodes_.back().scans = static_cast<uint32_t>(nodes_.back().waiting.size());
   }
   const auto is_over = [&] {
     return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.over; });
@@ -253,17 +251,17 @@ void Purger::answered(Connection& from, Command& command, const Reply& reply, Ti
                       : "the server refuses a command: " + reply.text.substr(0, 80));
   }
   switch (command.verb) {
-    case Verb::scan: answered_scan(node, reply); break;
+    case Verb::scan: answered_scan(node, command, reply); break;
     case Verb::probe: answered_probe(node, command, reply); break;
     case Verb::remove:
       if (command.old && reply.integer > 0) ++purged_.entries;
       break;
     default: break;
   }
-  node.over = !node.scanning && node.waiting.empty() && from.idle();
+  node.over = node.scans == 0 && node.waiting.empty() && from.idle();
 }
 
-void Purger::answered_scan(Node& node, const Reply& reply) {
+void Purger::answered_scan(Node& node, const Command& command, const Reply& reply) {
   const bool sane = reply.type == Reply::Type::array && reply.elements.size() == 2 &&
                     reply.elements[0].type == Reply::Type::text &&
                     reply.elements[1].type == Reply::Type::array;
@@ -276,19 +274,19 @@ void Purger::answered_scan(Node& node, const Reply& reply) {
     return fail("SCAN made no sense");
   }
   for (const Reply& name : reply.elements[1].elements) {
-    const auto key = parse_key_name(name.text, only_old_ ? kOldKeyPrefix : kKeyPrefix);
-    if (key && only_old_) {
+    const auto key = parse_key_name(name.text, command.old ? kOldKeyPrefix : kKeyPrefix);
+    if (key && command.old) {
       node.waiting.push_back({.verb = Verb::remove, .old = true, .key = *key});
     } else if (key && what_.names(*key)) {
       node.waiting.push_back({.verb = Verb::probe, .key = *key});
     }
   }
-  node.scanning = cursor != 0;
-  if (!node.scanning) return;
-  if (node.waiting.size() < kMostWaiting) {
-    node.waiting.push_front(scan_from(cursor));
+  if (cursor == 0) {
+    --node.scans;
+  } else if (node.waiting.size() < kMostWaiting) {
+    node.waiting.push_front(scan_from(cursor, command.old));
   } else {
-    node.waiting.push_back(scan_from(cursor));
+    node.waiting.push_back(scan_from(cursor, command.old));
   }
 }
 
