@@ -14,7 +14,7 @@ target_sources(stemma_tiers_shared PUBLIC FILE_SET HEADERS
   BASE_DIRS "${PROJECT_SOURCE_DIR}/include" FILES "${PROJECT_SOURCE_DIR}/include/stemma/stemma_tiers.h")
 target_include_directories(stemma_tiers_shared PRIVATE "${PROJECT_SOURCE_DIR}/src")
 target_link_libraries(stemma_tiers_shared PUBLIC stemma_shared PRIVATE stemma_tier)
-foreach(part IN ITEMS tier_disk tier_redis)
+foreach(part IN ITEMS tier_disk tier_redis tier_seal)
   if(TARGET stemma_${part})
     string(TOUPPER "STEMMA_HAS_${part}" has)
     target_link_libraries(stemma_tiers_shared PRIVATE stemma_${part})

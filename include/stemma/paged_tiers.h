@@ -38,6 +38,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -96,6 +97,21 @@ class PagedTiers {
   // not read so many, which are lost), out_of_memory.
   static constexpr uint32_t kEverything = 0xFFFF'FFFFU;
   virtual Result<uint32_t> make_room(uint32_t positions) = 0;
+
+  // Removes what the tiers have of the scope beyond the prefix; all of the scope for an empty one.
+  // Blocks do not say which prefix they go on from, so other conversations of the scope lose what
+  // is deeper than the prefix, too. Returns one report a level; waits until this time on
+  // Clock::monotonic(). First `drop_here` is called, to forget the same in the cache
+  // (PagedCache::drop_scope()); then the tiers are purged. From its beginning to its end nothing is
+  // brought into the cache, nothing of the scope is stored, and what had begun before is waited
+  // for: so nothing of the past comes back. A lease that was taken before and is stored
+  // afterwards stores what it has: end such leases first.
+  virtual std::vector<LevelPurged> forget(const Scope& scope, const Prompt& prefix,
+                                          uint64_t until_ns,
+                                          const std::function<void()>& drop_here = {}) = 0;
+  // The same of all scopes: everything that has this layout.
+  virtual std::vector<LevelPurged> forget_everything(
+      uint64_t until_ns, const std::function<void()>& drop_here = {}) = 0;
 
   virtual TierStack& stack() noexcept = 0;
 

@@ -21,6 +21,11 @@
 // for the slots) succeeds; probes come at growing, jittered intervals. So a dead node costs one bounded
 // wait, then nothing.
 //
+// A purge waits for puts that were cut off by their deadlines and are still without an answer. After a put's
+// connection broke, a purge of its scope is not complete for `settle_ns`: the server may still carry the put out. Of
+// puts that other processes have under way nobody here knows: stop the tenant's requests there first, or purge
+// again. Entries of earlier versions go with every purge, whosever they are.
+//
 // Threading:  thread-safe. on_done runs on the tier's own thread.
 // Ownership:  of a batch as tier.h says: until it is finished its bytes are used.
 // Cost:       a contains of any number of keys is one round trip per node; a put first asks whether the
@@ -55,6 +60,9 @@ struct RedisOptions {
   uint32_t flight_commands = 8'192;
   // Items that were submitted and have not ended; further ones end as failed.
   size_t most_items = size_t{1} << 18;
+  // A put that was sent on a connection that broke may be carried out by the server up to so much
+  // later. A purge waits for that.
+  uint64_t settle_ns = 5'000'000'000;
   uint64_t seed = 0;  // Of the jitter; 0: another one each time.
 };
 

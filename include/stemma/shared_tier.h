@@ -1,7 +1,7 @@
 // SharedTier: entries as files of one directory that many processes on many machines use at once: NFS,
 // Lustre, or a local disk.
 //
-// One file an entry, named after its key, in 256 folders (docs/formats/shared-tier.md). There is no index and
+// One file an entry, named after its key, in folders of its scope (docs/formats/shared-tier.md). There is no index and
 // no lock on disk, and no process is told of another: files appear whole, by link(2), and go by unlink(2).
 // What lies there each process learns by scans, at open(), now and then, and after it has put much itself.
 //
@@ -23,14 +23,18 @@
 // Errors:     I/O errors end items as failed, a full disk as refused. After `errors_to_break` in a row, or when
 //             all threads have waited `stall_ns` for the file system, all ends as failed at once, one line is
 //             logged, and every `retry_ns` it is seen whether the directory is back. If it was removed it is
-//             made again, but never on another device than before: that is a mount that is gone. When another
-//             program removes a temporary file or its folder during a put, the file is written once more; if that
-//             one goes, too, this one item fails, and nothing else.
+//             made again, but never on another device than before: that is a mount that is gone. When somebody
+//             removes a temporary file or its folder during a put, this one item fails, and nothing else.
+// Purge:      also takes what others put, and a put that has begun, of whatever process, can no longer land:
+//             its temporary file goes, too, and those of the killed. A put that another process has not begun
+//             yet may land afterwards: stop the tenant's requests there first, or purge again. A scope's purge
+//             takes as long as the scope is large, whatever else lies there. Files of earlier versions go with every
+//             purge, whosever they are.
 // Deadlines:  hold while the file system stalls: the item ends as late, and what a thread still does for it
 //             touches no memory of the caller's. Bytes are copied for that, 4 MiB at a time.
 // Threading:  thread-safe. The destructor waits `stop_ns` for threads that are stuck; then it leaves them.
 // Cost:       per entry about 250 bytes of memory, and for a put 6 calls of the file system, a get 4, contains 1.
-//             A scan lists 256 folders and asks for the size of every file.
+//             A scan lists all folders, up to 16 for each scope, and asks for the size of every file.
 #pragma once
 
 #include <cstdint>

@@ -60,9 +60,12 @@ typedef struct stemma_level {
   const char* where;   /* Disk: the directory. Redis: the URL (stemma/redis_url.h). Host: null. */
   uint64_t latency_ns; /* What is assumed until it was measured; 0: what is usual for the kind. */
   uint64_t bytes_per_second; /* Likewise. */
+  /* Entries are encrypted and authenticated with a key for each scope, which lies in this directory; it is
+   * made if it is not there, and must be the user's alone (stemma/sealed_tier.h). Null: they are not. */
+  const char* seal_keys;
 } stemma_level;
 #define STEMMA_LEVEL_INIT \
-  {sizeof(stemma_level), STEMMA_LEVEL_HOST, STEMMA_WRITE_THROUGH, 1, 0, 0, 0, 0, 0}
+  {sizeof(stemma_level), STEMMA_LEVEL_HOST, STEMMA_WRITE_THROUGH, 1, 0, 0, 0, 0, 0, 0}
 
 typedef struct stemma_stack_options {
   uint32_t struct_size;
@@ -106,6 +109,21 @@ typedef struct stemma_level_stats {
   double bytes_per_second;
   uint64_t written_back; /* Of those stored: because they left memory. */
 } stemma_level_stats;
+
+/* What one level forgot. There is no initialiser: set struct_size of each to its size. */
+typedef struct stemma_level_purged {
+  uint32_t struct_size;
+  uint32_t complete; /* 1: nothing is left of what it had. */
+  char name[16];     /* "host", "disk", "redis"; terminated. */
+  uint64_t entries;  /* That went, */
+  uint64_t bytes;    /* their bytes, as far as the tier knows, */
+  uint64_t
+      unsure; /* and those of them of which nobody could tell whether they follow the prefix. */
+  char error[128]; /* What kept it from being complete; terminated, perhaps cut off. */
+} stemma_level_purged;
+
+/* Forgets in the cache what the tiers are about to forget: drops the scope, or truncates it. */
+typedef void (*stemma_drop_fn)(void* user);
 
 typedef struct stemma_stack stemma_stack;
 
@@ -197,6 +215,18 @@ STEMMA_API stemma_status stemma_sequence_tiers_fetch(
     void* user, stemma_fetch* out);
 STEMMA_API stemma_status stemma_sequence_tiers_stats(stemma_sequence_tiers* tiers,
                                                      stemma_fetch_stats* out);
+/* Removes what the tiers have of the scope and follows the prefix; all of the scope for a null or empty
+ * prefix; everything of this engine's layout for a null scope (then `prefix` is null). `drop` (may be null) is
+ * called once, on this thread, before the tiers are purged; what is fetched meanwhile has nothing of the
+ * scope. A level that has sealed entries drops the key of a whole scope. Waits at most so long. `levels` (may
+ * be null) is filled in for the first `level_count` levels. *complete: 1 when all levels are. A level that
+ * fails is no error. Not on the engine's thread. Invalid, out of memory. */
+STEMMA_API stemma_status stemma_sequence_tiers_forget(stemma_sequence_tiers* tiers,
+                                                      const stemma_scope* scope,
+                                                      const stemma_prompt* prefix, uint64_t wait_ns,
+                                                      stemma_drop_fn drop, void* user,
+                                                      stemma_level_purged* levels,
+                                                      size_t level_count, uint32_t* complete);
 
 /* Every one of these: invalid (0, or a number no fetch had), stale (ended), busy (another call is using it;
  * wait is not in anybody's way). */
@@ -274,6 +304,16 @@ STEMMA_API stemma_status stemma_paged_tiers_store(stemma_paged_tiers* tiers,
 STEMMA_API stemma_status stemma_paged_tiers_make_room(stemma_paged_tiers* tiers,
                                                       stemma_cache* cache, uint32_t positions,
                                                       uint32_t* stored);
+
+/* As stemma_sequence_tiers_forget(). Blocks do not name the prefix that they go on from: all of the scope that
+ * is deeper than the prefix goes. Nothing is restored meanwhile, and nothing of the scope is stored. A lease
+ * that was taken before and is stored afterwards stores what it has: release such leases first. */
+STEMMA_API stemma_status stemma_paged_tiers_forget(stemma_paged_tiers* tiers,
+                                                   const stemma_scope* scope,
+                                                   const stemma_prompt* prefix, uint64_t wait_ns,
+                                                   stemma_drop_fn drop, void* user,
+                                                   stemma_level_purged* levels, size_t level_count,
+                                                   uint32_t* complete);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -222,9 +222,9 @@ class Tier {
   // long. False: not yet.
   virtual bool flush(uint64_t until_ns) = 0;
   // Removes entries, and waits for that until this time on Clock::monotonic(). An entry whose put
-  // was submitted before is gone when the answer is complete, and stays gone after a loss of power;
-  // one that is put later may stay. What a tier kept in files can no longer be read from them. A
-  // get that is under way may still end as done.
+  // was submitted here before is gone when the answer is complete, also where the put ended as late;
+  // and it stays gone after a loss of power. One that is put later may stay. What a tier kept in
+  // files can no longer be read from them. A get that is under way may still end as done.
   virtual Purged purge(const Purge& what, uint64_t until_ns) = 0;
 };
 

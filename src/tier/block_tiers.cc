@@ -59,6 +59,11 @@ void BlockTiers::end_turn(const EntryKey& key) noexcept {
 Result<RestoredBlocks> BlockTiers::restore(CachePort& cache, const Scope& scope,
                                            const Prompt& prompt, const LeaseOptions& options) try {
   RestoredBlocks restored;
+  uint64_t forgets = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    forgets = forgets_;
+  }
   const uint64_t until_ns = deadline_after(Clock::monotonic().now_ns(), stack_.load_ns());
   for (;;) {
     LookupOptions lookup = options.lookup;
@@ -81,7 +86,7 @@ Result<RestoredBlocks> BlockTiers::restore(CachePort& cache, const Scope& scope,
     if (turn == nullptr) {
       const auto end = [this, &key](void*) { end_turn(key); };
       const std::unique_ptr<void, decltype(end)> ended(this, end);
-      Job job{cache, scope, prompt, options, plan, report.reused_tokens};
+      Job job{cache, scope, prompt, options, plan, forgets, report.reused_tokens};
       STEMMA_TRY_VOID(bring_in(job, restored));
       return restored;
     }
@@ -264,6 +269,12 @@ Result<bool> BlockTiers::put_in(Job& job, uint32_t depth, RestoredBlocks& restor
     all = false;
   }
   if (!all) return false;
+  // What was loaded before something was forgotten may be that.
+  const Passage passage(*this);
+  {
+    const std::lock_guard lock(mutex_);
+    if (job.forgets != forgets_ || !forgetting_.empty()) return true;
+  }
   if (!lease.commit(depth)) return true;
   for (GroupIndex g = 0; g < drafts.size(); ++g) {
     if (grid_.reaches[g].kind != tree::Reach::recurrent) continue;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -92,7 +93,28 @@ class BlockTiers {
                          uint32_t from, Priority priority);
   Result<uint32_t> make_room(CachePort& cache, uint32_t positions);
 
+  // As PagedTiers has them. Throw std::bad_alloc.
+  std::vector<LevelPurged> forget(const Purge& what, uint64_t until_ns,
+                                  const std::function<void()>& drop_here);
+  // What follows the prefix; all of the scope for an empty one.
+  static Purge what_follows(const Scope& scope, const Prompt& prefix);
+  Purge everything() const { return {.layout = options_.layout}; }
+
  private:
+  // While one lives, what it is about is on its way into the cache or into the stack. Forgetting
+  // waits for those that had begun before.
+  class Passage {
+   public:
+    explicit Passage(BlockTiers& tiers);
+    ~Passage();
+    Passage(const Passage&) = delete;
+    Passage& operator=(const Passage&) = delete;
+
+   private:
+    BlockTiers& tiers_;
+    std::set<uint64_t>::iterator place_;
+  };
+  bool is_forgetting(uint64_t owner) const;
   struct Turn {
     std::mutex mutex;
     std::condition_variable ended;
@@ -105,6 +127,7 @@ class BlockTiers {
     const Prompt& prompt;
     const LeaseOptions& options;
     const RestorePlan& plan;
+    uint64_t forgets = 0;               // How often something was forgotten before it began.
     uint32_t reused = 0;                // By the cache alone.
     std::vector<LevelMask> there = {};  // Which levels still count as having each entry.
     std::vector<Loaded> loaded = {};
@@ -149,8 +172,13 @@ class BlockTiers {
   const BlockGrid grid_;
   TierStack& stack_;
   bool writes_back_ = false;
-  std::mutex mutex_;
-  std::unordered_map<EntryKey, std::shared_ptr<Turn>> turns_;  // Guarded by mutex_.
+  mutable std::mutex mutex_;  // Guards everything below.
+  std::condition_variable passed_;
+  std::unordered_map<EntryKey, std::shared_ptr<Turn>> turns_;
+  std::vector<Purge> forgetting_;
+  uint64_t forgets_ = 0;
+  std::set<uint64_t> passages_;
+  uint64_t numbers_ = 0;
 };
 
 }  // namespace stemma::tier

@@ -110,6 +110,8 @@ uint32_t BlockTiers::hand_over(std::span<const Capture> captures, size_t& bad) {
 
 Result<uint32_t> BlockTiers::store(const Scope& scope, const Prompt& prompt, const LeasePort& lease,
                                    uint32_t from, Priority priority) try {
+  const Passage passage(*this);
+  if (is_forgetting(owner_of(scope))) return 0U;
   const uint32_t end = std::min(lease.committed(), static_cast<uint32_t>(prompt.tokens.size()));
   STEMMA_TRY(PromptKeys keys, PromptKeys::of(scope, prompt));
   STEMMA_TRY(std::vector<Capture> captures,
@@ -139,6 +141,7 @@ Result<uint32_t> BlockTiers::make_room(CachePort& cache, uint32_t positions) try
   constexpr uint64_t kMostBytes = 16U << 20U;
   constexpr uint64_t kMostBlocks = 64;
   if (!writes_back_) return 0U;
+  const Passage passage(*this);
   uint64_t bytes = 1;
   for (const GroupOptions& group : grid_.groups) bytes = std::max(bytes, group.block_bytes);
   const auto most = static_cast<uint32_t>(std::clamp<uint64_t>(kMostBytes / bytes, 1, kMostBlocks));
@@ -152,6 +155,7 @@ Result<uint32_t> BlockTiers::make_room(CachePort& cache, uint32_t positions) try
       one.item.key = grid_.key(from.group, from.key);
       one.item.info = grid_.info(from.group, from.end / grid_.block_tokens(from.group) - 1);
       one.item.sighting = Sighting::evicted;
+      if (is_forgetting(owner_of(one.item.key))) continue;
       one.levels = stack_.wanting(one.item.key, one.item.sighting);
       if (one.levels == 0) continue;
       if (options_.keep_words && !from.words.empty()) {

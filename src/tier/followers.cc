@@ -21,10 +21,11 @@ Followers::State Followers::look_at(uint64_t link, const Node& node) const noexc
   if (link == *what_.follows || (node.parent != 0 && node.parent == *what_.follows)) {
     return State::follows;
   }
+  if (node.end <= what_.keep) return State::stays;
+  if (node.parent == 0) return State::unsure;
   // The only prefix that ends so near before `keep` and goes on into the branch is the one that is
   // followed.
-  if (node.end <= what_.keep || node.parent_end <= what_.keep) return State::stays;
-  return node.parent == 0 ? State::unsure : State::unknown;
+  return node.parent_end <= what_.keep ? State::stays : State::unknown;
 }
 
 Followers::State Followers::find(uint64_t link) {

@@ -59,6 +59,12 @@ TEST(Followers, WhereTheWayBreaksOffNobodyCanTell) {
             (std::vector{Goes::unsure, Goes::unsure, Goes::unsure, Goes::unsure}));
 }
 
+// Blocks of a paged engine do not name their parents, wherever they begin.
+TEST(Followers, WhatNamesNoParentGoesIfItIsDeepEnough) {
+  EXPECT_EQ(ask({{6, 0, 64, 128}, {7, 0, 0, 64}, {8, 0, 0, 128}, {16, 15, 64, 128}}),
+            (std::vector{Goes::unsure, Goes::no, Goes::unsure, Goes::no}));
+}
+
 // Whoever can write into a store can make such entries.
 TEST(Followers, ACircleEnds) {
   EXPECT_EQ(ask({{40, 41, 128, 192}, {41, 40, 192, 256}, {42, 42, 128, 192}}),

@@ -124,6 +124,14 @@ class StackedBlocks final : public PagedTiers {
   Result<uint32_t> make_room(uint32_t positions) override {
     return blocks_.make_room(cache_, positions);
   }
+  std::vector<LevelPurged> forget(const Scope& scope, const Prompt& prefix, uint64_t until_ns,
+                                  const std::function<void()>& drop_here) override {
+    return blocks_.forget(BlockTiers::what_follows(scope, prefix), until_ns, drop_here);
+  }
+  std::vector<LevelPurged> forget_everything(uint64_t until_ns,
+                                             const std::function<void()>& drop_here) override {
+    return blocks_.forget(blocks_.everything(), until_ns, drop_here);
+  }
   TierStack& stack() noexcept override { return *stack_; }
 
  private:

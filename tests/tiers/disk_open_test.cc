@@ -77,7 +77,7 @@ TEST_F(DiskOpen, ANewerFormatIsRefusedAndLeftAlone) {
     Client(*open()).put(entries(1, 4, 9000));
   }
   std::string format = read("format");
-  format[8] = 3;
+  format[8] = 4;
   write("format", format);
   const std::string slab = read("entries.slab");
   EXPECT_EQ(error(), Errc::unsupported);
@@ -245,6 +245,23 @@ TEST_F(DiskOpen, WhatWasReadAndWhatMattersStaysLongerAfterARestartToo) {
   EXPECT_EQ(client.contains(entry(2, 0, 9000)), absent);
   EXPECT_EQ(client.contains(entry(3, 0, 9000)), done);
   EXPECT_EQ(client.contains(dear), done);
+}
+
+// What version 2 kept looks as what we keep does, but its keys do not tell whose an entry is.
+TEST_F(DiskOpen, NothingOfADirectoryOfVersion2IsKept) {
+  const auto some = entries(1, 6, 9000);
+  ASSERT_EQ(Client(*open()).put(some, /*durable=*/true), all(6, done));
+  ASSERT_EQ(Client(*open()).contains(some), all(6, done));
+  std::string format = read("format");
+  format[8] = 2;
+  write("format", format);
+  const auto tier = open();
+  EXPECT_EQ(tier->stats().entries, 0U);
+  EXPECT_EQ(Client(*tier).contains(some), all(6, absent));
+  for (const char* name : {"entries.slab", "entries.table"}) {
+    const std::string bytes = read(name);
+    EXPECT_EQ(bytes.find_first_not_of('\0'), std::string::npos) << name;
+  }
 }
 
 TEST_F(DiskOpen, ADirectoryOfVersion1IsEmptiedAndBegunAnew) {

@@ -1,8 +1,10 @@
 // What a purge leaves in the files of a disk tier: nothing of what it took, whatever fails or loses
 // its power.
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "stemma/disk_tier.h"
 #include "support/now.h"
@@ -127,6 +129,77 @@ TEST(DiskPurge, ALossOfPowerInTheMiddleLeavesNothingThatIsWrong) {
     for (const Entry& one : kMine) reader.whole_or_absent(one);
     for (const Entry& one : kOther) EXPECT_TRUE(reader.whole_or_absent(one)) << nth;
   }
+}
+
+// Free pages may be most of a large disk, and others want to read meanwhile.
+TEST(DiskPurge, OthersAreServedWhileFreePagesAreErased) {
+  SimFiles files;
+  auto tier = open(files, (96U << 20U) / kPage);
+  Client client(*tier);
+  ASSERT_EQ(client.put(kOther), all(20, done));
+  // 36 MB of them.
+  ASSERT_EQ(client.put(marked(8, 3, 400, 90'000)), all(400, done));
+  ASSERT_EQ(client.remove(marked(8, 3, 400, 90'000)), all(400, done));
+  std::atomic<bool> is_between{false};
+  // A read is seen between the first and the last piece in one of many rounds, or never.
+  for (int round = 0; round < 200 && !is_between; ++round) {
+    ASSERT_EQ(client.put(kMine), all(20, done));
+    std::atomic<uint64_t> pieces{0}, at_read{0};
+    files.on_call([&](std::string_view call, uint64_t) -> std::optional<int64_t> {
+      if (call == "io.read" && pieces != 0) at_read = pieces.load();
+      if (call != "zero") return std::nullopt;
+      if (at_read != 0) is_between = true;
+      ++pieces;
+      return std::nullopt;
+    });
+    std::atomic<bool> ends{false};
+    std::thread reader([&] {
+      while (!ends) EXPECT_EQ(client.get(kOther[0]).outcome, done);
+    });
+    const Purged purged = tier->purge({.owner = kOwner}, soon());
+    ends = true;
+    reader.join();
+    files.on_call({});
+    EXPECT_TRUE(purged.complete) << purged.error;
+    EXPECT_GE(pieces, 20U + 9U) << "of the entries, and of the free pages";
+  }
+  EXPECT_TRUE(is_between);
+}
+
+// Free pages that a put takes before they are erased are erased first: where the put fails, its pages
+// are free again as they were.
+TEST(DiskPurge, PagesThatAPutTakesMeanwhileAreErasedBefore) {
+  bool took = false;
+  for (int round = 0; round < 50 && !took; ++round) {
+    SimFiles files;
+    auto tier = open(files, (96U << 20U) / kPage);
+    Client client(*tier);
+    ASSERT_EQ(client.put(marked(kOwner, 1, 400, 90'000)), all(400, done));
+    ASSERT_EQ(client.remove(marked(kOwner, 1, 400, 90'000)), all(400, done));
+    ASSERT_TRUE(has_pattern(files));
+    // Nothing can be written while the purge goes on, so that every put fails.
+    std::atomic<bool> begun{false};
+    std::atomic<uint64_t> failures{0};
+    files.on_call([&](std::string_view call, uint64_t) -> std::optional<int64_t> {
+      if (call == "zero") begun = true;
+      if (call != "io.write" || !begun) return std::nullopt;
+      ++failures;
+      return -ENOSPC;
+    });
+    std::atomic<bool> ends{false};
+    std::thread writer([&] {
+      while (!ends) client.put(marked(8, 3, 1, 90'000));
+    });
+    const Purged purged = tier->purge({.owner = kOwner}, soon());
+    took = failures != 0;
+    ends = true;
+    writer.join();
+    files.on_call({});
+    EXPECT_TRUE(purged.complete) << purged.error;
+    tier.reset();
+    EXPECT_FALSE(has_pattern(files)) << round;
+  }
+  EXPECT_TRUE(took);
 }
 
 TEST(DiskPurge, SaysWhatTheFileSystemRefused) {

@@ -80,6 +80,40 @@ TEST(SharedProcesses, TwoWhoPutTheSameBothSucceedAndItIsOneEntry) {
   }
 }
 
+// Beside a writer a purge takes what it finds; when the writer was killed, nothing of it is left.
+TEST(SharedProcesses, APurgeBesideAWriterThatIsKilledLeavesNothing) {
+  const TemporaryDirectory directory;
+  const std::string store = directory / "store";
+  const auto tier = open_shared(options_for(store));
+  uint64_t went = 0;
+  for (uint64_t round = 0; round < 4; ++round) {
+    SCOPED_TRACE(round);
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    const pid_t writer =
+        start({"write", store, std::to_string(1000 + round * 10'000), std::to_string(ends[1])});
+    close(ends[1]);
+    uint64_t told = 0;
+    EXPECT_EQ(read(ends[0], &told, sizeof told), static_cast<ssize_t>(sizeof told));
+    const uint64_t until = Clock::monotonic().now_ns() + kPatienceNs;
+    for (int i = 0; i < 3; ++i) {
+      const Purged purged = tier->purge({}, until);
+      EXPECT_TRUE(purged.complete) << purged.error;
+      went += purged.entries;
+    }
+    kill(writer, SIGKILL);
+    waitpid(writer, nullptr, 0);
+    close(ends[0]);
+    EXPECT_TRUE(tier->purge({}, until).complete);
+    for (const auto& found : std::filesystem::recursive_directory_iterator(store)) {
+      EXPECT_TRUE(found.is_directory() || found.path().filename() == "stemma-shared-tier")
+          << found.path();
+    }
+  }
+  EXPECT_GT(went, 0U);
+}
+
 TEST(SharedProcesses, WhoIsKilledLeavesNothingHalf) {
   const uint64_t rounds = from_environment("STEMMA_CRASH_ROUNDS", kSanitized ? 8 : 30);
   std::mt19937_64 random(first_seed());

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -82,6 +84,9 @@ class FaultyFiles final : public tier::shared::FileSystem {
   int make_directory(const std::string& path) override {
     return or_fails("make_directory", path, [&] { return real_->make_directory(path); });
   }
+  int remove_directory(const std::string& path) override {
+    return or_fails("remove_directory", path, [&] { return real_->remove_directory(path); });
+  }
   int sync_directory(const std::string& path) override {
     return or_fails("sync_directory", path, [&] { return real_->sync_directory(path); });
   }
@@ -109,6 +114,29 @@ class FaultyFiles final : public tier::shared::FileSystem {
   std::shared_ptr<tier::shared::FileSystem> real_ = tier::shared::make_system();
 };
 
+// Holds calls until it is told to let them go.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable opened;
+  bool closed = false;
+  uint32_t waiting = 0;
+  void set(bool value) {
+    const std::lock_guard lock(mutex);
+    closed = value;
+    opened.notify_all();
+  }
+  void pass() {
+    std::unique_lock lock(mutex);
+    ++waiting;
+    opened.wait(lock, [&] { return !closed; });
+    --waiting;
+  }
+  uint32_t held() {
+    const std::lock_guard lock(mutex);
+    return closed ? waiting : 0;
+  }
+};
+
 inline std::unique_ptr<SharedTier> open_shared(const SharedOptions& options) {
   auto opened = SharedTier::open(options);
   EXPECT_TRUE(opened) << opened.error().to_string();
@@ -116,8 +144,9 @@ inline std::unique_ptr<SharedTier> open_shared(const SharedOptions& options) {
 }
 
 inline std::string path_of(const std::string& store, const Entry& one) {
+  const std::string scope = tier::shared::scope_name(owner_of(one.key));
   const std::string name = tier::shared::file_name(one.key);
-  return store + "/" + name.substr(0, 2) + "/" + name;
+  return store + "/" + name.substr(0, 1) + "/" + scope + "/" + name;
 }
 
 // Bytes of all files, in multiples of 4096, as the capacity counts them; of a file that has two names for a moment,

@@ -11,7 +11,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "capi/callback_engine.h"
@@ -89,6 +91,21 @@ extern const char kNoted[];
 
 // Time on Clock::monotonic() that is so long from now.
 uint64_t in(uint64_t wait_ns) noexcept;
+
+// What is to be forgotten, as C says it. No scope: everything.
+struct Forgetting {
+  Result<void> read(const stemma_scope* scope, const stemma_prompt* prefix,
+                    const stemma_level_purged* levels, size_t level_count,
+                    const uint32_t* complete);
+  std::function<void()> drop(stemma_drop_fn call, void* user) const {
+    return call == nullptr ? std::function<void()>() : [call, user] { call(user); };
+  }
+  std::optional<Scope> scope;
+  Prompt prefix = {};
+  MediaRoom room = {};
+};
+void tell(const std::vector<tier::LevelPurged>& purged, stemma_level_purged* levels,
+          size_t level_count, uint32_t* complete) noexcept;
 
 // Our log lines, and what we say before we stop the process, go where libstemma.so's go. Once.
 void join_log() noexcept;

@@ -355,3 +355,19 @@ stemma_status stemma_paged_tiers_make_room(stemma_paged_tiers* tiers, stemma_cac
     return {};
   });
 }
+
+stemma_status stemma_paged_tiers_forget(stemma_paged_tiers* tiers, const stemma_scope* scope,
+                                        const stemma_prompt* prefix, uint64_t wait_ns,
+                                        stemma_drop_fn drop, void* user,
+                                        stemma_level_purged* levels, size_t level_count,
+                                        uint32_t* complete) {
+  return with(__func__, paged_tiers, tiers, [&](PagedTiersHome& home) -> Result<void> {
+    Forgetting what;
+    STEMMA_TRY_VOID(what.read(scope, prefix, levels, level_count, complete));
+    const uint64_t until_ns = in(wait_ns);
+    const Purge purge = what.scope ? tier::BlockTiers::what_follows(*what.scope, what.prefix)
+                                   : home.blocks.everything();
+    tell(home.blocks.forget(purge, until_ns, what.drop(drop, user)), levels, level_count, complete);
+    return {};
+  });
+}

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -22,6 +23,7 @@ class PagedTiersAbi : public CapiFixture {
 
   void start() {
     stemma_level levels[2] = {STEMMA_LEVEL_INIT, STEMMA_LEVEL_INIT};
+    levels[1].seal_keys = keys.empty() ? nullptr : keys.c_str();
     levels[0].capacity_bytes = 4U << 20U;
     levels[1].kind = STEMMA_LEVEL_DISK;
     levels[1].capacity_bytes = 64U << 20U;
@@ -137,8 +139,14 @@ class PagedTiersAbi : public CapiFixture {
     return restored;
   }
 
+  static void drop(void* user) {
+    auto& self = *static_cast<PagedTiersAbi*>(user);
+    EXPECT_OK(stemma_cache_drop_scope(self.cache, &self.scope, nullptr));
+  }
+
   TemporaryDirectory directory;
   std::string path = directory / "store";
+  std::string keys;  // Of the disk; empty: it is not sealed.
   uint32_t write = STEMMA_WRITE_THROUGH;
   How how = How::at_once;
   std::vector<uint8_t> memory = std::vector<uint8_t>(size_t{3} * 64 * kBlockBytes);
@@ -257,6 +265,63 @@ TEST_F(PagedTiersAbi, ReadsThatFailStoreNothingAndSaySo) {
   how = How::at_once;
   start_all();
   EXPECT_EQ(request(words).restored_tokens, 0U);
+}
+
+TEST_F(PagedTiersAbi, AForgottenScopeDoesNotComeBack) {
+  const std::vector<uint32_t> words = tokens(100).tokens;
+  const std::vector<uint32_t> first(words.begin(), words.begin() + 40);
+  const stemma_prompt prefix = c_prompt(first);
+  for (const bool sealed : {false, true}) {
+    path = directory / (sealed ? "sealed" : "plain");
+    keys = sealed ? directory / "keys" : "";
+    start_all();
+    request(words);
+    ASSERT_OK(stemma_stack_flush(stack, kMinute, nullptr));
+    stemma_level_purged levels[2] = {};
+    for (stemma_level_purged& one : levels) one.struct_size = sizeof one;
+    uint32_t complete = 0;
+    // What is deeper than the prefix, and then all of it.
+    ASSERT_OK(stemma_paged_tiers_forget(tiers, &scope, &prefix, kMinute, drop, this, levels, 2,
+                                        &complete));
+    EXPECT_EQ(complete, 1U) << levels[0].error << levels[1].error;
+    EXPECT_STREQ(levels[1].name, "disk");
+    EXPECT_EQ(levels[1].entries, 4U);
+    EXPECT_EQ(levels[1].bytes, 4U * kBlockBytes);
+    EXPECT_EQ(request(words).restored_tokens, 32U);
+    ASSERT_OK(stemma_stack_flush(stack, kMinute, nullptr));
+    EXPECT_EQ(std::filesystem::exists(directory / "keys") &&
+                  !std::filesystem::is_empty(directory / "keys"),
+              sealed);
+    ASSERT_OK(stemma_paged_tiers_forget(tiers, &scope, nullptr, kMinute, drop, this, levels, 2,
+                                        &complete));
+    EXPECT_EQ(complete, 1U);
+    EXPECT_EQ(levels[0].entries, 6U);
+    EXPECT_TRUE(!sealed || std::filesystem::is_empty(directory / "keys")) << "nor does its key";
+    EXPECT_EQ(request(words).restored_tokens, 0U);
+    ASSERT_OK(stemma_stack_flush(stack, kMinute, nullptr));
+    ASSERT_OK(stemma_paged_tiers_forget(tiers, nullptr, nullptr, kMinute, drop, this, nullptr, 0,
+                                        &complete));
+    EXPECT_EQ(complete, 1U);
+    EXPECT_EQ(request(words).restored_tokens, 0U);
+    stop();
+  }
+}
+
+TEST_F(PagedTiersAbi, WrongWaysToForgetAreNamed) {
+  start_all();
+  const std::vector<uint32_t> words = tokens(100).tokens;
+  const stemma_prompt prefix = c_prompt(words);
+  stemma_level_purged levels[2] = {};
+  levels[0].struct_size = sizeof levels[0];
+  uint32_t complete = 0;
+  EXPECT_REFUSED(STEMMA_INVALID_ARGUMENT, "complete is null", stemma_paged_tiers_forget, tiers,
+                 &scope, nullptr, 0, nullptr, nullptr, nullptr, 0, nullptr);
+  EXPECT_REFUSED(STEMMA_INVALID_ARGUMENT, "prefix is not null", stemma_paged_tiers_forget, tiers,
+                 nullptr, &prefix, 0, nullptr, nullptr, nullptr, 0, &complete);
+  EXPECT_REFUSED(STEMMA_INVALID_ARGUMENT, "struct_size", stemma_paged_tiers_forget, tiers, &scope,
+                 nullptr, 0, nullptr, nullptr, levels, 2, &complete);
+  EXPECT_REFUSED(STEMMA_INVALID_ARGUMENT, "tiers is null", stemma_paged_tiers_forget, nullptr,
+                 &scope, nullptr, 0, nullptr, nullptr, nullptr, 0, &complete);
 }
 
 TEST_F(PagedTiersAbi, BadCallsAreNamed) {

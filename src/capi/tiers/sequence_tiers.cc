@@ -221,6 +221,23 @@ stemma_status stemma_sequence_tiers_fetch(stemma_sequence_tiers* tiers, stemma_s
              }));
 }
 
+stemma_status stemma_sequence_tiers_forget(stemma_sequence_tiers* tiers, const stemma_scope* scope,
+                                           const stemma_prompt* prefix, uint64_t wait_ns,
+                                           stemma_drop_fn drop, void* user,
+                                           stemma_level_purged* levels, size_t level_count,
+                                           uint32_t* complete) {
+  return with(__func__, sequence_tiers(), tiers, [&](SequenceTiersHome& home) -> Result<void> {
+    Forgetting what;
+    STEMMA_TRY_VOID(what.read(scope, prefix, levels, level_count, complete));
+    const uint64_t until_ns = in(wait_ns);
+    const auto drop_here = what.drop(drop, user);
+    tell(what.scope ? home.tiers.forget(*what.scope, what.prefix, until_ns, drop_here)
+                    : home.tiers.forget_everything(until_ns, drop_here),
+         levels, level_count, complete);
+    return {};
+  });
+}
+
 stemma_status stemma_sequence_tiers_stats(stemma_sequence_tiers* tiers, stemma_fetch_stats* out) {
   return with(__func__, sequence_tiers(), tiers, [&](SequenceTiersHome& home) -> Result<void> {
     if (out == nullptr) return invalid("out is null");

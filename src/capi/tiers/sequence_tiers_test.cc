@@ -128,6 +128,40 @@ TEST_F(SequenceTiersAbi, AProcessThatStartsAgainFindsOnDiskWhatItSaved) {
   EXPECT_EQ(fetched.stored_tokens, 0U);
 }
 
+TEST_F(SequenceTiersAbi, AForgottenScopeDoesNotComeBack) {
+  const std::vector<uint32_t> words = tokens(300).tokens;
+  const stemma_scope other = c_scope("another model"), first = scope;
+  start(stack_of({host(), disk(directory / "store")}));
+  request(words);
+  scope = other;
+  request(words);
+  stop();
+  start(stack_of({host(), disk(directory / "store")}));
+  struct Dropped {
+    stemma_sequences* cache;
+    const stemma_scope* scope;
+    uint32_t calls;
+  } dropped{cache, &first, 0};
+  const auto drop = [](void* user) {
+    auto& what = *static_cast<Dropped*>(user);
+    ++what.calls;
+    EXPECT_OK(stemma_sequences_drop_scope(what.cache, what.scope));
+  };
+  uint32_t complete = 0;
+  stemma_level_purged levels[2] = {};
+  for (stemma_level_purged& one : levels) one.struct_size = sizeof one;
+  ASSERT_OK(stemma_sequence_tiers_forget(tiers, &first, nullptr, 60'000'000'000U, drop, &dropped,
+                                         levels, 2, &complete));
+  EXPECT_EQ(complete, 1U) << levels[0].error << levels[1].error;
+  EXPECT_EQ(dropped.calls, 1U);
+  EXPECT_STREQ(levels[1].name, "disk");
+  EXPECT_GT(levels[1].entries, 0U);
+  EXPECT_GT(levels[1].bytes, 0U);
+  EXPECT_EQ(request(words), 299U) << "another scope's stays";
+  scope = first;
+  EXPECT_EQ(request(words), 0U);
+}
+
 TEST_F(SequenceTiersAbi, ALevelThatIsWrittenBackGetsWhatLeaves) {
   const std::string path = directory / "store";
   stemma_level level = disk(path);

@@ -1,15 +1,21 @@
 // stemma_stack_*: levels opened one by one, and what is asked of them together.
 #include <cstring>
+#include <map>
 #include <string>
 #include <utility>
 
 #include "capi/tiers/handles.h"
 #include "stemma/host_tier.h"
+#include "stemma/key_ring.h"
+#include "stemma/log.h"
 #ifdef STEMMA_HAS_TIER_DISK
 #include "stemma/disk_tier.h"
 #endif
 #ifdef STEMMA_HAS_TIER_REDIS
 #include "stemma/redis_tier.h"
+#endif
+#ifdef STEMMA_HAS_TIER_SEAL
+#include "stemma/sealed_tier.h"
 #endif
 
 using namespace stemma;
@@ -17,7 +23,7 @@ using namespace stemma::capi;
 
 namespace stemma::capi {
 
-STEMMA_SIZED(stemma_level, STEMMA_LEVEL_INIT);
+STEMMA_SIZED_GROWN(stemma_level, seal_keys, STEMMA_LEVEL_INIT);
 STEMMA_SIZED(stemma_stack_options, STEMMA_STACK_OPTIONS_INIT);
 STEMMA_SIZED_GROWN(stemma_level_stats, written_back, {});
 
@@ -72,7 +78,32 @@ Result<std::unique_ptr<Tier>> open_redis(const stemma_level& level) {
 #endif
 }
 
-Result<tier::StackLevel> open(const stemma_level& c, uint32_t number) {
+// The rings of one stack, by their directories: levels that share one drop its keys together.
+using Rings = std::map<std::string, std::shared_ptr<tier::KeyRing>>;
+
+Result<std::unique_ptr<Tier>> seal(std::unique_ptr<Tier> inner, const char* directory,
+                                   Rings& rings) {
+#ifdef STEMMA_HAS_TIER_SEAL
+  std::shared_ptr<tier::KeyRing>& ring = rings[directory];
+  if (ring == nullptr) {
+    std::string why;
+    auto opened = tier::KeyRing::open({.path = directory}, why);
+    if (!opened) {
+      log(LogLevel::error, "key ring: " + why);
+      return opened.error();
+    }
+    ring = *std::move(opened);
+  }
+  tier::SealedTierOptions options;
+  options.keys = ring;
+  return tier::make_sealed_tier(std::move(inner), options);
+#else
+  (void)inner, (void)directory, (void)rings;
+  return Error(Errc::unsupported, "this library was built without sealing");
+#endif
+}
+
+Result<tier::StackLevel> open(const stemma_level& c, uint32_t number, Rings& rings) {
   if (c.kind > STEMMA_LEVEL_REDIS) {
     return invalid("kind of this level is no stemma_level_kind", number);
   }
@@ -97,6 +128,9 @@ Result<tier::StackLevel> open(const stemma_level& c, uint32_t number) {
     }
     default: STEMMA_TRY(level.tier, open_host(c));
   }
+  if (c.seal_keys != nullptr) {
+    STEMMA_TRY(level.tier, seal(std::move(level.tier), c.seal_keys, rings));
+  }
   level.latency_ns = c.latency_ns != 0 ? c.latency_ns : usual.latency_ns;
   level.bytes_per_second = c.bytes_per_second != 0 ? c.bytes_per_second : usual.bytes_per_second;
   return level;
@@ -115,6 +149,7 @@ Result<std::unique_ptr<StackHome>> make_stack(const stemma_stack_options* given)
   options.queue_bytes = c.queue_bytes;
   options.transfer_bytes = c.transfer_bytes;
   if (c.transfer_bytes != 0) options.hook = cuda_memory_hook();
+  Rings rings;
   const uint32_t stride = size_of(c.levels[0]);
   const auto* at = reinterpret_cast<const uint8_t*>(c.levels);
   for (uint32_t i = 0; i < c.level_count; ++i, at += stride) {
@@ -123,7 +158,7 @@ Result<std::unique_ptr<StackHome>> make_stack(const stemma_stack_options* given)
       return invalid("struct_size of this level differs from that of the first", i);
     }
     STEMMA_TRY(const stemma_level level, read_sized(one));
-    STEMMA_TRY(tier::StackLevel opened, open(level, i));
+    STEMMA_TRY(tier::StackLevel opened, open(level, i, rings));
     options.levels.push_back(std::move(opened));
   }
   auto home = std::make_unique<StackHome>();

@@ -27,6 +27,7 @@
 #include "stemma/disk_tier.h"
 #include "tier/counters.h"
 #include "tier/disk/checker.h"
+#include "tier/disk/pages_to_erase.h"
 #include "tier/disk/store.h"
 
 namespace stemma::tier::disk {
@@ -114,14 +115,15 @@ class Engine final : public DiskTier {
   };
 
   // A purge waits until what was submitted before it has ended and nothing is read or written. Then
-  // what it takes is out of sight, the pages of it become zeros a few at a time, and a sync ends
-  // it.
+  // what it takes is out of sight. Its pages, and those that were free before, become zeros a few at
+  // a time, and a sync ends it.
   struct Purging {
     enum class Stage : uint8_t { waiting, erasing, syncing };
     Purge what;
     uint64_t until_ns = 0;
     uint64_t sequence = 0;
     Stage stage = Stage::waiting;
+    PagesToErase free;              // Pages that were free.
     std::vector<RecordId> records;  // Those that are still to be erased.
     uint64_t failures = 0;
     int64_t error = 0;  // The last.
@@ -175,6 +177,8 @@ class Engine final : public DiskTier {
   void work_on_purges(uint64_t now_ns, bool closing);
   void condemn(Purging& purge);
   void erase_some(Purging& purge);
+  // Before a put writes there.
+  void erase_before_use(RecordId record);
   void erase(Purging& purge, const Extent& pages);
   void answer(Purging& purge, std::string error);
   bool holds_back(const Job& job) const noexcept;

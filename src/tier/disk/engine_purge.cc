@@ -12,7 +12,11 @@ namespace stemma::tier::disk {
 
 namespace {
 
-constexpr size_t kAtOnce = 256;  // Records between two looks at what else is to be done.
+// Between two looks at what else is to be done: records, and free pages for as long as it takes to
+// erase some of them, but not more than so many.
+constexpr size_t kAtOnce = 256;
+constexpr uint32_t kPagesAtOnce = 4096, kPiecePages = 1024;
+constexpr uint64_t kStepNs = 2'000'000;
 
 std::string system_text(int64_t error) {
   return std::error_code(static_cast<int>(-error), std::generic_category()).message();
@@ -67,7 +71,7 @@ void Engine::work_on_purges(uint64_t now_ns, bool closing) {
     }
     if (purge->stage == Stage::erasing) {
       erase_some(*purge);
-      if (!purge->records.empty()) return;
+      if (!purge->free.empty() || !purge->records.empty()) return;
       purge->flush = std::make_shared<Flush>();
       flushes_.push_back(purge->flush);
       purge->stage = Stage::syncing;
@@ -88,21 +92,45 @@ void Engine::work_on_purges(uint64_t now_ns, bool closing) {
 // Nothing is read or written now. Free pages hold what was evicted or removed before, perhaps of
 // the same scope.
 void Engine::condemn(Purging& purge) {
-  std::vector<Extent> free;
   purge.stage = Purging::Stage::erasing;
   try {
     const base::MutexLock lock(mutex_);
-    free = books_->free_extents();
+    for (const Extent& pages : books_->free_extents()) purge.free.add(pages);
     purge.answer = books_->condemn(purge.what, purge.records);
+  } catch (const std::bad_alloc&) {
+    purge.free = {};
+    ++purge.failures;
+    purge.error = -ENOMEM;
+  }
+}
+
+// A put that fails leaves its pages as they were.
+void Engine::erase_before_use(RecordId record) {
+  if (purges_.empty() || purges_.front()->stage != Purging::Stage::erasing) return;
+  Purging& purge = *purges_.front();
+  if (purge.free.empty()) return;
+  std::array<Extent, kMostExtents> pages;
+  uint32_t extents = 0;
+  {
+    const base::MutexLock lock(mutex_);
+    extents = books_->extents(record, pages);
+  }
+  try {
+    for (uint32_t e = 0; e < extents; ++e) {
+      for (const Extent& unerased : purge.free.take(pages[e])) erase(purge, unerased);
+    }
   } catch (const std::bad_alloc&) {
     ++purge.failures;
     purge.error = -ENOMEM;
-    return;
   }
-  for (const Extent& pages : free) erase(purge, pages);
 }
 
 void Engine::erase_some(Purging& purge) {
+  const uint64_t end_ns = monotonic_ns() + kStepNs;
+  for (uint32_t pages = 0; !purge.free.empty(); pages += kPiecePages) {
+    if (pages >= kPagesAtOnce || (pages != 0 && monotonic_ns() >= end_ns)) return;
+    erase(purge, purge.free.take_some(kPiecePages));
+  }
   const size_t count = std::min(kAtOnce, purge.records.size());
   for (size_t i = 0; i < count; ++i) {
     const RecordId record = purge.records.back();

@@ -70,7 +70,10 @@ TierOutcome Engine::find_room(const Job& job, const TierItem& item, RecordId& re
       pages = books_->pages();
     }
     record = room.record;
-    if (room.what == What::taken) return TierOutcome::pending;
+    if (room.what == What::taken) {
+      erase_before_use(record);
+      return TierOutcome::pending;
+    }
     if (room.what != What::grow) return TierOutcome::refused;
     // Where there is no room for a large step there may be some for a small one.
     const auto needed = static_cast<uint32_t>(pages_of(item.info));

@@ -17,7 +17,7 @@
 
 namespace stemma::tier::disk {
 
-inline constexpr uint32_t kDiskVersion = 2;
+inline constexpr uint32_t kDiskVersion = 3;
 inline constexpr uint32_t kFormatBytes = 64;
 inline constexpr const char* kLockName = "lock";
 inline constexpr const char* kFormatName = "format";

@@ -48,7 +48,7 @@ TEST(DiskLayout, EveryByteIsWhereTheDocumentSays) {
   write_format(format);
   EXPECT_EQ(hex(std::span(format).first(20)),
             "5354454d4d41444b"  // STEMMADK
-            "02000000"          // version
+            "03000000"          // version
             "00100000"          // bytes of a page
             "00010000"          // bytes of a record
   );
@@ -130,7 +130,7 @@ TEST(DiskLayout, RecordsThatCannotBeAreNotBelieved) {
 TEST(DiskLayout, OtherVersionsAndForeignFilesAreToldApart) {
   std::array<uint8_t, kFormatBytes> format;
   write_format(format);
-  for (const uint8_t version : {uint8_t{1}, uint8_t{9}}) {
+  for (const uint8_t version : {uint8_t{1}, uint8_t{2}, uint8_t{9}}) {
     auto other = format;
     other[8] = version;
     const auto told = read_format(other);

@@ -81,16 +81,21 @@ Result<void> check_options(const DiskOptions& options) {
   return {};
 }
 
-// A directory of version 1 is emptied: it is a cache, and what it held can be computed again.
-int empty_old(Store& store) {
-  log(LogLevel::warning, "disk tier '" + store.path +
-                             "': it was written by version 1 of the format, which is not read any "
-                             "more; it is emptied and begun anew");
-  const int slab = store.files->open(store.file(kSlabName), OpenAs::created);
-  if (slab < 0) return slab;
-  const int result = store.files->truncate(slab, 0);
-  store.files->close(slab);
-  return result;
+// A directory of an earlier version is emptied: it is a cache, and what it held can be computed again.
+// Of version 2 nobody can tell whose an entry is.
+int empty_old(Store& store, uint32_t version) {
+  log(LogLevel::warning, "disk tier '" + store.path + "': it was written by version " +
+                             std::to_string(version) +
+                             " of the format, which is not read any more; it is emptied and begun "
+                             "anew");
+  for (const std::string_view name : {kSlabName, kTableName, kUsesName}) {
+    const int file = store.files->open(store.file(name), OpenAs::created);
+    if (file < 0) return file;
+    const int result = store.files->truncate(file, 0);
+    store.files->close(file);
+    if (result < 0) return result;
+  }
+  return 0;
 }
 
 Result<void> open_format(Store& store, const std::vector<std::string>& names, IfMissing missing) {
@@ -99,8 +104,8 @@ Result<void> open_format(Store& store, const std::vector<std::string>& names, If
   const Error& error = found.error();
   if (missing == IfMissing::refuse) return error;
   int result = 0;
-  if (error.code() == Errc::unsupported && error.value() == 1) {
-    result = empty_old(store);
+  if (error.code() == Errc::unsupported && error.value() < kDiskVersion) {
+    result = empty_old(store, error.value());
   } else if (error.code() == Errc::copy_failed &&
              is_bad_place(-static_cast<int64_t>(error.value()))) {
     // Records check themselves, so that nothing else depends on it.

@@ -49,6 +49,7 @@ struct Command {
   uint8_t tries = 0;    // Lost connections and answers that meant "later".
   uint8_t hops = 0;     // Redirections that were followed.
   bool asking = false;  // It was sent here by ASK.
+  bool old = false;     // remove, scan: of names of the version before.
   uint32_t item = 0;
   Job* job = nullptr;  // nullptr: of the tier, or its item has ended.
   EntryKey key;

@@ -53,6 +53,8 @@ void Connection::close(Ending ending, std::string problem) {
   ending_ = ending == Ending::lost && state_ != State::ready ? Ending::broken : ending;
   state_ = State::closed;
   problem_ = std::move(problem);
+  const auto is_put = [](const Flight& flight) { return flight.command.verb == Verb::set; };
+  if (std::any_of(flights_.begin(), flights_.end(), is_put)) stream_.discard_unsent();
   // The owner stops watching it and frees it; nothing is read or written from now on.
   segments_.clear();
   text_.clear();
@@ -140,7 +142,9 @@ void Connection::encode(const Command& command) {
       return argument(KeyName(command.key).text());
     case Verb::touch: text("*2\r\n$5\r\nTOUCH\r\n"); return argument(KeyName(command.key).text());
     case Verb::remove:
-    case Verb::sweep: text("*2\r\n$6\r\nUNLINK\r\n"); return argument(KeyName(command.key).text());
+    case Verb::sweep:
+      text("*2\r\n$6\r\nUNLINK\r\n");
+      return argument(KeyName(command.key, command.old ? kOldKeyPrefix : kKeyPrefix).text());
     case Verb::renew:
       text("*3\r\n$6\r\nEXPIRE\r\n");
       argument(KeyName(command.key).text());
@@ -149,7 +153,9 @@ void Connection::encode(const Command& command) {
       text("*6\r\n$4\r\nSCAN\r\n");
       argument(std::to_string(command.cursor));
       argument("MATCH");
-      argument(command.key.group != 0 ? owner_pattern(command.key) : std::string(kKeyPrefix) + "*");
+      argument(command.key.group != 0
+                   ? owner_pattern(command.key)
+                   : std::string(command.old ? kOldKeyPrefix : kKeyPrefix) + "*");
       argument("COUNT");
       return argument(std::to_string(kScanCount));
     case Verb::asking: return text("*1\r\n$6\r\nASKING\r\n");

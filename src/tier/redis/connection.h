@@ -81,19 +81,20 @@ class Connection {
   // More to read that no event will tell of.
   bool has_more() const noexcept { return !closed() && more_; }
 
-  // The items of this job that are in flight are the tier's no longer: `ended(command)` for each. A put
-  // that is half sent closes the connection.
+  // The items of this job that are in flight are the tier's no longer: `ended(command, sent)` for each,
+  // where `sent` says whether all of it is on its way. A put that is half sent closes the connection.
   template <class Ended>
   void cut_loose(const Job* job, Ended ended);
   bool idle() const noexcept { return flights_.empty(); }
 
-  // What was in flight, in order, for who decides what becomes of it. Requires closed().
+  // What was in flight, in order, for who decides what becomes of it, and whether all of it was sent: a
+  // server does not carry out half a command. Requires closed().
   template <class Taker>
   void take_flights(Taker taker) {
     while (!flights_.empty()) {
-      const Command command = flights_.front().command;
+      const Flight flight = flights_.front();
       flights_.pop_front();
-      taker(command);
+      taker(flight.command, flight.end <= written_);
     }
   }
   void close(Ending ending, std::string problem);
@@ -164,12 +165,13 @@ void Connection::cut_loose(const Job* job, Ended ended) {
   for (size_t i = 0; i < flights_.size(); ++i) {
     Command& command = flights_[i].command;
     if (command.job != job) continue;
-    if (command.verb == Verb::set && flights_[i].end > written_) half_sent = true;
+    const bool sent = flights_[i].end <= written_;
+    if (command.verb == Verb::set && !sent) half_sent = true;
     if (i == 0 && in_value_) value_.cut_loose();
     const Command was = command;
     command.job = nullptr;
     // Last: it may end the job.
-    ended(was);
+    ended(was, sent);
   }
   if (half_sent) close(Ending::given_up, "a put's time was over while it was being sent");
 }

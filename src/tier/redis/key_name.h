@@ -1,4 +1,4 @@
-// What an entry is called in Redis: "stemma:1:", the content key in hexadecimal, its kind, its layer
+// What an entry is called in Redis: "stemma:2:", the content key in hexadecimal, its kind, its layer
 // group, with colons between. docs/formats/redis-tier.md. No braces: a cluster hashes all of it.
 #pragma once
 
@@ -13,17 +13,20 @@
 
 namespace stemma::tier::redis {
 
-inline constexpr std::string_view kKeyPrefix = "stemma:1:";
+inline constexpr std::string_view kKeyPrefix = "stemma:2:";
+// Of the version before, whose keys do not tell whose an entry is.
+inline constexpr std::string_view kOldKeyPrefix = "stemma:1:";
+static_assert(kOldKeyPrefix.size() == kKeyPrefix.size());
 // prefix, 64 digits, ':', the longest kind ("checkpoint"), ':', three digits.
 inline constexpr size_t kMostKeyBytes = kKeyPrefix.size() + 64 + 1 + 10 + 1 + 3;
 
 // Holds a key's name; no allocation.
 class KeyName {
  public:
-  explicit KeyName(const EntryKey& key) noexcept {
+  explicit KeyName(const EntryKey& key, std::string_view prefix = kKeyPrefix) noexcept {
     char* to = bytes_;
-    std::memcpy(to, kKeyPrefix.data(), kKeyPrefix.size());
-    to += kKeyPrefix.size();
+    std::memcpy(to, prefix.data(), prefix.size());
+    to += prefix.size();
     for (const uint8_t byte : key.chain.bytes) {
       *to++ = "0123456789abcdef"[byte >> 4U];
       *to++ = "0123456789abcdef"[byte & 15U];
@@ -52,10 +55,11 @@ inline std::string owner_pattern(const EntryKey& key) {
 }
 
 // The key that has this name. None: it is not the name of an entry.
-inline std::optional<EntryKey> parse_key_name(std::string_view name) {
-  if (!name.starts_with(kKeyPrefix) || name.size() < kKeyPrefix.size() + 64) return {};
+inline std::optional<EntryKey> parse_key_name(std::string_view name,
+                                              std::string_view prefix = kKeyPrefix) {
+  if (!name.starts_with(prefix) || name.size() < prefix.size() + 64) return {};
   EntryKey key;
-  const char* from = name.data() + kKeyPrefix.size();
+  const char* from = name.data() + prefix.size();
   for (uint8_t& byte : key.chain.bytes) {
     if (std::from_chars(from, from + 2, byte, 16).ptr != from + 2) return {};
     from += 2;
@@ -69,7 +73,7 @@ inline std::optional<EntryKey> parse_key_name(std::string_view name) {
     key.kind = kind;
     if (std::from_chars(from + middle.size(), end, key.group).ptr != end) return {};
     // Every key has one name.
-    return KeyName(key).text() == name ? std::optional(key) : std::nullopt;
+    return KeyName(key, prefix).text() == name ? std::optional(key) : std::nullopt;
   }
   return {};
 }

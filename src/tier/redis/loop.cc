@@ -30,6 +30,7 @@ Loop::Loop(const RedisOptions& options, const TierTraits& traits, std::shared_pt
       tls_(std::move(tls)),
       wakeup_(std::move(wakeup)),
       epoll_fd_(epoll_fd),
+      unsettled_(options.settle_ns),
       seed_(options.seed != 0 ? options.seed : monotonic_ns() ^ 0x5EED'0000U) {
   slots_.fill(kNowhere);
   for (const Address& address : options_.place.hosts) {
@@ -84,6 +85,16 @@ bool Loop::flush(uint64_t until_ns) {
   const uint64_t before = next_number_;
   const auto ended = [&] { return open_jobs_.empty() || *open_jobs_.begin() >= before; };
   return tier::wait_until(changed_, lock, until_ns, ended);
+}
+
+std::string Loop::settle(const Purge& what, uint64_t until_ns) {
+  return unsettled_.wait(what, until_ns);
+}
+
+void Loop::lose_if_put(const Command& command, bool sent) noexcept {
+  if (command.verb == Verb::set && sent) {
+    unsettled_.lose(command.key, command.job == nullptr, monotonic_ns());
+  }
 }
 
 bool Loop::wait_ready(uint64_t until_ns) {
@@ -318,8 +329,10 @@ void Loop::check_jobs(uint64_t now_ns) {
       for (const auto& connection : node->connections) {
         if (!jobs_.contains(number)) break;
         if (connection->closed()) continue;
-        connection->cut_loose(
-            job, [&](const Command& command) { end_item(command, TierOutcome::late); });
+        connection->cut_loose(job, [&](const Command& command, bool sent) {
+          if (command.verb == Verb::set && sent) unsettled_.set_adrift(command.key);
+          end_item(command, TierOutcome::late);
+        });
       }
     }
   }
@@ -371,7 +384,8 @@ void Loop::end_all(TierOutcome outcome) {
   for (const auto& node : nodes_) {
     for (auto& connection : node->connections) {
       connection->close(Ending::given_up, "");
-      connection->take_flights([](const Command&) {});
+      connection->take_flights(
+          [this](const Command& command, bool sent) { lose_if_put(command, sent); });
     }
     node->connections.clear();  // Closing a descriptor ends its being watched.
     for (auto& queue : node->queues) queue.clear();

@@ -2,7 +2,7 @@
 //
 // Invariant:  each item that has not ended has exactly one Command: in a queue, in flight, set aside until
 //             later, or waiting for the slot map.
-// Threading:  submit(), flush(), wait_ready(), problem(), stats(), counters() are thread-safe; all the rest
+// Threading:  submit(), flush(), settle(), wait_ready(), problem(), stats(), counters() are thread-safe; all the rest
 //             runs on the loop's own thread. The mutex is held for moments, never while anything is done.
 // Cost:       no thread but this one; one wakeup per submit().
 #pragma once
@@ -25,6 +25,7 @@
 #include "tier/redis/command.h"
 #include "tier/redis/connection.h"
 #include "tier/redis/slots.h"
+#include "tier/redis/unsettled_puts.h"
 
 namespace stemma::tier::redis {
 
@@ -40,6 +41,9 @@ class Loop final : public ConnectionOwner {
 
   void submit(const std::shared_ptr<TierBatch>& batch);
   bool flush(uint64_t until_ns);
+  // Waits until no put that was cut off and that a purge could take can be carried out any more. Not
+  // empty: why the purge cannot be complete.
+  std::string settle(const Purge& what, uint64_t until_ns);
   bool wait_ready(uint64_t until_ns);
   std::string problem() const;
   TierStats stats() const;
@@ -80,6 +84,8 @@ class Loop final : public ConnectionOwner {
   void end_item(const Command& command, TierOutcome outcome);
   void finish_job(Job* job);
   bool in_flight_for_items() const;
+  // Its connection is gone.
+  void lose_if_put(const Command& command, bool sent) noexcept;
 
   // ---- Replies (replies.cc) ----
   void answered(Connection& from, Command& command, const Reply& reply, TierOutcome value) override;
@@ -133,6 +139,7 @@ class Loop final : public ConnectionOwner {
 
   BusyTime reading_, writing_;
   Counters ended_;  // Has no lock, needs none.
+  UnsettledPuts unsettled_;
 
   // ---- The thread's own; its counters are read by others, word by word ----
   RedisCounters counters_;

@@ -165,7 +165,8 @@ void Loop::settle_closed(uint32_t index, Connection& connection, uint64_t now_ns
   // First the breaker: whatever ends now may be followed by the same question.
   if (node_is_bad) break_node(index, connection.problem(), now_ns);
   std::vector<Command> again;
-  connection.take_flights([&](Command command) {
+  connection.take_flights([&](Command command, bool sent) {
+    lose_if_put(command, sent);
     if (command.job == nullptr) return;
     if (ending == Ending::lost) ++command.tries;
     if (!node.breaker.closed() || command.tries > kMostLosses || stopping_) {

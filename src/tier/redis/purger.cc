@@ -25,6 +25,18 @@ constexpr int kPollMs = 5;
 constexpr size_t kMostWaiting = 20'000;  // Names that wait before the next SCAN.
 constexpr uint32_t kMostPasses = 4;
 
+// Any other error may come from a node of a cluster, whose other nodes would be forgotten.
+bool means_one_server(std::string_view error) {
+  for (const std::string_view words :
+       {"cluster support disabled", "unknown command", "unknown subcommand"}) {
+    const auto same = [](char a, char b) { return (a | 0x20) == (b | 0x20); };
+    if (std::search(error.begin(), error.end(), words.begin(), words.end(), same) != error.end()) {
+      return error.starts_with("ERR ");
+    }
+  }
+  return false;
+}
+
 class Purger final : public ConnectionOwner {
  public:
   Purger(const RedisOptions& options, std::shared_ptr<TlsContext> tls, const Purge& what,
@@ -42,21 +54,22 @@ class Purger final : public ConnectionOwner {
   struct Node {
     std::unique_ptr<Connection> connection;
     std::deque<Command> waiting;
-    bool scanning = false;  // A SCAN is wanted or under way.
+    uint32_t scans = 0;  // That are wanted or under way.
     bool over = false;
   };
 
   bool find_primaries();
+  void remove_all();
   bool pass();
   void connect(const Address& address);
   bool work(const std::function<bool()>& over);
   void pump(Node& node);
   void answered(Connection& from, Command& command, const Reply& reply, TierOutcome value) override;
   void entered(Connection& connection) override { pump(nodes_[connection.node]); }
-  void answered_scan(Node& node, const Reply& reply);
+  void answered_scan(Node& node, const Command& command, const Reply& reply);
   void answered_probe(Node& node, const Command& command, const Reply& reply);
   void answered_slots(const Connection& from, const Reply& reply);
-  Command scan_from(uint64_t cursor) const;
+  Command scan_from(uint64_t cursor, bool old) const;
   void fail(std::string error) {
     if (purged_.error.empty()) purged_.error = std::move(error);
   }
@@ -66,12 +79,14 @@ class Purger final : public ConnectionOwner {
   const Purge& what_;
   PurgeChoice choice_;
   bool only_looks_ = false;
+  bool has_newer_ = false;  // There are entries that it leaves.
   const uint64_t until_ns_;
   const std::shared_ptr<Wakeup> wakeup_;
   RedisCounters counters_;
   std::vector<Node> nodes_;  // By Connection::node.
   std::vector<Address> primaries_;
   Address asked_;
+  std::string slots_refused_;  // What the server said.
   bool cluster_ = false;
   Purged& purged_ = choice_.purged;
 };
@@ -87,17 +102,20 @@ Purged Purger::run() {
     if (!pass()) return purged_;
     only_looks_ = false;
   }
-  // A single server is done after one pass.
+  remove_all();
+  if (has_newer_) fail("entries that a newer version wrote were left as they are");
+  purged_.complete = purged_.error.empty();
+  return purged_;
+}
+
+// A single server is done after one pass.
+void Purger::remove_all() {
   for (uint32_t i = 0; purged_.error.empty(); ++i) {
     const uint64_t before = purged_.entries;
-    if (!pass()) break;
-    if (!cluster_ || (i != 0 && purged_.entries == before)) {
-      purged_.complete = true;
-      break;
-    }
+    if (!pass()) return;
+    if (!cluster_ || (i != 0 && purged_.entries == before)) return;
     if (i + 1 == kMostPasses) fail("entries still appear; the cluster may be moving its slots");
   }
-  return purged_;
 }
 
 bool Purger::find_primaries() {
@@ -108,10 +126,11 @@ bool Purger::find_primaries() {
     asked_ = address;
     nodes_[0].waiting.push_back({.verb = Verb::slots, .key = {}});
     const auto is_over = [&] { return nodes_[0].over || nodes_[0].connection->closed(); };
+    slots_refused_.clear();
     if (!work(is_over)) return false;
-    if (nodes_[0].over) return purged_.error.empty();
-    problems +=
-        (problems.empty() ? "" : "; ") + address.text() + ": " + nodes_[0].connection->problem();
+    if (nodes_[0].over && slots_refused_.empty()) return purged_.error.empty();
+    const std::string& problem = nodes_[0].over ? slots_refused_ : nodes_[0].connection->problem();
+    problems += (problems.empty() ? "" : "; ") + address.text() + ": " + problem;
   }
   fail(problems);
   return false;
@@ -121,8 +140,12 @@ void Purger::answered_slots(const Connection& from, const Reply& reply) {
   Node& node = nodes_[from.node];
   node.over = true;
   if (reply.type == Reply::Type::error) {
-    // As for the tier itself: one server, or one that does not tell.
-    primaries_ = {asked_};
+    if (means_one_server(reply.text)) {
+      primaries_ = {asked_};
+    } else {
+      slots_refused_ = "it does not say whether there are more servers (CLUSTER SLOTS: " +
+                       reply.text.substr(0, 80) + ")";
+    }
     return;
   }
   const auto ranges = read_slots(reply, asked_.host);
@@ -145,9 +168,9 @@ void Purger::connect(const Address& address) {
   nodes_.back().connection->node = static_cast<uint32_t>(nodes_.size() - 1);
 }
 
-Command Purger::scan_from(uint64_t cursor) const {
-  Command command{.verb = Verb::scan, .key = {}, .cursor = cursor};
-  if (!what_.owner) return command;
+Command Purger::scan_from(uint64_t cursor, bool old) const {
+  Command command{.verb = Verb::scan, .old = old, .key = {}, .cursor = cursor};
+  if (!what_.owner || old) return command;
   command.key.group = 1;
   auto& bytes = command.key.chain.bytes;
   for (size_t i = 0; i < 8; ++i) {
@@ -162,8 +185,10 @@ bool Purger::pass() {
   nodes_.reserve(primaries_.size());
   for (const Address& address : primaries_) {
     connect(address);
-    nodes_.back().waiting.push_back(scan_from(0));
-    nodes_.back().scanning = true;
+    // Side by side: then both take no more turns with the server than one.
+    nodes_.back().waiting.push_back(scan_from(0, /*old=*/false));
+    if (!only_looks_) nodes_.back().waiting.push_back(scan_from(0, /*old=*/true));
+    nodes_.back().scans = static_cast<uint32_t>(nodes_.back().waiting.size());
   }
   const auto is_over = [&] {
     return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.over; });
@@ -226,14 +251,17 @@ void Purger::answered(Connection& from, Command& command, const Reply& reply, Ti
                       : "the server refuses a command: " + reply.text.substr(0, 80));
   }
   switch (command.verb) {
-    case Verb::scan: answered_scan(node, reply); break;
+    case Verb::scan: answered_scan(node, command, reply); break;
     case Verb::probe: answered_probe(node, command, reply); break;
+    case Verb::remove:
+      if (command.old && reply.integer > 0) ++purged_.entries;
+      break;
     default: break;
   }
-  node.over = !node.scanning && node.waiting.empty() && from.idle();
+  node.over = node.scans == 0 && node.waiting.empty() && from.idle();
 }
 
-void Purger::answered_scan(Node& node, const Reply& reply) {
+void Purger::answered_scan(Node& node, const Command& command, const Reply& reply) {
   const bool sane = reply.type == Reply::Type::array && reply.elements.size() == 2 &&
                     reply.elements[0].type == Reply::Type::text &&
                     reply.elements[1].type == Reply::Type::array;
@@ -246,15 +274,19 @@ void Purger::answered_scan(Node& node, const Reply& reply) {
     return fail("SCAN made no sense");
   }
   for (const Reply& name : reply.elements[1].elements) {
-    const auto key = parse_key_name(name.text);
-    if (key && what_.names(*key)) node.waiting.push_back({.verb = Verb::probe, .key = *key});
+    const auto key = parse_key_name(name.text, command.old ? kOldKeyPrefix : kKeyPrefix);
+    if (key && command.old) {
+      node.waiting.push_back({.verb = Verb::remove, .old = true, .key = *key});
+    } else if (key && what_.names(*key)) {
+      node.waiting.push_back({.verb = Verb::probe, .key = *key});
+    }
   }
-  node.scanning = cursor != 0;
-  if (!node.scanning) return;
-  if (node.waiting.size() < kMostWaiting) {
-    node.waiting.push_front(scan_from(cursor));
+  if (cursor == 0) {
+    --node.scans;
+  } else if (node.waiting.size() < kMostWaiting) {
+    node.waiting.push_front(scan_from(cursor, command.old));
   } else {
-    node.waiting.push_back(scan_from(cursor));
+    node.waiting.push_back(scan_from(cursor, command.old));
   }
 }
 
@@ -266,8 +298,9 @@ void Purger::answered_probe(Node& node, const Command& command, const Reply& rep
     const std::span<const uint8_t, kHeaderBytes> given(
         reinterpret_cast<const uint8_t*>(reply.text.data()), kHeaderBytes);
     const auto header = read_header(given);
-    if (!header && header.error().code() == Errc::unsupported) {
-      return fail("entries that a newer version wrote were left as they are");
+    if (!header && header.error().code() == Errc::unsupported && !what_.is_by_key()) {
+      has_newer_ = true;
+      return;
     }
     if (header && only_looks_) return choice_.look(command.key, header->info);
     if (header && !choice_.takes(command.key, header->info)) return;

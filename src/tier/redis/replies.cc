@@ -124,7 +124,10 @@ void Loop::answered(Connection& from, Command& command, const Reply& reply, Tier
     // Before it ends: who asks again then finds it gone.
     sweep(from.node, command.key);
   }
-  if (command.job == nullptr) return;  // Its item has ended, or it never had one.
+  if (command.job == nullptr) {  // Its item has ended, or it never had one.
+    if (command.verb == Verb::set) unsettled_.settle(command.key);
+    return;
+  }
   if (reply.type == Reply::Type::error) return answered_error(from, command, reply);
   heard(false, {});
   const bool integer = reply.type == Reply::Type::integer;

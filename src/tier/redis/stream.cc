@@ -147,6 +147,11 @@ Stream::Stage Stream::advance() {
   return stage_;
 }
 
+void Stream::discard_unsent() noexcept {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  if (fd_ >= 0) setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 // The next address of the host, until one lets itself be connected to.
 void Stream::connect_next() {
   if (fd_ >= 0) close(fd_);

@@ -94,6 +94,8 @@ class Stream {
   Moved write(std::span<const iovec> from);
   // Bytes that were received and that no event will tell of.
   bool pending() const noexcept;
+  // What the system has not sent yet when this ends is not sent any more.
+  void discard_unsent() noexcept;
 
  private:
   struct LookUp;

@@ -122,10 +122,10 @@ TEST(KeyNames, AreAsTheDocumentSays) {
   key.group = 255;
   EXPECT_EQ(
       KeyName(key).text(),
-      "stemma:1:a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf:checkpoint:255");
+      "stemma:2:a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf:checkpoint:255");
   EXPECT_EQ(KeyName(key).text().size(), kMostKeyBytes);
   EXPECT_EQ(KeyName(EntryKey()).text(),
-            "stemma:1:0000000000000000000000000000000000000000000000000000000000000000:block:0");
+            "stemma:2:0000000000000000000000000000000000000000000000000000000000000000:block:0");
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "key/little_endian.h"
+#include "stemma/log.h"
 #include "tier/seal/cipher.h"
 #include "tier/system_call.h"
 
@@ -125,7 +126,9 @@ Result<std::unique_ptr<KeyDirectory>> KeyDirectory::open(const std::string& path
     return Error(Errc::invalid_argument, "other users can reach the keys in this directory");
   }
   made->remove_leftovers();
-  STEMMA_TRY_VOID(made->erase_all_hidden(why));
+  // Whoever dropped it was told. It is no reason to serve nobody.
+  if (!made->erase_all_hidden(why)) log(LogLevel::error, "key ring: " + why);
+  why.clear();
   return made;
 }
 
@@ -237,9 +240,27 @@ Result<bool> KeyDirectory::hide(uint64_t owner, std::string& why) const {
   return refused("the key file cannot be dropped", name, errno, why);
 }
 
+// Also one that may only be read: it is ours.
+int KeyDirectory::open_to_wipe(const std::string& name) const {
+  constexpr int kHow = O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+  const int fd = openat(directory_, name.c_str(), kHow);
+  struct stat file = {};
+  if (fd >= 0 || errno != EACCES) return fd;
+  if (fstatat(directory_, name.c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0) return -1;
+  if (!S_ISREG(file.st_mode) || fchmodat(directory_, name.c_str(), 0600, 0) != 0) {
+    errno = EACCES;
+    return -1;
+  }
+  return openat(directory_, name.c_str(), kHow);
+}
+
 Result<void> KeyDirectory::wipe(const std::string& name, std::string& why) const {
-  {
-    const Descriptor fd(openat(directory_, name.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC));
+  struct stat found = {};
+  const bool is_file =
+      fstatat(directory_, name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0 || S_ISREG(found.st_mode);
+  // What is not a file was never used as a key: only its name goes.
+  if (is_file) {
+    const Descriptor fd(open_to_wipe(name));
     if (fd.get() < 0) {
       if (errno == ENOENT) return {};  // Somebody else erased it.
       return refused("a dropped key cannot be opened to be overwritten", name, errno, why);
@@ -269,7 +290,19 @@ Result<void> KeyDirectory::erase(const std::string& prefix, std::string& why) co
     if (name.starts_with(prefix) && is_beside(name, kHidden)) names.emplace_back(name);
   }
   closedir(listing);
-  for (const std::string& name : names) STEMMA_TRY_VOID(wipe(name, why));
+  // One that cannot be erased does not keep the others from it.
+  Result<void> all;
+  for (const std::string& name : names) {
+    std::string reason;
+    const Result<void> wiped = wipe(name, reason);
+    if (wiped || !all) continue;
+    all = wiped;
+    why = reason;
+  }
+  if (!all) {
+    fsync(directory_);
+    return all;
+  }
   if (!names.empty() && fsync(directory_) != 0) {
     return refused("the key directory cannot be synced", "", errno, why);
   }

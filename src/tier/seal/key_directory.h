@@ -32,7 +32,8 @@ struct StoredKey {
 
 class KeyDirectory {
  public:
-  // `why` names the file and says what to do, here and below.
+  // `why` names the file and says what to do, here and below. A dropped key that cannot be erased
+  // is logged.
   static Result<std::unique_ptr<KeyDirectory>> open(const std::string& path, std::string& why);
   ~KeyDirectory();
   KeyDirectory(const KeyDirectory&) = delete;
@@ -58,6 +59,7 @@ class KeyDirectory {
   Error refused(const char* what, const std::string& name, int error, std::string& why) const;
   Result<void> erase(const std::string& prefix, std::string& why) const;
   Result<void> wipe(const std::string& name, std::string& why) const;
+  int open_to_wipe(const std::string& name) const;
   Result<void> write_temporary(const std::string& name, uint64_t owner, std::string& why) const;
   void remove_leftovers() const;
 

@@ -139,6 +139,37 @@ TEST_F(KeyRingTest, ADropThatWasCutOffIsFinished) {
   EXPECT_EQ(files(), 0U);
 }
 
+// An operator may protect keys from being changed. Root may write what it may only read, so this is
+// tried as somebody else.
+TEST_F(KeyRingTest, AKeyThatMayOnlyBeReadIsDroppedAndTheNextStartIsNotInTheWay) {
+  fs::permissions(fs::path(path).parent_path(), fs::perms::all);
+  const auto as_nobody = [&] {
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && (setgid(kNobody) != 0 || setuid(kNobody) != 0)) return 1;
+    if (open()->make(kOwner).value() == nullptr) return 2;
+    if (chmod(file_of(kOwner).c_str(), 0400) != 0) return 3;
+    const std::string second = path + "/0000000000000001.0000000000000001.dropped";
+    fs::copy_file(file_of(kOwner), second);
+    if (!open()) return 4;  // Finishes what another began to drop.
+    if (fs::exists(second)) return 5;
+    const int seen = ::open(file_of(kOwner).c_str(), O_RDONLY);
+    const auto dropped = open()->drop(kOwner);
+    if (!dropped || !*dropped) return 6;
+    char first = 'x';
+    if (read(seen, &first, 1) != 1 || first != 0) return 7;  // It was overwritten.
+    return files() == 0 && open() != nullptr ? 0 : 8;
+  };
+  EXPECT_EXIT(_exit(as_nobody()), ::testing::ExitedWithCode(0), "");
+}
+
+TEST_F(KeyRingTest, ADroppedKeyThatCannotBeErasedDoesNotKeepAServerFromStarting) {
+  open();
+  const std::string stuck = path + "/0000000000000001.0000000000000001.dropped";
+  fs::create_directories(stuck + "/full");
+  EXPECT_NE(open(), nullptr);
+  EXPECT_TRUE(fs::exists(stuck));
+}
+
 TEST_F(KeyRingTest, FilesThatAreNotItsOwnAreLeftAlone) {
   open();
   for (const char* name : {"notes.dropped", "notes.tmp", "0123456789abcdef.dropped"}) {

@@ -15,7 +15,7 @@ constexpr uint64_t kNow = 1'000'000;
 
 EntryKey key_of(uint8_t folder, uint8_t number) {
   EntryKey key;
-  key.chain.bytes[0] = folder;
+  key.chain.bytes[0] = static_cast<uint8_t>(folder << 4U);
   key.chain.bytes[9] = number;
   return key;
 }

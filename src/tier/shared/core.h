@@ -91,6 +91,7 @@ class Core : public std::enable_shared_from_this<Core> {
   int scan();
   void sync_if_wanted();
   // ---- core_purge.cc ----
+  void work_on_purges(Thread& self);
   void carry_out(Purging& purge);
   void answer(Purging& purge, std::string error);
   // Until the capacity holds; errno where a file system is to blame.
@@ -103,7 +104,7 @@ class Core : public std::enable_shared_from_this<Core> {
   SharedOpening opening_;
 
   mutable std::mutex mutex_;  // Guards everything below.
-  std::condition_variable has_work_, watch_, keep_, ended_;
+  std::condition_variable has_work_, watch_, keep_, purge_, ended_;
   Books books_;
   std::deque<std::shared_ptr<Job>> reads_, puts_;
   std::map<uint64_t, std::shared_ptr<Job>> live_;
@@ -118,7 +119,7 @@ class Core : public std::enable_shared_from_this<Core> {
   uint64_t scans_begun_ = 0, scans_ended_ = 0;
   bool unsynced_ = false, sync_good_ = true;
   uint64_t syncs_wanted_ = 0, syncs_ended_ = 0;
-  std::deque<std::shared_ptr<Purging>> purges_;   // For the keeper.
+  std::deque<std::shared_ptr<Purging>> purges_;   // One after the other.
   std::vector<std::unique_ptr<Thread>> threads_;  // Workers first.
 };
 

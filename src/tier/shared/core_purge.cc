@@ -1,13 +1,50 @@
-// How entries are purged: by the keeper, folder by folder. Whoever asked waits until its time is
-// over, whatever the file system does.
+// How entries are purged: by a thread of their own, which others help, one folder each. Whoever
+// asked waits until its time is over, whatever the file system does.
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <functional>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include "tier/shared/core.h"
+#include "tier/shared/directory_purge.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier::shared {
+
+namespace {
+
+// Files of one folder are removed one after the other; over a network each of them takes a while.
+constexpr uint32_t kThreads = 8;
+
+// Says whether there was memory for all of it.
+bool each_folder(const std::function<void(uint32_t)>& work) {
+  std::atomic<uint32_t> next{0};
+  std::atomic<bool> good{true};
+  const auto some = [&] {
+    try {
+      for (uint32_t folder = next++; folder < kFolders; folder = next++) work(folder);
+    } catch (const std::bad_alloc&) {
+      good = false;
+    }
+  };
+  std::vector<std::thread> helpers;
+  helpers.reserve(kThreads);
+  while (helpers.size() + 1 < kThreads) {
+    try {
+      helpers.emplace_back(some);
+    } catch (const std::system_error&) {
+      break;  // Then with those that there are.
+    }
+  }
+  some();
+  for (std::thread& helper : helpers) helper.join();
+  return good;
+}
+
+}  // namespace
 
 Purged Core::purge(const Purge& what, uint64_t until_ns) try {
   Lock lock(mutex_);
@@ -20,7 +57,7 @@ Purged Core::purge(const Purge& what, uint64_t until_ns) try {
   ticket->what = what;
   ticket->until_ns = until_ns;
   purges_.push_back(ticket);
-  keep_.notify_one();
+  purge_.notify_one();
   if (tier::wait_until(ended_, lock, until_ns, [&] { return ticket->answered; })) {
     return ticket->answer;
   }
@@ -29,45 +66,58 @@ Purged Core::purge(const Purge& what, uint64_t until_ns) try {
   return {.error = "there is no memory for it"};
 }
 
+void Core::work_on_purges(Thread& self) {
+  Lock lock(mutex_);
+  for (;;) {
+    purge_.wait(lock, [this] { return stopping_ || !purges_.empty(); });
+    if (purges_.empty()) break;
+    const std::shared_ptr<Purging> purge = purges_.front();
+    purges_.pop_front();
+    const bool closed = stopping_;
+    lock.unlock();
+    closed ? answer(*purge, "the tier was closed before it had begun") : carry_out(*purge);
+    lock.lock();
+  }
+  self.exited = true;
+  ended_.notify_all();
+}
+
 void Core::carry_out(Purging& purge) try {
-  int problem = -directory_.check();
-  bool in_time = true;
+  std::atomic<bool> in_time{true};
   const auto go_on = [&] {
     const Lock lock(mutex_);
-    in_time = !stopping_ && now_ns() < purge.until_ns;
-    return in_time;
+    if (stopping_ || now_ns() >= purge.until_ns) in_time = false;
+    return in_time.load();
   };
-  PurgeChoice choice(purge.what);
-  std::vector<uint32_t> changed;
-  const auto all_folders = [&](Directory::PurgeStep step) {
-    for (uint32_t folder = 0; folder < kFolders && problem == 0 && go_on(); ++folder) {
-      uint64_t moment = 0;
-      {
-        const Lock lock(mutex_);
-        moment = books_.moment();
-      }
-      std::vector<EntryKey> gone;
-      problem = -directory_.purge(folder, purge.what, step, go_on, choice, gone);
-      if (!gone.empty()) changed.push_back(folder);
-      const Lock lock(mutex_);
-      for (const EntryKey& key : gone) books_.forget(key, moment);
+  const auto told = [&](int problem) {
+    if (problem == EPROTONOSUPPORT) {
+      return answer(purge, "entries that a newer version wrote were left as they are");
     }
-  };
-  if (choice.looks_first()) all_folders(Directory::PurgeStep::look);
-  all_folders(Directory::PurgeStep::remove);
-  // When all is removed: the first sync does most of the work for the others.
-  for (const uint32_t folder : changed) {
-    const int result = directory_.sync_folder(folder);
-    if (problem == 0 && result < 0) problem = -result;
-  }
-  purge.answer = choice.purged;
-  if (problem == EPROTONOSUPPORT) {
-    answer(purge, "entries that a newer version wrote were left as they are");
-  } else if (problem != 0) {
-    answer(purge, std::error_code(problem, std::generic_category()).message());
-  } else {
+    if (problem != 0)
+      return answer(purge, std::error_code(problem, std::generic_category()).message());
     answer(purge, in_time ? "" : "the time was over before all folders were looked at");
-  }
+  };
+  if (const int problem = -directory_.check(); problem != 0) return told(problem);
+  DirectoryPurge work(directory_, purge.what, go_on);
+  bool has_memory = true;
+  if (work.looks_first()) has_memory = each_folder([&](uint32_t folder) { work.look(folder); });
+  const auto remove = [&](uint32_t folder) {
+    uint64_t moment = 0;
+    {
+      const Lock lock(mutex_);
+      moment = books_.moment();
+    }
+    std::vector<EntryKey> gone;
+    if (go_on()) work.remove(folder, gone);
+    const Lock lock(mutex_);
+    for (const EntryKey& key : gone) books_.forget(key, moment);
+  };
+  // Without having seen all of them nobody can tell which of them follow.
+  if (has_memory && in_time) has_memory = each_folder(remove);
+  if (has_memory) work.remove_old();
+  const int problem = work.finish();
+  purge.answer = work.purged();
+  has_memory ? told(problem) : answer(purge, "there is no memory for it");
 } catch (const std::bad_alloc&) {
   answer(purge, "there is no memory for it");
 }

@@ -54,6 +54,7 @@ void Core::start() {
     launch([puts_first = i == 0](Core& core, Thread& self) { core.work(self, puts_first); });
   }
   launch(&Core::keep);
+  launch(&Core::work_on_purges);
   launch(&Core::watch);
 }
 
@@ -63,6 +64,7 @@ void Core::stop() {
   has_work_.notify_all();
   watch_.notify_all();
   keep_.notify_all();
+  purge_.notify_all();
   const auto exited = [this] {
     size_t count = 0;
     for (const auto& thread : threads_) count += thread->exited ? 1U : 0U;
@@ -192,15 +194,8 @@ void Core::keep(Thread& self) {
   Lock lock(mutex_);
   uint64_t scan_at_ns = deadline_after(now_ns(), options_.scan_ns);
   while (!stopping_) {
-    if (!purges_.empty()) {
-      const std::shared_ptr<Purging> purge = purges_.front();
-      purges_.pop_front();
-      lock.unlock();
-      carry_out(*purge);
-      lock.lock();
-    } else if (broken_) {
-      const auto has_work = [this] { return stopping_ || !purges_.empty(); };
-      if (keep_.wait_for(lock, for_ns(options_.retry_ns), has_work)) continue;
+    if (broken_) {
+      if (keep_.wait_for(lock, for_ns(options_.retry_ns), [this] { return stopping_; })) break;
       lock.unlock();
       recover();
       lock.lock();
@@ -226,17 +221,11 @@ void Core::keep(Thread& self) {
       }
       const uint64_t now = now_ns();
       const uint64_t until = books_.over() ? now + 1000 * kMs : scan_at_ns;
-      if (now < until && !stopping_ && !scan_wanted_ && syncs_ended_ == syncs_wanted_ && !broken_ &&
-          purges_.empty()) {
+      if (now < until && !stopping_ && !scan_wanted_ && syncs_ended_ == syncs_wanted_ && !broken_) {
         keep_.wait_for(lock, for_ns(until - now));
       }
     }
   }
-  std::deque<std::shared_ptr<Purging>> left;
-  left.swap(purges_);
-  lock.unlock();
-  for (const auto& purge : left) answer(*purge, "the tier was closed before it had begun");
-  lock.lock();
   self.exited = true;
   ended_.notify_all();
 }
@@ -244,7 +233,12 @@ void Core::keep(Thread& self) {
 int Core::scan() {
   constexpr uint64_t kTellNs = 5'000 * kMs;
   if (const int result = directory_.check(); result < 0) return result;
-  uint64_t told_ns = now_ns(), leftovers = 0, foreign = 0;
+  uint64_t told_ns = now_ns(), leftovers = 0, foreign = 0, old = 0;
+  if (const int result = directory_.remove_old(old); result < 0) return result;
+  if (old != 0) {
+    log(LogLevel::info, "shared tier '" + options_.path + "': " + std::to_string(old) +
+                            " files of an earlier version were removed");
+  }
   const uint64_t wall = wall_ns();
   uint64_t number;
   {
@@ -273,8 +267,8 @@ int Core::scan() {
     if (now_ns() - told_ns < kTellNs) continue;
     told_ns = now_ns();
     log(LogLevel::info, "shared tier '" + options_.path + "': scanned " +
-                            std::to_string(folder + 1) + " of 256 folders, " +
-                            std::to_string(entries) + " entries so far");
+                            std::to_string(folder + 1) + " of " + std::to_string(kFolders) +
+                            " folders, " + std::to_string(entries) + " entries so far");
   }
   const Lock lock(mutex_);
   books_.end_scan();

@@ -5,7 +5,8 @@
 //
 // Invariant:  a file under an entry's name is whole from the instant it is there: it is written and closed
 //             under a temporary name in the same folder, then linked, or renamed where links are not known or
-//             something else is to be replaced. What does not hold is removed only if it is still the file
+//             something else is to be replaced. A put whose temporary is gone has failed and is not begun
+//             again: a purge may have taken it. What does not hold is removed only if it is still the file
 //             that was looked at. Nothing whose name is not ours is touched, nor an entry of a newer format.
 // Threading:  thread-safe; every call may block for as long as the file system does.
 #pragma once
@@ -14,9 +15,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tier/entry.h"
-#include "tier/purge_choice.h"
 #include "tier/shared/books.h"
 #include "tier/shared/file_system.h"
 
@@ -43,8 +44,9 @@ class Directory {
  public:
   Directory(std::string path, std::shared_ptr<FileSystem> files);
 
-  // Makes it, or makes sure that it is one. Error: corrupt (something else lies there), unsupported (a newer
-  // version), copy_failed (errno), invalid_argument (no directory).
+  // Makes it, or makes sure that it is one. What an earlier version wrote is removed. Error: corrupt
+  // (something else lies there), unsupported (a newer version), copy_failed (errno),
+  // invalid_argument (no directory).
   Result<void> open();
   // Its version. Error: stale (there is none here), and as open() says.
   Result<uint32_t> version();
@@ -63,8 +65,8 @@ class Directory {
     bool durable = false;
     uint64_t used_ns = 0;
   };
-  // A temporary that somebody else removes meanwhile is written once more; if that one goes, too, this put has
-  // failed, and the file system is not to blame.
+  // When somebody else removes the temporary meanwhile, this put has failed, and the file system is
+  // not to blame.
   Answer put(const TierItem& item, const PutOptions& options, Loan& loan);
   Answer remove(const EntryKey& key);
   void touch(const EntryKey& key, uint64_t used_ns);
@@ -79,16 +81,14 @@ class Directory {
     uint64_t temporary_bytes = 0;  // Of others, that may still be written.
     uint64_t leftovers = 0, foreign = 0;
   };
-  // Shows the choice the entries of a folder that the purge names; or removes those that it takes,
-  // and says which; after sync_folder() they do not come back. `go_on` is asked before each; false
-  // ends it. 0 or -errno: the first thing that failed; what comes after it is still tried. Where
-  // names tell all, files are removed unread, also those that a newer version wrote.
-  enum class PurgeStep : uint8_t { look, remove };
-  int purge(uint32_t folder, const Purge& what, PurgeStep step, const std::function<bool()>& go_on,
-            PurgeChoice& choice, std::vector<EntryKey>& gone);
-  int sync_folder(uint32_t folder);
-  // Temporaries last written before `leftover_ns` are removed. 0 or -errno.
+  // Temporaries last written before `leftover_ns` are removed, and so are folders of scopes that have
+  // been empty since. 0 or -errno.
   int list(uint32_t folder, uint64_t leftover_ns, Folder& out);
+  // The scopes that have a folder in this one; counts what else lies there. 0 or -errno.
+  int list_scopes(uint32_t folder, std::vector<uint64_t>& owners, uint64_t& foreign);
+  // Removes what earlier versions wrote: nobody can tell whose it is. `removed` counts files. 0 or
+  // -errno: the first thing that failed; the rest is still tried.
+  int remove_old(uint64_t& removed);
   int sync_all() { return files_->sync_all(path_); }
 
   // For whoever inspects; these remove nothing. What its header says, and with `verify` all of it.
@@ -97,7 +97,12 @@ class Directory {
   Found verify(const EntryKey& key, EntryHeader& header);
 
   const std::string& path() const noexcept { return path_; }
+  std::string folder_path(uint32_t folder) const { return path_ + "/" + folder_name(folder); }
+  std::string scope_path(uint32_t folder, uint64_t owner) const {
+    return folder_path(folder) + "/" + scope_name(owner);
+  }
   std::string path_of(const EntryKey& key) const;
+  FileSystem& files() const noexcept { return *files_; }
 
  private:
   struct Opened;
@@ -106,14 +111,16 @@ class Directory {
   using Take = std::function<bool(uint64_t offset, std::span<const uint8_t> piece)>;
   Answer read_body(Opened& opened, std::vector<uint32_t>& words, const Take& take);
   Answer not_believed(const Opened& opened, const EntryKey& key);
-  int remove_unread(const std::string& path, const EntryKey& key, PurgeChoice& choice);
   int write_file(int file, const TierItem& item, const PutOptions& options, Loan& loan, bool& cut);
-  Answer put_once(const TierItem& item, const PutOptions& options, Loan& loan);
+  Answer write_and_publish(const TierItem& item, const PutOptions& options, Loan& loan);
   Answer publish(const std::string& temporary, const TierItem& item);
   // Whether a put ended so because a file or folder of its own is gone, while the directory is there.
   bool has_vanished(const Answer& answer);
-  int create_temporary(uint32_t folder, std::string& path);
-  int write_marker();
+  int list_scope(uint32_t folder, uint64_t owner, uint64_t leftover_ns, Folder& out);
+  // `made`: its folder was not there before.
+  int create_temporary(const EntryKey& key, std::string& path, bool& made);
+  enum class Marker : uint8_t { if_absent, replaced };
+  int write_marker(Marker how);
 
   const std::string path_;
   const std::shared_ptr<FileSystem> files_;

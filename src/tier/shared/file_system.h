@@ -38,10 +38,11 @@ class FileSystem {
   virtual int link(const std::string& from, const std::string& to) = 0;
   virtual int rename(const std::string& from, const std::string& to) = 0;
   virtual int unlink(const std::string& path) = 0;
-  virtual int make_directory(const std::string& path) = 0;  // 0700.
+  virtual int make_directory(const std::string& path) = 0;    // 0700.
+  virtual int remove_directory(const std::string& path) = 0;  // -ENOTEMPTY: something is in it.
   virtual int sync_directory(const std::string& path) = 0;
   virtual int sync_all(const std::string& path) = 0;  // The whole file system that it lies on.
-  // The names in it, without "." and "..".
+  // The names in it, without "." and "..", in the order in which their files are found fastest.
   virtual int list(const std::string& path, std::vector<std::string>& out) = 0;
 };
 

@@ -26,10 +26,23 @@ std::optional<uint8_t> take_byte(std::string_view from) noexcept {
 
 }  // namespace
 
-std::string folder_name(uint32_t folder) {
+std::string folder_name(uint32_t folder) { return std::string(1, kDigits[folder & 15U]); }
+
+std::string scope_name(uint64_t owner) {
   std::string name;
-  append_byte(name, static_cast<uint8_t>(folder));
+  for (uint32_t i = 0; i < 8; ++i) append_byte(name, static_cast<uint8_t>(owner >> (8 * i)));
   return name;
+}
+
+std::optional<uint64_t> parse_scope(std::string_view name) noexcept {
+  if (name.size() != 16) return std::nullopt;
+  uint64_t owner = 0;
+  for (uint32_t i = 0; i < 8; ++i) {
+    const auto byte = take_byte(name.substr(2 * size_t{i}, 2));
+    if (!byte) return std::nullopt;
+    owner |= uint64_t{*byte} << (8 * i);
+  }
+  return owner;
 }
 
 std::string file_name(const EntryKey& key) {
@@ -80,8 +93,11 @@ std::string temporary_prefix(std::string_view host, uint64_t process, uint64_t r
 bool is_temporary(std::string_view name) noexcept { return name.starts_with(kTemporary); }
 
 bool is_ours_at_top(std::string_view name) noexcept {
-  return name == kMarkerName || is_temporary(name) || (name.size() == 2 && take_byte(name));
+  const bool folder = name.size() == 1 && kDigits.find(name[0]) != std::string_view::npos;
+  return name == kMarkerName || is_temporary(name) || folder || is_old_folder(name);
 }
+
+bool is_old_folder(std::string_view name) noexcept { return name.size() == 2 && take_byte(name); }
 
 std::string marker_text(uint32_t version) {
   return std::string(kMarker) + std::to_string(version) + "\n";

@@ -10,13 +10,16 @@
 
 namespace stemma::tier::shared {
 
-inline constexpr uint32_t kSharedVersion = 1;
+inline constexpr uint32_t kSharedVersion = 2;
 inline constexpr std::string_view kMarkerName = "stemma-shared-tier";
-inline constexpr uint32_t kFolders = 256;
+inline constexpr uint32_t kFolders = 16;
 
-// Two hexadecimal digits: the key's first byte.
+// The key's first hexadecimal digit.
 std::string folder_name(uint32_t folder);
-inline uint32_t folder_of(const EntryKey& key) noexcept { return key.chain.bytes[0]; }
+inline uint32_t folder_of(const EntryKey& key) noexcept { return key.chain.bytes[0] >> 4U; }
+// The folder of a scope inside that: the last 16 digits of all its keys. None: it is not a scope's.
+std::string scope_name(uint64_t owner);
+std::optional<uint64_t> parse_scope(std::string_view name) noexcept;
 // 64 hexadecimal digits, '.', the kind, '.', the group as two hexadecimal digits.
 std::string file_name(const EntryKey& key);
 // None: it is not an entry's.
@@ -27,6 +30,8 @@ std::string temporary_prefix(std::string_view host, uint64_t process, uint64_t r
 bool is_temporary(std::string_view name) noexcept;
 // Whether it may lie in the directory itself, beside the marker.
 bool is_ours_at_top(std::string_view name) noexcept;
+// A folder of version 1, whose keys do not tell whose they are: two hexadecimal digits.
+bool is_old_folder(std::string_view name) noexcept;
 
 std::string marker_text(uint32_t version);
 // None: no marker of ours.

@@ -19,9 +19,9 @@ EntryKey some_key() {
 TEST(SharedNames, AreWhatTheDocumentSays) {
   EXPECT_EQ(file_name(some_key()),
             "abacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebfc0c1c2c3c4c5c6c7c8c9ca.checkpoint.1f");
-  EXPECT_EQ(folder_name(folder_of(some_key())), "ab");
-  EXPECT_EQ(folder_name(7), "07");
-  EXPECT_EQ(marker_text(1), "stemma shared tier, version 1\n");
+  EXPECT_EQ(folder_name(folder_of(some_key())), "a");
+  EXPECT_EQ(scope_name(owner_of(some_key())), "c3c4c5c6c7c8c9ca");
+  EXPECT_EQ(marker_text(kSharedVersion), "stemma shared tier, version 2\n");
   EXPECT_EQ(temporary_prefix("a.host", 12, 0xA1), ".stemma-tmp-a_host-12-a100000000000000-");
 }
 
@@ -34,6 +34,16 @@ TEST(SharedNames, EveryKeyComesBackFromItsName) {
       key.group = group;
       EXPECT_EQ(parse_name(file_name(key)), key);
     }
+  }
+}
+
+TEST(SharedNames, EveryScopeComesBackFromItsName) {
+  for (const uint64_t owner : {uint64_t{0}, uint64_t{0x0123'4567'89AB'CDEF}, ~uint64_t{0}}) {
+    EXPECT_EQ(parse_scope(scope_name(owner)), owner);
+  }
+  for (const char* name :
+       {"", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF", "0123456789abcdeg"}) {
+    EXPECT_FALSE(parse_scope(name)) << name;
   }
 }
 
@@ -55,7 +65,9 @@ TEST(SharedNames, WhatIsNamedOtherwiseIsNotOurs) {
   EXPECT_FALSE(is_ours_at_top("abc"));
   EXPECT_FALSE(is_ours_at_top("AB"));
   EXPECT_FALSE(is_ours_at_top("format"));
-  EXPECT_TRUE(is_ours_at_top("ab"));
+  EXPECT_FALSE(is_ours_at_top("g"));
+  EXPECT_TRUE(is_ours_at_top("a"));
+  EXPECT_TRUE(is_ours_at_top("ab")) << "an earlier version's";
   EXPECT_TRUE(is_ours_at_top(kMarkerName));
 }
 

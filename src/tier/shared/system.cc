@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
 #include "tier/shared/file_system.h"
 #include "tier/system_call.h"
@@ -82,6 +84,7 @@ class System final : public FileSystem {
   }
   int unlink(const std::string& path) override { return told(::unlink(path.c_str())); }
   int make_directory(const std::string& path) override { return told(mkdir(path.c_str(), 0700)); }
+  int remove_directory(const std::string& path) override { return told(rmdir(path.c_str())); }
   int sync_directory(const std::string& path) override {
     return with_directory(path, [](int file) { return fsync(file); });
   }
@@ -92,13 +95,18 @@ class System final : public FileSystem {
     DIR* directory = opendir(path.c_str());
     if (directory == nullptr) return -errno;
     errno = 0;
+    std::vector<std::pair<ino_t, std::string>> found;
     while (const dirent* entry = readdir(directory)) {  // NOLINT(concurrency-mt-unsafe): our own.
       const std::string_view name = entry->d_name;
-      if (name != "." && name != "..") out.emplace_back(name);
+      if (name != "." && name != "..") found.emplace_back(entry->d_ino, name);
       errno = 0;
     }
     const int problem = errno;
     closedir(directory);
+    // Inodes lie on the disk in the order of their numbers.
+    std::sort(found.begin(), found.end());
+    out.reserve(out.size() + found.size());
+    for (auto& [inode, name] : found) out.push_back(std::move(name));
     return -problem;
   }
 
