@@ -287,61 +287,6 @@ TEST(OverATier, ThatLosesEntriesNothingIsSaidToBeThere) {
   }
 }
 
-// A host tier that takes entries of less than a kibibyte.
-std::unique_ptr<Tier> narrow_tier() {
-  HostTierOptions options{.capacity_bytes = 1U << 10U, .chunk_bytes = 256};
-  for (;; options.capacity_bytes += 256) {
-    Result<std::unique_ptr<Tier>> made = make_host_tier(options);
-    if (made && (*made)->traits().max_entry_bytes >= 512) return *std::move(made);
-  }
-}
-
-// What no tier can ever take is in none, however often it is saved. It is counted, and keeps nobody waiting.
-TEST(OverATier, ThatIsTooSmallForAnEntryTheRestIsSaidToBeThere) {
-  for (const auto write : {tier::WritePolicy::write_through, tier::WritePolicy::write_back}) {
-    const std::unique_ptr<Tier> narrow = narrow_tier();
-    Server server(test::every_engine().front(), *narrow, write);
-    // Three segments of a kibibyte, and a short one.
-    ASSERT_TRUE(server.rig->ask(words(200, 1), 5)->wait());
-    for (int i = 0; i < 3; ++i) {
-      const Scheduler::Kept kept =
-          server.rig->scheduler->keep_everything(Clock::monotonic().now_ns() + 600 * kSecond);
-      EXPECT_TRUE(kept.in_tiers) << i;
-      ASSERT_EQ(kept.tiers.size(), 1U);
-      EXPECT_EQ(kept.tiers[0].too_large, 3U) << i;
-      EXPECT_EQ(kept.tiers[0].stored, 1U) << i;
-      EXPECT_EQ(kept.tiers[0].lost, 0U) << i;
-      if (i != 0) {
-        EXPECT_EQ(kept.written_back.parts, 0U) << "nothing is read for it again";
-      }
-    }
-    EXPECT_EQ(narrow->stats().refused, 0U) << "it was not even asked";
-  }
-}
-
-// Whatever a tier evicts for the rest of a save was written for nothing.
-TEST(OverATier, ThatTakesLessThanMemoryHasGetsOnlyWhatItCanKeep) {
-  test::EngineKind kind = test::every_engine().front();
-  kind.options.row_bytes = 4096;
-  const std::unique_ptr<Tier> shared = host_tier();
-  Server server(kind, *shared, tier::WritePolicy::write_back);
-  for (uint32_t i = 0; i < 40; ++i) ASSERT_TRUE(server.rig->ask(words(200, 1 + i), 5)->wait());
-  for (int i = 0; i < 2; ++i) {
-    const Scheduler::Kept kept =
-        server.rig->scheduler->keep_everything(Clock::monotonic().now_ns() + 600 * kSecond);
-    EXPECT_TRUE(kept.in_tiers);
-    EXPECT_GT(shared->stats().used_bytes, 12U << 20U);
-    EXPECT_EQ(shared->stats().evictions, 0U) << i;
-  }
-  // The last talk is there, and the first one is not.
-  Server other(kind, *shared);
-  for (const uint32_t seed : {1U, 40U}) {
-    const std::shared_ptr<Ear> ear = other.rig->ask(words(200, seed), 5);
-    ASSERT_TRUE(ear->wait());
-    EXPECT_EQ(ear->summary.tier_tokens != 0, seed == 40);
-  }
-}
-
 TEST(OverATier, ThatLosesEntriesAnotherOneStillGetsEverything) {
   FaultyTier broken(host_tier(), {.fail = 1000});
   const std::unique_ptr<Tier> good = host_tier();
