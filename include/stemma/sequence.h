@@ -309,10 +309,14 @@ class SequenceCache {
                          const TurnOptions& options = {});
 
   // Offers the listener everything that is saved here as if it were leaving, for a process that ends or wants
-  // to be safe. It stays here. From 0 on, or where the last call ended; a call ends before the listener takes
-  // more than so many bytes, unless a single part is larger. What is saved between two calls may be passed
-  // over. O(saved parts).
+  // to be safe. It stays here. What was used most often comes last, and of what was used equally often the
+  // latest: a store that is too small for all of it should keep what comes last. From 0 on, or where the last
+  // call ended; a call ends before the listener takes more than so many bytes, unless a single part is larger.
+  // What is used between two calls may be offered again. O(saved parts), for each 256 of them that are offered.
   HandedOn hand_on(uint64_t from = 0, uint64_t bytes = ~uint64_t{0});
+  // Where hand_on() has to begin so that it offers no more than so many bytes: those that it offers last. What
+  // a store cannot keep beside them need not be written. O(saved parts).
+  uint64_t hand_on_from(uint64_t bytes);
 
   // How much of the prompt, from its beginning on, is saved in segments. Any thread.
   uint32_t saved_tokens(const Scope& scope, const Prompt& prompt) const;

@@ -141,6 +141,9 @@ class SequenceTiers final : public SavedListener {
   // While it is on, write-through levels are also offered what leaves memory or is handed on, unless
   // they are known to have it: entries that they lost when they were full or did not answer.
   void offer_lost(bool on) noexcept;
+  // The most that a level takes of what is handed on now: more of it need not be (SequenceCache::hand_on_from()).
+  // kNever: a level does not tell its capacity.
+  uint64_t hand_on_bytes() const noexcept;
   // True if a level is not write-through: it gets nothing before wants() and take() are called.
   bool hears_later() const noexcept;
   TierStack& stack() noexcept;

@@ -15,8 +15,11 @@
 // The stack remembers what it put or found on a level and does not put it there again. When an entry is used again
 // above, the levels below are told (TierOp::touch), about once while a level takes in a small part of its
 // capacity: otherwise the hottest entries, which are never read from a tier, would be the first it evicts. A level
-// that answers that it has lost the entry gets it again at the next use. A write-back level gets an entry that is
-// used often even if it never leaves memory.
+// that answers that it has lost the entry gets it again at the next use; a level that loses it again and again gets it
+// after twice as many uses each time, up to 62, because a level that is smaller than what is in use would otherwise be
+// written all the time and keep nothing. A write-back level gets an entry that is used often even if it never leaves
+// memory. An entry that leaves memory is put again where it may have been pushed out since. What is larger than a level
+// ever takes is not put there, and counted.
 //
 // PagedTiers and SequenceTiers put one under a cache; who has a cache of another kind calls it directly.
 //
@@ -150,6 +153,7 @@ struct LevelStats {
   uint64_t waiting = 0;                         // To be put, now.
   uint64_t dropped = 0;                         // The queue was full.
   uint64_t lost = 0;                            // Put, but refused, failed or late.
+  uint64_t too_large = 0;                       // Entries that it can never take.
   uint64_t too_slow = 0;                        // There, and not worth loading.
   double latency_ns = 0, bytes_per_second = 0;  // As measured.
 };

@@ -387,7 +387,7 @@ Captured Capturer::save_anchor(uint32_t sequence, Part part, StateStore& store, 
   if (there && there.depth == depth) {
     if (Result<StateLease> lease = store.lease(there)) {
       store.used(*lease, touch);
-      notifier_.hand_on(kind, *lease, store.label(*lease), SeenAgain::used);
+      notifier_.hand_on(store, kind, *lease, SeenAgain::used);
     }
     return {CaptureFate::present, 0};
   }

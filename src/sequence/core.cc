@@ -110,6 +110,11 @@ HandedOn Core::hand_on(uint64_t from, uint64_t bytes) {
   return books_.gone ? HandedOn() : notifier_.hand_on_all(from, bytes);
 }
 
+uint64_t Core::hand_on_from(uint64_t bytes) {
+  const base::MutexLock lock(books_.mutex);
+  return books_.gone ? 0 : notifier_.hand_on_from(bytes);
+}
+
 uint32_t Core::saved_tokens(const Scope& scope, const Prompt& prompt) const {
   return intake_.saved_tokens(scope, prompt);
 }

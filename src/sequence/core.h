@@ -70,6 +70,7 @@ class Core {
   Result<Admitted> admit(const Scope& scope, const Prompt& prompt, std::span<const SavedPart> parts,
                          const TurnOptions& options);
   HandedOn hand_on(uint64_t from, uint64_t bytes);
+  uint64_t hand_on_from(uint64_t bytes);
   uint32_t saved_tokens(const Scope& scope, const Prompt& prompt) const;
   uint32_t saved_checkpoints(const Scope& scope, const Prompt& prompt, std::span<uint32_t> out);
   void forget_context();

@@ -49,15 +49,15 @@ void IdleDropper::drop_for(TurnRecord& turn) noexcept try {
   const SequenceId id{turn.sequence};
   const uint32_t available = std::max(turn.plan.available, turn.computed);
   const PlanInput input = finder_.plan_input(turn);
-  std::ranges::fill(books_.flags, 0);
   const uint32_t kept = books_.room.length(id);
-  uint64_t free_cells = books_.room.free_if(id, kept, books_.flags);
+  uint64_t free_cells = books_.room.free_if(id, kept, books_.nobody);
   for (uint32_t s = books_.idle_order.front(0), next = 0; s != base::IndexLists::kNone; s = next) {
     next = books_.idle_order.after(s);
     if (!may_go(s, turn)) continue;
+    // The flags are whatever a thread left that looked on while a sequence was emptied.
+    std::ranges::fill(books_.flags, 0);
     books_.flags[s] = 1;
     const uint64_t without = books_.room.free_if(id, kept, books_.flags);
-    books_.flags[s] = 0;
     IdleSequence idle;
     idle.length = books_.room.length(SequenceId{s});
     idle.own_cells = static_cast<uint32_t>(without - free_cells);
@@ -70,7 +70,7 @@ void IdleDropper::drop_for(TurnRecord& turn) noexcept try {
     if (!worth_dropping(input, idle)) continue;
     clearer_.release(s);
     if (turn.computed > turn.available) turn.freed_below += idle.own_cells;
-    free_cells = books_.room.free_if(id, kept, books_.flags);
+    free_cells = books_.room.free_if(id, kept, books_.nobody);
     ++books_.stats.dropped_idle;
     ++turn.report.dropped_idle;
   }

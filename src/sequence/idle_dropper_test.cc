@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "sequence/room_promises.h"
 #include "support/sequence_parts.h"
 
 namespace stemma::test {
@@ -92,6 +93,26 @@ TEST(IdleDropper, SequenceThatAnotherTurnWillCopyStays) {
   rig.idle.drop_for(turn);
   EXPECT_EQ(rig.state(0), SequenceState::free);
   copies.phase = TurnPhase::planned;
+}
+
+TEST(IdleDropper, LookingOnWhileASequenceIsEmptiedKeepsNoOther) {
+  SlowedRig rig;
+  rig.save(0);
+  rig.put(1, tokens(1500, 7));
+  rig.save(1);
+  TurnRecord& turn = rig.long_prompt();
+  uint32_t looks = 0;
+  rig.engine.while_clearing = [&] {
+    const base::MutexLock lock(rig.books.mutex);
+    // What lookup() of another thread asks.
+    EXPECT_TRUE(sequence::could_have(rig.books, 3, 0, 100, kNoSequence));
+    ++looks;
+  };
+  rig.idle.drop_for(turn);
+  EXPECT_EQ(looks, 2U);
+  EXPECT_EQ(rig.state(0), SequenceState::free);
+  EXPECT_EQ(rig.state(1), SequenceState::free);
+  EXPECT_EQ(turn.report.dropped_idle, 2U);
 }
 
 TEST(IdleDropper, DropsForTurnsThatStillComputeTheirPrompt) {

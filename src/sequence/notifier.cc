@@ -9,6 +9,13 @@ namespace stemma::sequence {
 
 namespace {
 
+// A rank has how often a part was used in its upper bits, and the moment of the last use below.
+constexpr uint32_t kMomentBits = 48;
+constexpr uint64_t kMostUses = (uint64_t{1} << (64 - kMomentBits)) - 1;
+constexpr uint64_t kMomentMask = (uint64_t{1} << kMomentBits) - 1;
+// Moments of one prompt. A longer one takes several runs.
+constexpr uint64_t kRun = uint64_t{1} << 16U;
+
 // Bytes that were taken. They are looked at only if somebody wants them; what is not what was saved
 // is nobody's.
 template <class Read>
@@ -26,8 +33,9 @@ uint64_t offer(SavedListener& listener, EntryKind kind, const PartLabel& label, 
 }  // namespace
 
 PartLabel Notifier::label_of(key::KeyChain& chain, const Text& text, Range range,
-                             Priority priority) const noexcept {
-  PartLabel label{chain.at(range.end), range, priority, link_of(chain.parent_of(range.end))};
+                             Priority priority) noexcept {
+  PartLabel label{chain.at(range.end), range, priority, link_of(chain.parent_of(range.end)),
+                  next_rank(0, range)};
   if (!books_.options.listener->keeps_words() || !text.spans.empty()) return label;
   try {
     const auto words = text.all().subspan(range.begin, range.end - range.begin);
@@ -88,16 +96,35 @@ void Notifier::tell_of_tail(uint32_t sequence, uint32_t depth) try {
 
 // ---- What was saved earlier --------------------------------------------------------------------
 
+uint64_t Notifier::next_rank(uint64_t before, Range range) noexcept {
+  // A prompt is told of from its beginning on, so deeper parts get earlier moments.
+  if (range.begin == 0 || moment_ == run_) {
+    run_ += kRun;
+    moment_ = run_ + kRun;
+  }
+  --moment_;
+  const uint64_t uses = std::min((before >> kMomentBits) + 1, kMostUses);
+  return uses << kMomentBits | (moment_ & kMomentMask);
+}
+
 uint64_t Notifier::hand_on(uint32_t slot, SeenAgain seen) {
   const PartLabel& label = books_.segments->label(slot);
   if (!label) return 0;
+  if (seen == SeenAgain::used) books_.segments->set_rank(slot, next_rank(label.rank, label.range));
   const Books::Unlocked unlocked(books_);
   return offer(*books_.options.listener, EntryKind::segment, label, seen,
                [&] { return books_.segments->read(slot); });
 }
 
-uint64_t Notifier::hand_on(EntryKind kind, const StateLease& lease, const PartLabel& label,
+uint64_t Notifier::hand_on(StateStore& store, EntryKind kind, const StateLease& lease,
                            SeenAgain seen) {
+  const PartLabel& label = store.label(lease);
+  if (seen == SeenAgain::used && label) store.set_rank(lease, next_rank(label.rank, label.range));
+  return offer_state(kind, lease, label, seen);
+}
+
+uint64_t Notifier::offer_state(EntryKind kind, const StateLease& lease, const PartLabel& label,
+                               SeenAgain seen) {
   if (!books_.heard() || !label) return 0;
   const Books::Unlocked unlocked(books_);
   return offer(*books_.options.listener, kind, label, seen,
@@ -121,44 +148,97 @@ void Notifier::make_way(StateStore& store, EntryKind kind, const Scope& scope, u
   for (;;) {
     const StateStore::Leaving leaving = store.evict_for(scope, depth, bytes);
     if (!leaving.lease) return;
-    hand_on(kind, leaving.lease, leaving.label, SeenAgain::leaving);
+    offer_state(kind, leaving.lease, leaving.label, SeenAgain::leaving);
   }
 } catch (const std::bad_alloc&) {
   // Then reserve() makes the room, and nobody hears of what goes.
+}
+
+StateStore* Notifier::store_of(EntryKind kind) const noexcept {
+  return kind == EntryKind::state        ? books_.states.get()
+         : kind == EntryKind::checkpoint ? books_.checkpoints.get()
+                                         : nullptr;
+}
+
+template <class Visit>
+void Notifier::each_ranked(Visit&& visit) const {
+  const uint32_t slots = books_.segments == nullptr ? 0 : books_.segments->labels();
+  for (uint32_t slot = 0; slot < slots; ++slot) {
+    const uint64_t rank = books_.segments->label(slot).rank;
+    if (rank != 0 && books_.segments->holds(slot)) visit(rank, EntryKind::segment, slot);
+  }
+  for (const EntryKind kind : {EntryKind::state, EntryKind::checkpoint}) {
+    const StateStore* const store = store_of(kind);
+    const uint32_t entries = store == nullptr ? 0 : store->entries();
+    for (uint32_t entry = 0; entry < entries; ++entry) {
+      if (const uint64_t rank = store->rank(entry); rank != 0) visit(rank, kind, entry);
+    }
+  }
+}
+
+size_t Notifier::lowest(uint64_t from, std::span<Ranked> out) const {
+  size_t count = 0;
+  each_ranked([&](uint64_t rank, EntryKind kind, uint32_t at) {
+    if (rank < from) return;
+    if (count < out.size()) {
+      out[count++] = {rank, kind, at};
+    } else if (rank < out.front().rank) {
+      std::ranges::pop_heap(out, {}, &Ranked::rank);
+      out.back() = {rank, kind, at};
+    } else {
+      return;
+    }
+    std::ranges::push_heap(out.first(count), {}, &Ranked::rank);
+  });
+  std::ranges::sort_heap(out.first(count), {}, &Ranked::rank);
+  return count;
+}
+
+uint64_t Notifier::hand_on_from(uint64_t bytes) const {
+  if (!books_.heard()) return 0;
+  // Finds the highest rank that no longer fits, eight bits at a time from the top.
+  uint64_t first_bits = 0;
+  for (uint32_t shift = 64; shift != 0;) {
+    shift -= 8;
+    std::array<uint64_t, 256> sums{};  // By the next eight bits.
+    each_ranked([&](uint64_t rank, EntryKind kind, uint32_t at) {
+      if (shift < 56 && rank >> (shift + 8) != first_bits) return;
+      sums[rank >> shift & 255U] +=
+          kind == EntryKind::segment ? books_.segments->size(at) : store_of(kind)->bytes(at);
+    });
+    uint32_t bits = 255;
+    for (; bits != 0 && sums[bits] <= bytes; --bits) bytes -= sums[bits];
+    first_bits = first_bits << 8U | bits;
+  }
+  return first_bits + 1;
 }
 
 HandedOn Notifier::hand_on_all(uint64_t from, uint64_t bytes) {
   HandedOn done;
   if (!books_.heard()) return done;
   tell_of_evicted();
-  const std::array<StateStore*, 2> stores{books_.states.get(), books_.checkpoints.get()};
-  // `next` has the store in its upper half: segments, states, checkpoints; what lies in it in the
-  // lower.
-  uint64_t place = from >> 32U;
-  auto at = static_cast<uint32_t>(from);
-  for (; place <= stores.size(); ++place, at = 0) {
-    StateStore* const store = place == 0 ? nullptr : stores[place - 1];
-    const uint32_t end = store != nullptr                           ? store->entries()
-                         : place == 0 && books_.segments != nullptr ? books_.segments->labels()
-                                                                    : 0;
-    for (; at < end; ++at) {
-      const StateLease lease = store != nullptr ? store->lease_entry(at) : StateLease();
-      if (store != nullptr ? !lease : !books_.segments->holds(at)) continue;
-      const uint64_t size = store != nullptr ? lease.bytes() : books_.segments->size(at);
+  std::array<Ranked, 256> some;
+  for (;;) {
+    const size_t count = lowest(from, some);
+    if (count == 0) return done;
+    for (const Ranked& part : std::span(some).first(count)) {
+      StateStore* const store = store_of(part.kind);
+      const StateLease lease = store == nullptr ? StateLease() : store->lease_entry(part.at);
+      if (store != nullptr && !lease) continue;
+      const uint64_t size = store == nullptr ? books_.segments->size(part.at) : lease.bytes();
       if (done.bytes != 0 && (done.bytes > bytes || size > bytes - done.bytes)) {
-        done.next = place << 32U | at;
+        done.next = part.rank;
         done.over = false;
         return done;
       }
-      const EntryKind kind = place == 1 ? EntryKind::state : EntryKind::checkpoint;
       const uint64_t taken = store == nullptr
-                                 ? hand_on(at, SeenAgain::leaving)
-                                 : hand_on(kind, lease, store->label(lease), SeenAgain::leaving);
+                                 ? hand_on(part.at, SeenAgain::leaving)
+                                 : hand_on(*store, part.kind, lease, SeenAgain::leaving);
       done.bytes += taken;
       done.parts += taken != 0 ? 1 : 0;
     }
+    from = some[count - 1].rank + 1;
   }
-  return done;
 }
 
 }  // namespace stemma::sequence

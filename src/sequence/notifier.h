@@ -3,15 +3,24 @@
 // The listener keeps such parts elsewhere. It hears of a part when it is saved; later it is offered
 // the part again when somebody uses it, when it is evicted, and when the owner asks for everything.
 //
-// Invariant:  bytes that are handed on are exactly those that were saved.
+// Each part has a rank, which grows with its uses. Everything is handed on in the order of rank, the
+// part that was used most at the end: a tier that has less room than this memory keeps what comes
+// last.
+//
+// Invariant:  bytes that are handed on are exactly those that were saved. No two parts have the same
+//             rank; of two parts of one prompt that were used equally often, the shallower one has the
+//             higher rank, because the deeper one is of no use without it.
 // Threading:  one thread at a time, that of the engine, which holds the books' lock unless a
 //             function says otherwise; the lock is let go while the listener is called.
 // Ownership:  the books outlive it; the listener outlives the books.
 // Cost:       without a listener nothing. With one, a call for each part; bytes are read only if
-//             the listener wants them.
+//             the listener wants them. hand_on_all() looks at every label once for each 256 parts
+//             that it offers, and allocates nothing.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 
 #include "key/key_chain.h"
 #include "sequence/books.h"
@@ -23,10 +32,10 @@ class Notifier {
  public:
   explicit Notifier(Books& books) noexcept : books_(books) {}
 
-  // The name of a part. It has no words where there is no memory for them. Requires a listener.
-  // With or without the lock.
+  // The name of a part that is saved now. It has no words where there is no memory for them.
+  // Requires a listener. With or without the lock.
   PartLabel label_of(key::KeyChain& chain, const Text& text, Range range,
-                     Priority priority) const noexcept;
+                     Priority priority) noexcept;
 
   // ---- What was saved. Each of these requires a listener. ---------------------------------------
 
@@ -40,19 +49,44 @@ class Notifier {
 
   // ---- What was saved earlier -------------------------------------------------------------------
 
-  // Offers a segment, or a state, checkpoint or logits. Returns the bytes that were taken.
+  // Offers a segment, or a state or checkpoint of a store. A use raises its rank. Returns the bytes
+  // that were taken.
   uint64_t hand_on(uint32_t slot, SeenAgain seen);
-  uint64_t hand_on(EntryKind kind, const StateLease& lease, const PartLabel& label, SeenAgain seen);
+  uint64_t hand_on(StateStore& store, EntryKind kind, const StateLease& lease, SeenAgain seen);
   // Offers the segments that were evicted, before their slots are needed.
   void tell_of_evicted();
   // Evicts from a store as reserve() would, and offers what goes.
   void make_way(StateStore& store, EntryKind kind, const Scope& scope, uint32_t depth,
                 uint64_t bytes);
-  // Offers everything that is saved, from the place where the last call ended.
+  // Offers everything that is saved, in the order of rank, from the place where the last call ended.
   HandedOn hand_on_all(uint64_t from, uint64_t bytes);
+  // The lowest place from which hand_on_all() offers no more than so many bytes.
+  uint64_t hand_on_from(uint64_t bytes) const;
 
  private:
+  // Something saved: where it lies and what it is worth.
+  struct Ranked {
+    uint64_t rank = 0;
+    EntryKind kind = EntryKind::segment;
+    uint32_t at = 0;  // The slot of a segment, or the entry of a store.
+  };
+
+  // The rank of a part that had this rank before (0: none) and is used now.
+  uint64_t next_rank(uint64_t before, Range range) noexcept;
+  // Calls visit(rank, kind, at) for everything that is saved and has a label.
+  template <class Visit>
+  void each_ranked(Visit&& visit) const;
+  // Fills `out` with the parts of the lowest ranks that are `from` or more, ascending. Returns how
+  // many there are.
+  size_t lowest(uint64_t from, std::span<Ranked> out) const;
+  StateStore* store_of(EntryKind kind) const noexcept;
+  uint64_t offer_state(EntryKind kind, const StateLease& lease, const PartLabel& label,
+                       SeenAgain seen);
+
   Books& books_;
+  // Moments of use. Each prompt has a run of them, which is given out from its end to its beginning.
+  uint64_t run_ = 0;
+  uint64_t moment_ = 0;
 };
 
 }  // namespace stemma::sequence

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "key/key_chain.h"
 #include "support/sequence_parts.h"
 
 namespace stemma::test {
@@ -51,11 +53,104 @@ TEST(Notifier, HandsOnExactlyWhatWasSaved) {
   EXPECT_TRUE(done.over);
   ASSERT_EQ(it.listener.taken.size(), it.listener.heard.size());
   EXPECT_EQ(done.parts, 4U);
+  // The deepest comes first: it is worth least.
+  std::ranges::reverse(it.listener.taken);
   for (size_t i = 0; i < it.listener.taken.size(); ++i) {
     EXPECT_EQ(it.listener.taken[i].bytes, it.listener.heard[i].bytes);
     EXPECT_EQ(it.listener.taken[i].chain, it.listener.heard[i].chain);
     EXPECT_EQ(it.listener.taken[i].seen, SeenAgain::leaving);
   }
+}
+
+// Where these words, on the grid, were among what was taken.
+std::vector<size_t> places(const HeardRig& it, const Text& text) {
+  std::vector<key::MediaSpan> none;
+  key::KeyChain chain(it.rig->scope, text.tokens, none, 64);
+  std::vector<size_t> found;
+  for (uint32_t depth = 64; depth <= text.size(); depth += 64) {
+    const auto part =
+        std::ranges::find(it.listener.taken, chain.at(depth), &PartsListener::Part::chain);
+    found.push_back(static_cast<size_t>(part - it.listener.taken.begin()));
+  }
+  return found;
+}
+
+TEST(Notifier, WhatIsUsedMostIsHandedOnLast) {
+  HeardRig it;
+  const Text hot = tokens(128, 1);
+  // It is saved first, and others that are used once come in between.
+  for (uint32_t i = 0; i < 5; ++i) {
+    it.rig->put_away(hot + tokens(64, 10 + i));
+    it.rig->put_away(tokens(128, 20 + i));
+  }
+  it.listener.taken.clear();
+  const HandedOn done = it.rig->notifier.hand_on_all(0, ~uint64_t{0});
+  ASSERT_EQ(done.parts, 2U + 5U + 10U);
+  EXPECT_EQ(places(it, hot), (std::vector<size_t>{16, 15})) << "the root after what follows it";
+  // What was used as often goes by when: the newest last.
+  EXPECT_EQ(places(it, tokens(128, 24)), (std::vector<size_t>{14, 13}));
+  EXPECT_LT(places(it, tokens(128, 20))[0], places(it, tokens(128, 21))[1]);
+}
+
+TEST(Notifier, HandingOnInPartsKeepsTheOrder) {
+  HeardRig it;
+  for (uint32_t i = 0; i < 200; ++i) it.rig->put_away(tokens(64 * (1 + i % 5), 10 + i));
+  const auto order = [&] {
+    std::vector<ContentKey> chains;
+    for (const PartsListener::Part& part : it.listener.taken) chains.push_back(part.chain);
+    return chains;
+  };
+  it.listener.taken.clear();
+  (void)it.rig->notifier.hand_on_all(0, ~uint64_t{0});
+  const std::vector<ContentKey> all = order();
+  ASSERT_GT(all.size(), 256U);
+  it.listener.taken.clear();
+  HandedOn done{.over = false};
+  while (!done.over) done = it.rig->notifier.hand_on_all(done.next, 3000);
+  EXPECT_EQ(order(), all);
+}
+
+TEST(Notifier, OnlyWhatIsWorthMostIsHandedOnToAStoreThatTakesLess) {
+  HeardRig it;
+  const Text hot = tokens(128, 1);
+  for (uint32_t i = 0; i < 5; ++i) {
+    it.rig->put_away(hot + tokens(64, 10 + i));
+    it.rig->put_away(tokens(128, 20 + i));
+  }
+  const uint64_t all = it.rig->notifier.hand_on_all(0, ~uint64_t{0}).bytes;
+  const uint64_t one = all / 17;
+  for (const uint64_t most : {uint64_t{0}, one - 1, one, 4 * one, all - 1, all, ~uint64_t{0}}) {
+    it.listener.taken.clear();
+    const uint64_t from = it.rig->notifier.hand_on_from(most);
+    const HandedOn done = it.rig->notifier.hand_on_all(from, ~uint64_t{0});
+    EXPECT_EQ(done.bytes, std::min(all, most / one * one)) << most;
+    if (done.parts < 2) continue;
+    EXPECT_EQ(places(it, hot), (std::vector<size_t>{done.parts - 1, done.parts - 2}));
+  }
+}
+
+TEST(Notifier, StatesThatAreUsedMostAreHandedOnLast) {
+  HeardRig it(hybrid_state_engine());
+  it.rig->put_away(tokens(100, 1));
+  it.rig->put_away(tokens(90, 2));
+  const auto use = [&](const Text& text) {
+    Books& books = it.rig->books;
+    sequence::Text read;
+    ok(books.lexicon.read(text, read));
+    const StateLease lease =
+        ok(books.states->lease(books.states->find(it.rig->scope, read, text.size()).exact));
+    (void)it.rig->notifier.hand_on(*books.states, EntryKind::state, lease, SeenAgain::used);
+    books.lexicon.release(read);
+  };
+  it.listener.want = false;
+  use(tokens(100, 1));
+  it.listener.want = true;
+  it.listener.taken.clear();
+  (void)it.rig->notifier.hand_on_all(0, ~uint64_t{0});
+  std::erase_if(it.listener.taken, [](const auto& part) { return part.kind != EntryKind::state; });
+  ASSERT_EQ(it.listener.taken.size(), 2U);
+  EXPECT_EQ(it.listener.taken[0].range.end, 90U);
+  EXPECT_EQ(it.listener.taken[1].range.end, 100U);
 }
 
 TEST(Notifier, HandingOnEndsBeforeItsLimitAndGoesOnThere) {

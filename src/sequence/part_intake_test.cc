@@ -127,8 +127,9 @@ TEST(PartIntake, WhatWasBroughtIsHandedOnUnderItsName) {
   EXPECT_TRUE(listener.heard.empty()) << "whoever brought it knows";
   (void)rig.notifier.hand_on_all(0, ~uint64_t{0});
   ASSERT_EQ(listener.taken.size(), 4U);
+  // The deepest comes first.
   for (size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(listener.taken[i].chain, other.listener.heard[i].chain);
+    EXPECT_EQ(listener.taken[i].chain, other.listener.heard[3 - i].chain);
   }
 }
 

@@ -125,8 +125,8 @@ Result<void> Restorer::load_anchor(TurnRecord& turn, Part part, uint32_t depth,
   }
   store.used(turn.state, books_.touch_of(turn.retain, depth));
   count(turn, 1, bytes, started);
-  notifier_.hand_on(part == Part::state ? EntryKind::state : EntryKind::checkpoint, turn.state,
-                    store.label(turn.state), SeenAgain::used);
+  notifier_.hand_on(store, part == Part::state ? EntryKind::state : EntryKind::checkpoint,
+                    turn.state, SeenAgain::used);
   return {};
 }
 

@@ -139,6 +139,8 @@ class SegmentStore {
   // Empty: it was saved without one, or nothing was.
   const PartLabel& label(uint32_t slot) const noexcept { return labels_[slot]; }
   uint32_t labels() const noexcept { return static_cast<uint32_t>(labels_.size()); }
+  // Requires a label there.
+  void set_rank(uint32_t slot, uint64_t rank) noexcept { labels_[slot].rank = rank; }
   bool holds(uint32_t slot) const { return cache_.holds(BlockId{slot}); }
   void end_session(SessionId session) { cache_.end_session(session); }
   // The largest prompt it can have, in positions.

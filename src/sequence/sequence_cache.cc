@@ -53,6 +53,9 @@ bool SequenceCache::can_admit(std::string_view session) const {
 HandedOn SequenceCache::hand_on(uint64_t from, uint64_t bytes) {
   return core_ == nullptr ? HandedOn() : core_->hand_on(from, bytes);
 }
+uint64_t SequenceCache::hand_on_from(uint64_t bytes) {
+  return core_ == nullptr ? 0 : core_->hand_on_from(bytes);
+}
 Drained SequenceCache::drain(const DrainLimits& limits) {
   return core_ == nullptr ? Drained() : core_->drain(limits);
 }

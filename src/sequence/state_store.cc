@@ -158,6 +158,15 @@ const PartLabel& StateStore::label(const StateLease& lease) const noexcept {
   return entries_[lease.found_.entry].label;
 }
 
+void StateStore::set_rank(const StateLease& lease, uint64_t rank) noexcept {
+  if (!slots_.is_cached(lease.found_.entry)) return;
+  entries_[lease.found_.entry].label.rank = rank;
+}
+
+uint64_t StateStore::rank(uint32_t entry) const noexcept {
+  return slots_.is_cached(entry) ? entries_[entry].label.rank : 0;
+}
+
 StateLease StateStore::lease_entry(uint32_t entry) noexcept {
   if (entry >= entries_.size() || !slots_.is_cached(entry)) return {};
   Result<StateLease> held = lease(candidate(entry, entries_[entry].depth));

@@ -84,9 +84,14 @@ class StateStore {
   Leaving evict_for(const Scope& scope, uint32_t depth, uint64_t bytes);
   // What commit() was told of a kept state.
   const PartLabel& label(const StateLease& lease) const noexcept;
+  // Nothing happens where the state is out of sight.
+  void set_rank(const StateLease& lease, uint64_t rank) noexcept;
   // All kept ones lie among the entries [0, entries()). No lease: nothing is kept there.
   uint32_t entries() const noexcept { return static_cast<uint32_t>(entries_.size()); }
   StateLease lease_entry(uint32_t entry) noexcept;
+  // Of its label; 0: nothing is kept there, or it has no label.
+  uint64_t rank(uint32_t entry) const noexcept;
+  uint64_t bytes(uint32_t entry) const noexcept { return entries_[entry].bytes; }
 
   // Puts a bad state out of sight, for good. False when it is so already.
   bool remove(const StateLease& lease) noexcept;

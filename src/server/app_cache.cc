@@ -169,6 +169,8 @@ void App::cache_save(const HttpRequest&, const Reply& reply) {
       append_json_number(out, tier.waiting);
       out += R"(,"lost":)";
       append_json_number(out, tier.lost);
+      out += R"(,"too_large":)";
+      append_json_number(out, tier.too_large);
       out += '}';
     }
     out += ']';

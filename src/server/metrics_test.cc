@@ -391,6 +391,7 @@ TEST(Metrics, EveryTierTellsItsOwnFields) {
     is("stemma_tier_waiting", level.waiting);
     is("stemma_tier_dropped_total", level.dropped);
     is("stemma_tier_lost_total", level.lost);
+    is("stemma_tier_too_large_total", level.too_large);
     is("stemma_tier_slower_total", level.too_slow);
     is("stemma_tier_corrupt_total", level.tier.corrupt);
     is("stemma_tier_failed_total", level.tier.failed);

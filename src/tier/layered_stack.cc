@@ -13,33 +13,12 @@ namespace {
 
 // A tier works on about so many entries at a time.
 constexpr uint64_t kEntriesAtOnce = 8;
-// After so many uses a write-back level gets an entry that never left memory.
-constexpr uint32_t kHotUses = 4;
-
 // What a level knows of an entry without reading it may already show that it is another one.
 bool may_be(const EntryInfo& known, const EntryInfo& wanted) noexcept {
   const bool size = known.bytes == 0 || wanted.bytes == 0 || known.bytes == wanted.bytes;
   const bool kind = known.end == 0 || (known.begin == wanted.begin && known.end == wanted.end &&
                                        known.layout == wanted.layout);
   return size && kind;
-}
-
-// Whether a level wants an entry that was computed, or that leaves memory.
-bool wants_first(WritePolicy policy, uint32_t seen, Sighting sighting) noexcept {
-  switch (policy) {
-    case WritePolicy::write_through: return true;
-    case WritePolicy::write_back: return sighting == Sighting::evicted;
-    case WritePolicy::on_second_use: return seen >= 2;
-  }
-  return false;
-}
-
-// Whether a level wants an entry that was used again. `without`: it is known not to have it; then it is given it
-// once in a tick at most (`due`), because a put may fail again. A write-back level never had it, and wants it when it
-// is hot: an entry that is used all the time never leaves memory, and would be lost with the process.
-bool wants_again(WritePolicy policy, uint32_t seen, bool without, bool due) noexcept {
-  if (without) return due && (policy != WritePolicy::write_back || seen >= kHotUses);
-  return policy == WritePolicy::on_second_use && seen >= 2;
 }
 
 }  // namespace
@@ -97,9 +76,7 @@ void LayeredStack::start() {
     levels_.back()->writer = std::make_unique<Writer>(
         *levels_.back()->tier,
         Writer::Options{.queue_bytes = options_.queue_bytes, .deadline_ns = options_.store_ns},
-        [this, number](const EntryKey& key, uint64_t bytes, TierOutcome outcome) {
-          settled(number, key, bytes, outcome);
-        },
+        [this, number](const EntryKey& key, TierOutcome outcome) { settled(number, key, outcome); },
         [this, number](const EntryKey& key, TierOutcome outcome) {
           touched(number, key, outcome);
         });
@@ -432,7 +409,7 @@ void LayeredStack::land(const Wanted& wanted, const Trip& trip, const Loaded& lo
   const std::lock_guard lock(mutex_);
   if (!may_promote(wanted.key, trip.purges)) return;
   // It need not be put where it came from.
-  sightings_.set_stored(wanted.key, LevelMask{1} << loaded.level);
+  sightings_.set_stored(wanted.key, LevelMask{1} << loaded.level, tick_);
   if (up != 0) put(item, up, &Level::promoted);
 }
 
@@ -473,125 +450,6 @@ void LayeredStack::fetch_ahead() {
     fetching_ = false;
     changed_.notify_all();
   }
-}
-
-// ---- Storing ----
-
-LevelMask LayeredStack::wanting(const EntryKey& key, Sighting sighting) {
-  const bool again = sighting == Sighting::used_again;
-  const LevelMask awake = again ? awake_levels() : 0;
-  LevelMask wanting = 0;
-  LevelMask told = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    const uint32_t seen = sighting == Sighting::evicted ? 0 : sightings_.saw(key);
-    const uint32_t now = again ? tick() : 0;
-    const bool due = again && sightings_.is_due(key, now);
-    // Levels that lost it, or did not take it.
-    const LevelMask without = sightings_.lacking(key) | sightings_.refused(key);
-    for (size_t l = 0; l < levels_.size(); ++l) {
-      const LevelMask bit = LevelMask{1} << l;
-      const WritePolicy policy = levels_[l]->options.write;
-      const bool wants = again ? wants_again(policy, seen, (without & bit) != 0, due)
-                               : wants_first(policy, seen, sighting);
-      if (wants) wanting |= bit;
-    }
-    wanting &= ~sightings_.stored(key);
-    if (due) {
-      told = awake & ~(wanting | without);
-      if ((told | wanting) != 0) sightings_.set_told(key, now);
-    }
-  }
-  for (size_t l = 0; l < levels_.size(); ++l) {
-    const LevelMask bit = LevelMask{1} << l;
-    if ((told & bit) != 0) levels_[l]->writer->touch(key);
-    // Copies for a level that is down would be made for nothing.
-    if (again && (wanting & bit) != 0 && !levels_[l]->tier->stats().open) wanting &= ~bit;
-  }
-  return wanting;
-}
-
-// Levels are told of an entry's use once in each tick. A tick ends when a level was given a small part of its capacity,
-// so that it cannot replace everything between two ticks, or after some seconds, because others may put there too.
-uint32_t LayeredStack::tick() {
-  constexpr uint64_t kLongNs = 10'000'000'000;
-  constexpr uint64_t kPart = 32;
-  // Of a level that does not tell its capacity, such as a Redis: small for any. Telling costs less than a hundred bytes.
-  constexpr uint64_t kUnknownBytes = 512U << 10U;
-  const uint64_t now = now_ns();
-  bool over = elapsed_ns(tick_ns_, now) >= kLongNs;
-  for (const auto& level : levels_) {
-    const uint64_t capacity = level->tier->traits().capacity_bytes;
-    over = over || level->since_tick >= (capacity == 0 ? kUnknownBytes : capacity / kPart);
-  }
-  if (over) {
-    ++tick_;
-    tick_ns_ = now;
-    for (const auto& level : levels_) level->since_tick = 0;
-  }
-  return tick_;
-}
-
-void LayeredStack::touched(size_t level, const EntryKey& key, TierOutcome outcome) {
-  const std::lock_guard lock(mutex_);
-  if (outcome == TierOutcome::done) sightings_.set_stored(key, LevelMask{1} << level);
-  if (outcome != TierOutcome::absent) return;
-  sightings_.set_lacking(key, LevelMask{1} << level);
-  sightings_.make_due(key);
-}
-
-void LayeredStack::store(const StoreItem& item, LevelMask levels) {
-  const std::lock_guard lock(mutex_);
-  put(item, levels, &Level::stored);
-}
-
-void LayeredStack::put(const StoreItem& item, LevelMask levels,
-                       std::atomic<uint64_t> Level::* counter) {
-  levels &= (LevelMask{1} << levels_.size()) - 1;
-  sightings_.set_stored(item.key, levels);
-  LevelMask full = 0;
-  for (size_t l = 0; l < levels_.size(); ++l) {
-    const LevelMask bit = LevelMask{1} << l;
-    if ((levels & bit) == 0) continue;
-    if (levels_[l]->writer->add(item)) {
-      ((*levels_[l]).*counter).fetch_add(1, std::memory_order_relaxed);
-      if (item.sighting == Sighting::evicted)
-        levels_[l]->written_back.fetch_add(1, std::memory_order_relaxed);
-    } else {
-      full |= bit;
-    }
-  }
-  if (full != 0) sightings_.set_lacking(item.key, full);
-}
-
-void LayeredStack::settled(size_t level, const EntryKey& key, uint64_t bytes, TierOutcome outcome) {
-  if (outcome == TierOutcome::done) {
-    const std::lock_guard lock(mutex_);
-    levels_[level]->since_tick += bytes;
-    sightings_.set_stored(key, LevelMask{1} << level);
-    return;
-  }
-  levels_[level]->lost.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
-  // A tier that refused it once will most likely refuse it again: not every use is worth a try.
-  if (outcome == TierOutcome::refused) {
-    sightings_.set_refused(key, LevelMask{1} << level);
-    sightings_.set_told(key, tick_);
-  } else {
-    sightings_.set_lacking(key, LevelMask{1} << level);
-  }
-}
-
-bool LayeredStack::flush(uint64_t until_ns) {
-  {
-    std::unique_lock lock(mutex_);
-    const auto idle = [this] { return ahead_.empty() && !fetching_; };
-    if (!wait_until(changed_, lock, until_ns, idle)) return false;
-  }
-  for (auto& level : levels_) {
-    if (!level->writer->drain(until_ns) || !level->tier->flush(until_ns)) return false;
-  }
-  return true;
 }
 
 }  // namespace stemma::tier

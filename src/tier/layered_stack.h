@@ -57,9 +57,14 @@ class LayeredStack final : public TierStack {
     StackLevel options;
     std::unique_ptr<Writer> writer;
     std::atomic<uint64_t> hits{0}, hit_bytes{0}, misses{0}, stored{0}, promoted{0}, written_back{0},
-        lost{0}, too_slow{0};
-    uint64_t probed_ns = 0, rest_ns = 0, resting_until_ns = 0;  // Guarded by mutex_.
-    uint64_t since_tick = 0;  // Bytes that were put. Guarded by mutex_.
+        lost{0}, too_large{0}, too_slow{0};
+    // Guarded by mutex_, as all below.
+    uint64_t probed_ns = 0, rest_ns = 0, resting_until_ns = 0;
+    uint64_t since_tick = 0;  // Bytes that it was given.
+    // It was given a quarter of its room between the first of these ticks and the second, and less
+    // than that since.
+    uint32_t sure_tick = 0, next_sure_tick = 0;
+    uint64_t since_sure = 0;  // Bytes that it was given since next_sure_tick.
   };
   // One entry on its way, and whoever waits for it.
   struct Flight {
@@ -92,9 +97,14 @@ class LayeredStack final : public TierStack {
   // Whether what was loaded since may be put: no purge has begun or ended, and none is under way
   // for it. Under mutex_.
   bool may_promote(const EntryKey& key, uint64_t purges) const noexcept;
-  void settled(size_t level, const EntryKey& key, uint64_t bytes, TierOutcome outcome);
+  void settled(size_t level, const EntryKey& key, TierOutcome outcome);
   void touched(size_t level, const EntryKey& key, TierOutcome outcome);
   uint32_t tick();  // Under mutex_.
+  static uint64_t room_of(const Level& level) noexcept;
+  // Notes that the level was given so many bytes. Under mutex_.
+  void given(Level& level, uint64_t bytes) noexcept;
+  // The levels that had the entry, and were given so much since that they may have evicted it. Under mutex_.
+  LevelMask perhaps_lost(const EntryKey& key) const noexcept;
   LevelMask awake_levels() const;
   void rest(size_t level);
   void wake(size_t level);

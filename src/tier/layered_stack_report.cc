@@ -25,6 +25,7 @@ StackStats LayeredStack::stats() const {
     one.waiting = level->writer->waiting();
     one.dropped = level->writer->dropped();
     one.lost = level->lost.load(std::memory_order_relaxed);
+    one.too_large = level->too_large.load(std::memory_order_relaxed);
     one.too_slow = level->too_slow.load(std::memory_order_relaxed);
     stats.levels.push_back(std::move(one));
   }

@@ -31,6 +31,7 @@ class SequenceTiers::Work {
   bool keeps_words() const noexcept { return options_.keep_words; }
   bool writes_back() const noexcept { return write_back_ != 0; }
   bool hears_later() const noexcept { return (write_back_ | second_use_) != 0; }
+  uint64_t hand_on_bytes() const noexcept;
   void offer_lost(bool on) noexcept { offers_lost_.store(on, std::memory_order_relaxed); }
   std::shared_ptr<Fetch> fetch(const Scope& scope, const Prompt& prompt,
                                const FetchOptions& options);
@@ -75,6 +76,7 @@ class SequenceTiers::Work {
   bool add_base(const Candidates& all, std::span<const LevelMask> where, uint32_t depth,
                 std::vector<uint32_t>& needed) const;
   uint64_t most_bytes(EntryKind kind, uint32_t begin, uint32_t end) const noexcept;
+  LevelMask wanting_leavers() const noexcept;  // Levels that are offered what leaves, now.
   bool by_states() const noexcept { return !options_.traits.segments; }
   bool needs_anchor() const noexcept { return options_.traits.rewind != Rewind::any; }
 
@@ -169,12 +171,27 @@ void SequenceTiers::Work::saved(const Prompt& prompt, const SavedPart& part,
   ++stats_.dropped;
 }
 
+LevelMask SequenceTiers::Work::wanting_leavers() const noexcept {
+  return write_back_ | (offers_lost_.load(std::memory_order_relaxed) ? write_through_ : 0);
+}
+
+uint64_t SequenceTiers::Work::hand_on_bytes() const noexcept {
+  uint64_t most = 0;
+  for (size_t l = 0; l < stack_.levels(); ++l) {
+    if ((wanting_leavers() & LevelMask{1} << l) == 0) continue;
+    const uint64_t capacity = stack_.tier(l).traits().capacity_bytes;
+    if (capacity == 0) return kNever;
+    most =
+        std::max(most, capacity - capacity / 8);  // Headers and what is left over take room, too.
+  }
+  return most;
+}
+
 // Which levels, and whether it leaves.
 LevelMask SequenceTiers::Work::wants(EntryKind kind, const ContentKey& chain,
                                      SeenAgain seen) noexcept {
   const bool leaving = seen == SeenAgain::leaving;
-  const LevelMask lost = offers_lost_.load(std::memory_order_relaxed) ? write_through_ : 0;
-  const LevelMask able = leaving ? write_back_ | lost : ~LevelMask{0};
+  const LevelMask able = leaving ? wanting_leavers() : ~LevelMask{0};
   if (able == 0) return 0;
   const Sighting sighting = leaving ? Sighting::evicted : Sighting::used_again;
   const LevelMask levels = stack_.wanting(entry_key(chain, kind, 0, layout_), sighting) & able;
@@ -550,6 +567,7 @@ std::vector<LevelPurged> SequenceTiers::forget_everything(uint64_t until_ns,
 void SequenceTiers::offer_lost(bool on) noexcept { work_->offer_lost(on); }
 bool SequenceTiers::writes_back() const noexcept { return work_->writes_back(); }
 bool SequenceTiers::hears_later() const noexcept { return work_->hears_later(); }
+uint64_t SequenceTiers::hand_on_bytes() const noexcept { return work_->hand_on_bytes(); }
 TierStack& SequenceTiers::stack() noexcept { return work_->stack(); }
 SequenceTiersStats SequenceTiers::stats() const { return work_->stats(); }
 

@@ -1,12 +1,13 @@
-// Sightings remembers, for each entry: how often it was seen, which levels have it, and which levels are known
-// not to. The table has a fixed size, so it forgets.
+// Sightings remembers, for each entry: how often it was seen, which levels have it and since when that is known, which
+// levels are known not to, and which ones lose it again and again. The table has a fixed size, so it forgets.
 //
 // Two entries may meet in a slot; the newer stays. So it is a hint: an entry may be stored a sighting
 // late, or a second time, and nothing else.
-// Threading: one thread at a time. Cost: O(1) a question, 16 bytes a slot; no allocation after creation.
+// Threading: one thread at a time. Cost: O(1) a question, 40 bytes a slot; no allocation after creation.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <vector>
@@ -25,58 +26,94 @@ class Sightings {
     if (slot.seen < 255) ++slot.seen;
     return slot.seen;
   }
-  LevelMask stored(const EntryKey& key) const noexcept {
-    const Slot& slot = slots_[hash(key) & (slots_.size() - 1)];
-    return slot.hash == hash(key) ? slot.levels : 0;
-  }
-  void set_stored(const EntryKey& key, LevelMask levels) noexcept {
+  LevelMask stored(const EntryKey& key) const noexcept { return look(key).levels; }
+  // These levels have it: it was put or found there in this tick, or (0) at a time that is noted already.
+  void set_stored(const EntryKey& key, LevelMask levels, uint32_t tick) noexcept {
     Slot& slot = own(key);
     slot.levels |= static_cast<uint8_t>(levels);
     slot.lacking &= static_cast<uint8_t>(~levels);
     slot.refused &= static_cast<uint8_t>(~levels);
+    slot.known_tick = std::max(slot.known_tick, tick);
   }
-  // The levels that refused it when it was put: too large, or no room.
-  LevelMask refused(const EntryKey& key) const noexcept {
-    const Slot& slot = slots_[hash(key) & (slots_.size() - 1)];
-    return slot.hash == hash(key) ? slot.refused : 0;
-  }
+  // When a level was last known to have it. 0: never, or nobody remembers.
+  uint32_t known_tick(const EntryKey& key) const noexcept { return look(key).known_tick; }
+  // The levels that refused it when it was put: there was no room.
+  LevelMask refused(const EntryKey& key) const noexcept { return look(key).refused; }
   void set_refused(const EntryKey& key, LevelMask levels) noexcept {
     Slot& slot = own(key);
     slot.levels &= static_cast<uint8_t>(~levels);
     slot.refused |= static_cast<uint8_t>(levels);
+  }
+  // The levels that can never take it: it is larger than anything they take.
+  LevelMask too_large(const EntryKey& key) const noexcept { return look(key).too_large; }
+  void set_too_large(const EntryKey& key, LevelMask levels) noexcept {
+    own(key).too_large |= static_cast<uint8_t>(levels);
   }
   // It is known not to be there (any more).
   void clear_stored(const EntryKey& key, LevelMask levels) noexcept {
     if (stored(key) != 0) own(key).levels &= static_cast<uint8_t>(~levels);
   }
   // The levels that are known not to have it: they said so, or a put failed.
-  LevelMask lacking(const EntryKey& key) const noexcept {
-    const Slot& slot = slots_[hash(key) & (slots_.size() - 1)];
-    return slot.hash == hash(key) ? slot.lacking : 0;
-  }
+  LevelMask lacking(const EntryKey& key) const noexcept { return look(key).lacking; }
   void set_lacking(const EntryKey& key, LevelMask levels) noexcept {
     Slot& slot = own(key);
     slot.levels &= static_cast<uint8_t>(~levels);
     slot.lacking |= static_cast<uint8_t>(levels);
   }
+
+  // ---- What a level loses again and again ----
+  // The level had it, and has it no more. The first time it is wanted at the next use; each further time twice as many
+  // uses pass first.
+  void lost(const EntryKey& key, uint32_t level) noexcept {
+    Slot& slot = own(key);
+    uint8_t& losses = slot.losses[level];
+    if (losses < kMostLosses) ++losses;
+    slot.uses_to_wait[level] = static_cast<uint8_t>((1U << losses) - 2);
+  }
+  // The level still had it at a use: one loss is forgiven.
+  void stayed(const EntryKey& key, uint32_t level) noexcept {
+    uint8_t& losses = own(key).losses[level];
+    if (losses != 0) --losses;
+  }
+  // Counts a use of what the level lost. Whether it is too early to put it again.
+  bool waits(const EntryKey& key, uint32_t level) noexcept {
+    uint8_t& left = own(key).uses_to_wait[level];
+    if (left == 0) return false;
+    --left;
+    return true;
+  }
+
   void forget_all() noexcept { std::fill(slots_.begin(), slots_.end(), Slot()); }
   // Whether the levels were not told of a use in this tick (a number above 0) yet.
   bool is_due(const EntryKey& key, uint32_t tick) noexcept { return own(key).tick != tick; }
   void set_told(const EntryKey& key, uint32_t tick) noexcept { own(key).tick = tick; }
+  uint32_t told_tick(const EntryKey& key) const noexcept { return look(key).tick; }
   // is_due() says yes again, in the same tick too.
   void make_due(const EntryKey& key) noexcept { own(key).tick = 0; }
 
  private:
+  static constexpr uint8_t kMostLosses = 6;  // 62 uses pass between two puts, at most.
   struct Slot {
     uint64_t hash = 0;
     uint32_t tick = 0;
+    uint32_t known_tick = 0;
     uint8_t levels = 0;
     uint8_t lacking = 0;
     uint8_t seen = 0;
     uint8_t refused = 0;
+    uint8_t too_large = 0;
+    std::array<uint8_t, kMostLevels> losses{};
+    std::array<uint8_t, kMostLevels> uses_to_wait{};
   };
-  static_assert(kMostLevels <= 8 && sizeof(Slot) == 16);
+  static_assert(kMostLevels <= 8 && sizeof(Slot) == 40);
   static uint64_t hash(const EntryKey& key) noexcept { return std::hash<EntryKey>()(key); }
+  // Nothing is known of what has another hash.
+  const Slot& look(const EntryKey& key) const noexcept {
+    static constexpr Slot kUnknown;
+    const uint64_t wanted = hash(key);
+    const Slot& slot = slots_[wanted & (slots_.size() - 1)];
+    return slot.hash == wanted ? slot : kUnknown;
+  }
   Slot& own(const EntryKey& key) noexcept {
     const uint64_t wanted = hash(key);
     Slot& slot = slots_[wanted & (slots_.size() - 1)];

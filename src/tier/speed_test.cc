@@ -85,7 +85,7 @@ TEST(Sightings, CountsAndRemembersLevels) {
   EXPECT_EQ(sightings.saw(key_of(1)), 1U);
   EXPECT_EQ(sightings.saw(key_of(1)), 2U);
   EXPECT_EQ(sightings.stored(key_of(1)), 0U);
-  sightings.set_stored(key_of(1), 0b101);
+  sightings.set_stored(key_of(1), 0b101, 1);
   sightings.clear_stored(key_of(1), 0b100);
   EXPECT_EQ(sightings.stored(key_of(1)), 0b001U);
   EXPECT_EQ(sightings.stored(key_of(2)), 0U);
@@ -95,7 +95,7 @@ TEST(Sightings, CountsAndRemembersLevels) {
 
 TEST(Sightings, TheNewerOfTwoThatMeetIsRemembered) {
   Sightings sightings(2);
-  sightings.set_stored(key_of(0), 1);
+  sightings.set_stored(key_of(0), 1, 1);
   for (uint64_t i = 1; i < 20; ++i) EXPECT_EQ(sightings.saw(key_of(i)), 1U);
   EXPECT_EQ(sightings.stored(key_of(0)), 0U);
 }

@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kMostItems = 64;
 constexpr uint64_t kMostBytes = 16U << 20U;
+// What a batch puts cannot make way for the rest of it: more than a part of the tier would be refused.
+constexpr uint64_t kBatchPart = 16;
 constexpr uint64_t kGraceNs = 1'000'000'000;
 constexpr size_t kMostUses = 4096;
 constexpr size_t kUsesAtOnce = 256;
@@ -80,7 +82,7 @@ bool Writer::forget(const Purge& what, uint64_t until_ns) {
   const auto is_put = [&] { return under_way_ == 0 || batches_ != batch; };
   const bool in_time = wait_until(changed_, lock, until_ns, is_put);
   lock.unlock();
-  for (const StoreItem& item : gone) settled_(item.key, item.info.bytes, TierOutcome::cancelled);
+  for (const StoreItem& item : gone) settled_(item.key, TierOutcome::cancelled);
   return in_time;
 }
 
@@ -94,16 +96,31 @@ uint64_t Writer::waiting() const {
   return queue_.size() + under_way_;
 }
 
-// The next entries to be put together. Null: there is no memory for a single one.
+uint64_t Writer::most_bytes() const noexcept {
+  const uint64_t capacity = tier_.traits().capacity_bytes;
+  return capacity == 0 ? kMostBytes : std::min(kMostBytes, capacity / kBatchPart);
+}
+
+// The next entries to be put together, all for the same reason: it decides their order. Null: there is no memory for
+// a single one.
 std::shared_ptr<std::deque<StoreItem>> Writer::take() {
   std::shared_ptr<std::deque<StoreItem>> items;
   uint64_t bytes = 0;
+  const uint64_t most = most_bytes();
   try {
     items = std::make_shared<std::deque<StoreItem>>();
-    while (!queue_.empty() && items->size() < kMostItems && bytes < kMostBytes) {
-      items->push_back(std::move(queue_.front()));
+    const bool leaving = !queue_.empty() && queue_.front().sighting == Sighting::evicted;
+    while (!queue_.empty() && items->size() < kMostItems &&
+           (queue_.front().sighting == Sighting::evicted) == leaving) {
+      const uint64_t next = queue_.front().info.bytes;
+      if (!items->empty() && bytes + next > most) break;
+      if (leaving) {
+        items->push_front(std::move(queue_.front()));
+      } else {
+        items->push_back(std::move(queue_.front()));
+      }
       queue_.pop_front();
-      bytes += items->back().info.bytes;
+      bytes += next;
     }
   } catch (const std::bad_alloc&) {
     if (items != nullptr && items->empty()) items.reset();
@@ -163,19 +180,18 @@ void Writer::forget_on_its_way(const EntryKey& key) noexcept {
 void Writer::lose_all(std::unique_lock<std::mutex>& lock) {
   while (!queue_.empty()) {
     const EntryKey key = queue_.front().key;
-    const uint64_t bytes = queue_.front().info.bytes;
-    queued_bytes_ -= bytes;
+    queued_bytes_ -= queue_.front().info.bytes;
     queue_.pop_front();
     forget_on_its_way(key);
     lock.unlock();
-    settled_(key, bytes, TierOutcome::failed);
+    settled_(key, TierOutcome::failed);
     lock.lock();
   }
 }
 
 void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
   const auto all = [&](TierOutcome outcome) {
-    for (const StoreItem& item : *items) settled_(item.key, item.info.bytes, outcome);
+    for (const StoreItem& item : *items) settled_(item.key, outcome);
   };
   auto made = TierBatch::make(TierOp::put, items->size());
   if (!made) return all(TierOutcome::failed);
@@ -192,7 +208,7 @@ void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
   batch->keep = items;
   if (!run(batch)) return all(TierOutcome::late);
   for (const TierItem& item : batch->items()) {
-    settled_(item.key, item.source.size(), item.outcome);
+    settled_(item.key, item.outcome);
   }
 }
 

@@ -3,8 +3,10 @@
 // entries were used elsewhere.
 //
 // Invariant:  no more than queue_bytes wait, or a single entry that is larger; what comes when the queue
-//             is full is not taken, and counted. Entries are put in the order in which they came. Uses that do not
-//             fit are forgotten.
+//             is full is not taken, and counted. Entries are put in the order in which they came. (Those that leave
+//             memory come in the order of what they are worth. A tier keeps what is first in a batch longest, so
+//             such a batch begins with the last of them.) A batch is a small part of what the tier takes. Uses that
+//             do not fit are forgotten.
 // Threading:  thread-safe; `settled` and `touched` are called on the writer's thread, without locks.
 // Ownership:  payloads are shared until they are put.
 #pragma once
@@ -29,8 +31,8 @@ class Writer {
     uint64_t queue_bytes = 0;
     uint64_t deadline_ns = 0;  // From when a batch is submitted.
   };
-  // Hears what became of each put of so many bytes.
-  using Settled = std::function<void(const EntryKey& key, uint64_t bytes, TierOutcome outcome)>;
+  // Hears what became of each put.
+  using Settled = std::function<void(const EntryKey& key, TierOutcome outcome)>;
   // Hears what became of each use that the tier was told of.
   using Touched = std::function<void(const EntryKey& key, TierOutcome outcome)>;
 
@@ -55,6 +57,7 @@ class Writer {
  private:
   void work();
   std::shared_ptr<std::deque<StoreItem>> take();
+  uint64_t most_bytes() const noexcept;  // Of a batch.
   void forget_on_its_way(const EntryKey& key) noexcept;
   void lose_all(std::unique_lock<std::mutex>& lock);
   void put(const std::shared_ptr<const std::deque<StoreItem>>& items);

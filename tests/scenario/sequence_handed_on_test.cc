@@ -166,7 +166,7 @@ TEST(SequenceHandedOn, DamagedBytesGoNowhere) {
   key::KeyChain chain(rig.scope, text.tokens, none, 64);
   witness.damage(chain.at(128));
   EXPECT_EQ(rig.cache.hand_on().parts, 2U);
-  EXPECT_EQ(witness.taken[EntryKind::segment], (std::vector<Range>{{0, 64}, {128, 192}}));
+  EXPECT_EQ(witness.taken[EntryKind::segment], (std::vector<Range>{{128, 192}, {0, 64}}));
 }
 
 TEST(SequenceHandedOn, AnotherCaptureOfTheSameWordsIsAUse) {

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn, spawnSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { assistant, eventually, exact, inFolder, kinds, run, serve, system, test, user } from './support.mjs';
 
@@ -148,6 +148,30 @@ test('a server whose directory cannot be opened starts without it, and uses it w
   await server.post('/cache/save', {});
   assert.ok((await server.metric('stemma_tier_entries{tier="disk"}')) > 0);
   await server.stop();
+});
+
+test('a server of a small shared directory tells the others what it uses', async () => {
+  const folder = inFolder('shared-small');
+  const shared = [...flags, '--shared-dir', folder, '--shared-bytes', '64MiB'];
+  const before = await serve('llama', shared);
+  const said = await before.chat(first);
+  await allStored(before, 'shared');
+  await before.stop();
+  const files = () =>
+    readdirSync(folder, { recursive: true, withFileTypes: true })
+      .filter((one) => one.isFile())
+      .map((one) => `${one.parentPath ?? one.path}/${one.name}`);
+  const now = Date.now() / 1000;
+  const stored = files();
+  for (const file of stored) utimesSync(file, now - 30, now - 30);
+  const after = await serve('llama', shared);
+  assert.equal((await after.chat(next(said.text))).stemma.tier?.name, 'shared');
+  // The file's time is all that another server knows of a use.
+  const used = () => stored.filter((file) => statSync(file).mtimeMs / 1000 > now - 15).length;
+  const read = await after.metric('stemma_tier_hits_total{tier="shared"}');
+  assert.ok(read > 0);
+  assert.ok(await eventually(() => used() >= read), `${used()} of ${read}`);
+  await after.stop();
 });
 
 test('a directory that was made for small entries takes large ones', async () => {

@@ -399,6 +399,7 @@ Held FakeSequences::held(SequenceId sequence) {
 Result<void> FakeSequences::clear(SequenceId sequence) {
   Fault fault;
   const Extent extent = begin_call(Call::clear, &fault);
+  if (while_clearing) while_clearing();
   if (!known(sequence)) return kNoSuchSequence;
   Sequence& s = at(sequence);
   if (extent == Extent::whole) empty(s);

@@ -25,6 +25,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <ostream>
 #include <span>
@@ -137,6 +138,8 @@ class FakeSequences final : public SequenceEngine {
 
   // What goes wrong. Of held(), lie_nothing says empty and lie_half one position too many.
   FaultSchedule faults;
+  // Called inside clear(): what another thread does while the engine is at work.
+  std::function<void()> while_clearing;
 
   // ---- SequenceEngine -------------------------------------------------------------------------------
 

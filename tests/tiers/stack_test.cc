@@ -213,6 +213,72 @@ TEST_F(Stack, AnEntryThatALevelLostIsPutAgainWhenItIsUsed) {
   }
 }
 
+// A hot set that is larger than a level: whatever is put pushes out what will be used next.
+TEST_F(Stack, WhatALevelLosesAgainAndAgainIsPutLessAndLess) {
+  constexpr uint32_t kRounds = 64;
+  StackOptions options;
+  options.query_ns = kPatienceNs;
+  StackLevel level;
+  level.tier = make_host_tier({.capacity_bytes = 1U << 20U}).value();
+  options.levels.push_back(std::move(level));
+  stack = TierStack::create(std::move(options)).value();
+  std::vector<Entry> hot;
+  for (uint64_t p = 0; p < 40; ++p) hot.push_back(entry(100 + p, 0, 50'000));
+  for (const Entry& one : hot) see(one);
+  const uint64_t before = stack->stats().levels[0].stored;
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    for (const Entry& one : hot) see(one, Sighting::used_again);
+  }
+  const uint64_t uses = kRounds * hot.size();
+  const uint64_t again = stack->stats().levels[0].stored - before;
+  EXPECT_LT(again, uses / 4) << "of " << uses;
+  EXPECT_GT(again, hot.size() / 2) << "what is used all the time is not given up";
+}
+
+TEST_F(Stack, WhatALevelLostOnceIsBackAtTheNextUse) {
+  for (const Entry& one : prompt) see(one);
+  for (int emptied = 0; emptied < 4; ++emptied) {
+    Client(*tiers[1]).remove(prompt);
+    for (uint64_t p = 0; p < 3; ++p) see(entry(10 + p, emptied, kRoomy / 64));
+    for (int use = 0; use < 2; ++use) {
+      for (const Entry& one : prompt) see(one, Sighting::used_again);
+    }
+    for (const Entry& one : prompt) EXPECT_TRUE(there(1, one)) << emptied;
+    // It stays for a while, and that it was lost is forgiven.
+    for (uint64_t p = 0; p < 3; ++p) see(entry(20 + p, emptied, kRoomy / 64));
+    for (const Entry& one : prompt) see(one, Sighting::used_again);
+  }
+}
+
+// Leaving memory is the last chance. An entry that a level was given long ago may have been pushed out since.
+TEST_F(Stack, WhatLeavesIsOfferedAgainWhereItMayHaveBeenPushedOut) {
+  make({}, WritePolicy::write_back, WritePolicy::write_back);
+  EXPECT_EQ(see(prompt[0], Sighting::evicted), 0b11U);
+  for (uint64_t p = 0; p < 4; ++p) see(entry(30 + p, 0, kRoomy / 64), Sighting::evicted);
+  EXPECT_EQ(see(prompt[0], Sighting::evicted), 0U) << "little was put since";
+  for (uint64_t p = 0; p < 32; ++p) see(entry(40 + p, 0, kRoomy / 64), Sighting::evicted);
+  EXPECT_EQ(see(prompt[0], Sighting::evicted), 0b11U);
+  EXPECT_EQ(stack->stats().levels[1].tier.already_there, 1U) << "and is not written twice";
+  EXPECT_EQ(see(prompt[0], Sighting::evicted), 0U);
+}
+
+TEST_F(Stack, WhatIsTooLargeForALevelIsCountedOnceAndNotPut) {
+  StackOptions options;
+  StackLevel level;
+  level.tier = make_host_tier({.capacity_bytes = 1U << 20U}).value();
+  options.levels.push_back(std::move(level));
+  stack = TierStack::create(std::move(options)).value();
+  const Entry large = entry(7, 0, 2U << 20U);
+  EXPECT_EQ(see(large), 0b1U) << "nobody knows yet how large it is";
+  for (const Sighting sighting : {Sighting::computed, Sighting::used_again, Sighting::evicted})
+    EXPECT_EQ(see(large, sighting), 0U);
+  const tier::LevelStats stats = stack->stats().levels[0];
+  EXPECT_EQ(stats.too_large, 1U);
+  EXPECT_EQ(stats.lost, 0U);
+  EXPECT_EQ(stats.stored, 0U);
+  EXPECT_EQ(stats.tier.refused, 0U);
+}
+
 TEST_F(Stack, WriteBackGetsWhatIsUsedOftenAndNeverLeaves) {
   make({}, WritePolicy::write_back, WritePolicy::write_back);
   see(prompt[0]);

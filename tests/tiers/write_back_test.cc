@@ -115,6 +115,34 @@ TEST(WriteBack, AProcessThatEndsLeavesAllThatItHad) {
   }
 }
 
+// All of memory is handed on to a tier that takes a part of it. What is used most is there afterwards, whether or not the
+// tier had it before.
+TEST(WriteBack, TheHottestPrefixIsThereAfterMoreWasHandedOnThanATierTakes) {
+  const Text hot = tokens(192, 1);
+  EngineOptions engine = full_engine();
+  engine.row_bytes = 1024;
+  SequenceOptions options = small_cache();
+  options.saved_bytes = 16U << 20U;
+  for (const uint32_t uses : {2U, 20U}) {
+    SCOPED_TRACE(uses);
+    const std::unique_ptr<Tier> small = host_tier(1U << 20U);
+    {
+      Process here(engine, *small, WritePolicy::write_back, options);
+      for (uint32_t i = 0; i < 60; ++i) {
+        here.rig.chat(i % 3 == 0 && i / 3 < uses ? hot + tokens(64, 100 + i)
+                                                 : tokens(128, 100 + i));
+        here.rig.take_all_sequences();
+        here.flush();
+      }
+      hand_on_all(here, 8U << 20U);
+      EXPECT_GT(small->stats().evictions, 20U) << "the tier is too large for this test";
+      EXPECT_EQ(small->stats().refused, 0U);
+    }
+    Process after(engine, *small, WritePolicy::write_back, options);
+    EXPECT_EQ(after.look(hot + tokens(5, 3))->stored_tokens(), 192U);
+  }
+}
+
 TEST(WriteBack, AConversationThatPartsAtACheckpointFindsWhatLiesUnderIt) {
   const Text parted = kTalk.first(100) + tokens(60, 9);
   const uint32_t end[] = {100};

@@ -243,7 +243,7 @@ stemma_status stemma_stack_level_stats(stemma_stack* stack, uint32_t level,
     c.stored = stats.stored;
     c.promoted = stats.promoted;
     c.dropped = stats.dropped;
-    c.lost = stats.lost;
+    c.lost = stats.lost + stats.too_large;
     c.puts = stats.tier.puts;
     c.put_bytes = stats.tier.put_bytes;
     c.corrupt = stats.tier.corrupt;

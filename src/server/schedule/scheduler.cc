@@ -184,6 +184,8 @@ Scheduler::Kept Scheduler::keep_everything(uint64_t until_ns) {
     HandedOn& all = kept.written_back;
     const bool ran = run([&](SequenceCache& cache) {
       tiers->offer_lost(makes_good);
+      // What a tier cannot keep beside what is used most is not written.
+      if (all.next == 0) all.next = cache.hand_on_from(tiers->hand_on_bytes());
       const HandedOn part = cache.hand_on(all.next, kPartBytes);
       tiers->offer_lost(false);
       all = {all.parts + part.parts, all.bytes + part.bytes, part.next, part.over};
@@ -197,7 +199,8 @@ Scheduler::Kept Scheduler::keep_everything(uint64_t until_ns) {
     kept.tiers.push_back({.name = level.name,
                           .stored = asked - std::min(asked, level.waiting + level.lost),
                           .waiting = level.waiting,
-                          .lost = level.lost + level.dropped});
+                          .lost = level.lost + level.dropped,
+                          .too_large = level.too_large});
   }
   const std::lock_guard lock(mutex_);
   if (kept.in_tiers) made_good_ = lost_before;

@@ -104,10 +104,13 @@ class Scheduler {
     uint64_t stored = 0;   // Entries since the start that it took,
     uint64_t waiting = 0;  // that wait to be taken now,
     uint64_t lost = 0;     // and that it refused, failed or was too late to take.
+    // Entries since the start that are larger than it ever takes. They are not among those lost.
+    uint64_t too_large = 0;
   };
   struct Kept {
     bool ran = false;  // false: it has stopped.
-    // Everything that was to be taken by tiers was, in time. Otherwise the rest may be lost with the process.
+    // Everything that was to be taken by tiers was, in time, but for what is too large for them. Otherwise the rest
+    // may be lost with the process.
     bool in_tiers = true;
     Drained drained;
     HandedOn written_back;
