@@ -49,7 +49,7 @@ if(jinja_sources)
 endif()
 
 #   stemma::dialect        how models write thinking and tool calls
-stemma_glob(dialect_sources "src/dialect/*.cc")
+stemma_glob(dialect_sources "src/dialect/*.cc" "src/dialect/values/*.cc")
 if(dialect_sources AND TARGET stemma_jinja)
   add_library(stemma_dialect STATIC ${dialect_sources})
   add_library(stemma::dialect ALIAS stemma_dialect)

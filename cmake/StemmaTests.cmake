@@ -5,7 +5,8 @@
 #   src/capi/tiers/*_test.cc         ->  capi_tiers_test
 #   src/tier, src/tier/disk, redis, shared, seal: tier_test, tier_disk_test, tier_redis_test, ...
 #   src/engine/gguf, llama, src/jinja, src/dialect, src/server, src/replay: engine_gguf_test,
-#                                        engine_llama_test, jinja_test, dialect_test, server_test, replay_test
+#                                        engine_llama_test, jinja_test, dialect_test (with
+#                                        src/dialect/values), server_test, replay_test
 #   bench/sequences/*_test.cc        ->  sequence_bench_test
 #   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
 #   tests/sequences/*.cc             ->  sequence_schedules_test
@@ -201,6 +202,10 @@ unset(stemma_test_properties)
 target_link_libraries(replay_test PRIVATE stemma::replay)
 if(TARGET jinja_test)
   target_compile_definitions(jinja_test PRIVATE "STEMMA_TESTS_DIR=\"${PROJECT_SOURCE_DIR}/tests\"")
+endif()
+if(TARGET dialect_test)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/dialect/values/*_test.cc")
+  target_sources(dialect_test PRIVATE ${files})
 endif()
 # Chat templates of many models are read where scripts/get-llama puts them; never committed.
 set(stemma_templates "$ENV{STEMMA_LLAMA_DIR}")

@@ -7,7 +7,7 @@
 
 #include "dialect/answer_parser.h"
 #include "dialect/families.h"
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 #include "input.h"
 
 namespace stemma::fuzz {

@@ -27,7 +27,7 @@
 #include "dialect/answer_events.h"
 #include "dialect/call_reader.h"
 #include "dialect/format.h"
-#include "dialect/schema_types.h"
+#include "dialect/values/schema_types.h"
 
 namespace stemma::dialect {
 

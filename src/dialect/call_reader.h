@@ -19,9 +19,9 @@
 
 #include "dialect/answer_events.h"
 #include "dialect/format.h"
-#include "dialect/json_text.h"
-#include "dialect/literal_reader.h"
-#include "dialect/schema_types.h"
+#include "dialect/values/json_text.h"
+#include "dialect/values/literal_reader.h"
+#include "dialect/values/schema_types.h"
 
 namespace stemma::dialect {
 

@@ -1,7 +1,7 @@
 // Calls whose arguments stand in tags.
 #include "dialect/call_reader.h"
 #include "dialect/marker.h"
-#include "dialect/nested_tags.h"
+#include "dialect/values/nested_tags.h"
 
 namespace stemma::dialect {
 

@@ -1,7 +1,7 @@
 // Calls as models write them: the reverse of CallReader.
 #include <string>
 
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 #include "dialect/write_calls.h"
 
 namespace stemma::dialect {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 
 namespace stemma::dialect {
 

@@ -218,7 +218,7 @@ TEST(LlamaTemplates, WhatIsRenderedIsReadBack) {
     const ParsedMessage message = parse(format, answer, start);
     expect_calls(message.calls, calls, model.name + ": " + answer);
     if (format.history.content_before_calls && format.channels.opener.empty()) {
-      EXPECT_EQ(trimmed(message.content).substr(0, 11), "Let me see.") << model.name << answer;
+      EXPECT_NE(message.content.find("Let me see."), std::string::npos) << model.name << answer;
     }
     if (answer.find("They ask.") != std::string::npos) {
       EXPECT_EQ(message.reasoning, "They ask.") << model.name << ": " << answer;

@@ -1,6 +1,6 @@
 #include "dialect/marker.h"
 
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 
 namespace stemma::dialect {
 

@@ -5,10 +5,10 @@
 
 #include "dialect/answer_parser.h"
 #include "dialect/families.h"
-#include "dialect/json_text.h"
 #include "dialect/probe_calls.h"
 #include "dialect/probe_talk.h"
 #include "dialect/probe_thinking.h"
+#include "dialect/values/json_text.h"
 
 namespace stemma::dialect {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "dialect/json_text.h"
 #include "dialect/probe_talk.h"
+#include "dialect/values/json_text.h"
 
 namespace stemma::dialect {
 

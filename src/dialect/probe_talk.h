@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dialect/probe.h"
-#include "dialect/schema_types.h"
+#include "dialect/values/schema_types.h"
 #include "jinja/template.h"
 
 namespace stemma::dialect {

@@ -3,8 +3,8 @@
 #include <array>
 #include <string>
 
-#include "dialect/json_text.h"
 #include "dialect/probe_calls.h"
+#include "dialect/values/json_text.h"
 
 namespace stemma::dialect {
 
@@ -94,6 +94,7 @@ void read_content_marks(std::string_view prompt, std::string_view plain, Format&
   const std::string_view open =
       trimmed(without_thinking(plain.substr(header, said - header), format.thinking));
   if (open.empty() || open == opener || (open.back() != '>' && open.back() != ']')) return;
+  if (ends_with(trimmed(prompt), open)) return;  // The prompt has it already.
   format.content_open = open;
   const std::string closer = closer_for(open);
   const std::string_view behind = trimmed(plain.substr(said + kSaid.size()));
@@ -107,9 +108,12 @@ void known_thinking(std::string_view source, Format& format) {
     std::string_view open, close;
   };
   static constexpr std::array kPairs = {
-      Pair{"<think>", "</think>"}, Pair{"[THINK]", "[/THINK]"},
+      Pair{"<think>", "</think>"},
+      Pair{"[THINK]", "[/THINK]"},
       Pair{"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"},
-      Pair{"<|channel>thought", "<channel|>"}, Pair{"<|inner_prefix|>", "<|inner_suffix|>"}};
+      Pair{"<|channel>thought", "<channel|>"},
+      Pair{"<|START_THINKING|>", "<|END_THINKING|>"},
+      Pair{"<|inner_prefix|>", "<|inner_suffix|>"}};
   for (const Pair& pair : kPairs) {
     if (source.find(pair.open) == kNowhere || source.find(pair.close) == kNowhere) continue;
     format.thinking.opener = pair.open;
@@ -130,18 +134,22 @@ std::string_view without_thinking(std::string_view text, const Thinking& thinkin
 }
 
 std::string find_thinking_field(const ProbeTalk& talk, Format& format) {
-  for (const bool on : {false, true}) {
-    ProbeTalk tried = talk;
-    tried.thinking_on = on;
-    for (const char* field : kFields) {
-      ProbeAnswer answer;
-      answer.thinking_field = field;
-      auto text = tried.answered(answer);
-      if (!text || !shows_thought(*text)) continue;
-      format.thinking.field = field;
-      const auto again = tried.asked_again(answer);
-      format.thinking.kept_in_history = again && again->find(kThought) != std::string::npos;
-      return std::move(*text);
+  // Some templates render thinking if they are told to, or beside calls only.
+  for (const uint32_t calls : {0U, 1U}) {
+    for (const bool on : {false, true}) {
+      ProbeTalk tried = talk;
+      tried.thinking_on = on;
+      for (const char* field : kFields) {
+        ProbeAnswer answer;
+        answer.thinking_field = field;
+        answer.calls = calls;
+        auto text = tried.answered(answer);
+        if (!text || !shows_thought(*text)) continue;
+        format.thinking.field = field;
+        const auto again = tried.asked_again(answer);
+        format.thinking.kept_in_history = again && shows_thought(*again);
+        return std::move(*text);
+      }
     }
   }
   return {};
@@ -150,7 +158,8 @@ std::string find_thinking_field(const ProbeTalk& talk, Format& format) {
 void find_thinking(std::string_view source, const ProbeTalk& talk, std::string_view prompt,
                    std::string_view plain, Format& format) {
   const std::string text = find_thinking_field(talk, format);
-  if (!text.empty()) {
+  // Beside calls, content need not follow the thought.
+  if (!text.empty() && after_question(text).find(kFirstTool) == kNowhere) {
     read_thinking(after_question(prompt), after_question(plain), after_question(text), format);
   }
   if (format.thinking.opener.empty()) known_thinking(source, format);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 
 namespace stemma::dialect {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dialect/answer_parser.h"
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 
 namespace stemma::dialect {
 

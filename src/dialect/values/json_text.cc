@@ -1,4 +1,4 @@
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 
 #include <utility>
 

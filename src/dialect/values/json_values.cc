@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 #include "jinja/budget.h"
 #include "jinja/print.h"
 

@@ -1,10 +1,10 @@
-#include "dialect/literal_reader.h"
+#include "dialect/values/literal_reader.h"
 
 #include <gtest/gtest.h>
 
-#include "dialect/json_text.h"
-#include "dialect/nested_tags.h"
-#include "dialect/schema_types.h"
+#include "dialect/values/json_text.h"
+#include "dialect/values/nested_tags.h"
+#include "dialect/values/schema_types.h"
 #include "support/answers.h"
 
 namespace stemma::dialect {

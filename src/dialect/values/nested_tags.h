@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "dialect/schema_types.h"
+#include "dialect/values/schema_types.h"
 
 namespace stemma::dialect {
 

@@ -1,8 +1,8 @@
-#include "dialect/nested_tags.h"
+#include "dialect/values/nested_tags.h"
 
 #include <optional>
 
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 
 namespace stemma::dialect {
 

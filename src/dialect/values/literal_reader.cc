@@ -1,9 +1,9 @@
-#include "dialect/literal_reader.h"
+#include "dialect/values/literal_reader.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "dialect/json_text.h"
+#include "dialect/values/json_text.h"
 
 namespace stemma::dialect {
 

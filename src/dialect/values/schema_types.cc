@@ -1,9 +1,9 @@
-#include "dialect/schema_types.h"
+#include "dialect/values/schema_types.h"
 
 #include <array>
 
-#include "dialect/json_text.h"
-#include "dialect/literal_reader.h"
+#include "dialect/values/json_text.h"
+#include "dialect/values/literal_reader.h"
 
 namespace stemma::dialect {
 
