@@ -248,6 +248,19 @@ TEST(AnswerParser, ChannelsHaveThinkingCallsAndContent) {
   EXPECT_EQ(parse(harmony(), unknown, AnswerStart::header), said(unknown));
 }
 
+TEST(AnswerParser, LiteralsThatAreNoObjectAreNoArguments) {
+  Format format;
+  format.calls.shape = CallShape::literals;
+  format.calls.call_open = "<|call>call:";
+  format.calls.call_close = "<call|>";
+  format.calls.header = {{PieceKind::name, {}}};
+  format.calls.quote = "<|\"|>";
+  EXPECT_EQ(parse(format, "<|call>call:get_weather{days:3}<call|>").calls,
+            (std::vector<ParsedCall>{{"get_weather", "{\"days\":3}", "", true}}));
+  const ParsedMessage broken = parse(format, "<|call>call:get_weather 3,<call|>");
+  EXPECT_EQ(broken, (ParsedMessage{"3,<call|>", "", {{"get_weather", "", "", false}}}));
+}
+
 TEST(AnswerParser, MemoryIsBounded) {
   const Format format = hermes();
   AnswerParser parser(format, weather_tools(), AnswerStart::text);

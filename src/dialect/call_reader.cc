@@ -180,6 +180,12 @@ Outcome CallReader::until(const Piece* next, ByteQueue& bytes, std::string& out)
 }
 
 Outcome CallReader::literals(ByteQueue& bytes, EventWriter& events) {
+  if (!value_started_ && format_.calls.shape == CallShape::literals) {
+    bytes.skip_blanks();
+    if (bytes.rest().empty()) return Outcome::more;
+    if (bytes.rest().front() != '{') return Outcome::broken;
+    value_started_ = true;
+  }
   std::string out;
   size_t at = 0;
   const LiteralReader::Verdict verdict = literal_.read(bytes.rest(), at, bytes.at_end(), out);
