@@ -10,7 +10,7 @@
 // in a system prompt of its own, or refuse them.
 //
 // Threading:  pure functions.
-// Cost:       about 40 renderings of a few messages: 5 to 30 ms. Templates are not trusted: each rendering has small
+// Cost:       about 30 renderings of a few messages: about 4 ms. Templates are not trusted: each rendering has small
 //             limits.
 #pragma once
 
