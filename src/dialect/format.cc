@@ -122,6 +122,7 @@ std::string describe(const Format& format) {
     line("channels", shown(format.channels.opener) + " to " + shown(format.channels.header_close));
   }
   describe_calls(format, out);
+  for (const std::string& end : format.call_turn_ends) line("a turn with calls ends", shown(end));
   const History& history = format.history;
   line("history", std::string(history.renders_calls ? "calls" : "no calls") +
                       (history.keeps_content ? ", content beside them" : "") +

@@ -95,6 +95,8 @@ class Probe {
       } else if (opener_size(format_) < opener_size(*best)) {
         format_.history = best->history;
         best = format_;
+      } else if (best->call_turn_ends.empty()) {
+        best->call_turn_ends = format_.call_turn_ends;
       }
     }
     format_ = best.value_or(before);
@@ -140,7 +142,8 @@ class Probe {
     Format found = format_;
     std::string after_calls;
     std::string_view tail;
-    if (said != kNowhere && !after_content) {
+    const bool tail_is_cut = said != kNowhere && !after_content;
+    if (tail_is_cut) {
       region = region.substr(0, region.find(kSaid));
     } else {
       tail = common_back(region, end_of_plain_content());
@@ -152,8 +155,8 @@ class Probe {
     found.source = "difference";
     strip_end_token(found.calls.section_close);
     strip_end_token(found.calls.call_close);
-    if (!after_calls.empty() && after_calls != found.turn_end && after_calls.size() < 64 &&
-        !has(after_calls, kSaid)) {
+    const bool one_marker = after_calls.find('<', 1) == kNowhere;
+    if (!after_calls.empty() && one_marker && after_calls != found.turn_end && !tail_is_cut) {
       found.call_turn_ends = {after_calls};
     }
     if (found.calls.section_open.empty() && found.calls.call_open.empty() &&

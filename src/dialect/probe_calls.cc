@@ -50,6 +50,13 @@ std::string section_close(std::string_view open, std::string_view rest, std::str
   return std::string(trimmed(before_tail(rest, tail)));
 }
 
+// What follows a section before the end that all answers have.
+std::string after_section(std::string_view close, std::string_view rest, std::string_view tail) {
+  const size_t at = rest.find(close);
+  if (at == kNowhere) return {};
+  return std::string(trimmed(before_tail(rest.substr(at + close.size()), tail)));
+}
+
 // Splits what stands before, between and behind two calls into what belongs to the section and to each call.
 void split_around(std::string_view text, const Places& places, std::string_view tail, Calls& calls,
                   std::string& after_calls) {
@@ -73,6 +80,7 @@ void split_around(std::string_view text, const Places& places, std::string_view 
     after_calls = trimmed(before_tail(rest, tail));
   } else {
     calls.section_close = section_close(calls.section_open, rest, tail);
+    after_calls = after_section(calls.section_close, rest, tail);
   }
 }
 
@@ -132,7 +140,9 @@ std::optional<Calls> read_json_calls(std::string_view text, size_t name_1, std::
     calls.list = true;
     calls.parallel = items.size() > 1;
     calls.section_open = trimmed(text.substr(0, places.open_1));
-    calls.section_close = section_close(calls.section_open, text.substr(places.close_1), tail);
+    const std::string_view rest = text.substr(places.close_1);
+    calls.section_close = section_close(calls.section_open, rest, tail);
+    after_calls = after_section(calls.section_close, rest, tail);
     return calls;
   }
   if (!read_members(*first, kFirstTool, calls)) return std::nullopt;
