@@ -48,6 +48,16 @@ if(jinja_sources)
   target_include_directories(stemma_jinja PUBLIC "${PROJECT_SOURCE_DIR}/src")
 endif()
 
+#   stemma::dialect        how models write thinking and tool calls
+stemma_glob(dialect_sources "src/dialect/*.cc" "src/dialect/values/*.cc")
+if(dialect_sources AND TARGET stemma_jinja)
+  add_library(stemma_dialect STATIC ${dialect_sources})
+  add_library(stemma::dialect ALIAS stemma_dialect)
+  stemma_configure_target(stemma_dialect)
+  target_include_directories(stemma_dialect PUBLIC "${PROJECT_SOURCE_DIR}/src")
+  target_link_libraries(stemma_dialect PUBLIC stemma::jinja)
+endif()
+
 #   stemma::server         HTTP in, SequenceCache and a LanguageModel behind it
 find_package(Boost 1.74 QUIET)
 find_package(nlohmann_json 3.11 QUIET)

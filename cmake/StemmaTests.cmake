@@ -4,8 +4,9 @@
 #   src/engine/paged/*_test.cc       ->  engine_paged_test
 #   src/capi/tiers/*_test.cc         ->  capi_tiers_test
 #   src/tier, src/tier/disk, redis, shared, seal: tier_test, tier_disk_test, tier_redis_test, ...
-#   src/engine/gguf, llama, src/jinja, src/server and its rooms, src/replay: engine_gguf_test, engine_llama_test,
-#                                        jinja_test, server_test, replay_test
+#   src/engine/gguf, llama, src/jinja, src/dialect, src/server and its rooms, src/replay: engine_gguf_test,
+#                                        engine_llama_test, jinja_test, dialect_test (with
+#                                        src/dialect/values), server_test, replay_test
 #   bench/sequences/*_test.cc        ->  sequence_bench_test
 #   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
 #   tests/sequences/*.cc             ->  sequence_schedules_test
@@ -94,7 +95,7 @@ foreach(name IN ITEMS oracle_test engine_paged_test)
 endforeach()
 # Parts that are there if what they need is.
 foreach(part IN ITEMS gguf:engine/gguf:engine_gguf engine_llama:engine/llama:engine_llama
-        jinja:jinja:jinja server:server:server
+        jinja:jinja:jinja dialect:dialect:dialect server:server:server
         tier:tier:tier tier_disk:tier/disk:tier_disk tier_redis:tier/redis:tier_redis
         tier_shared:tier/shared:tier_shared tier_seal:tier/seal:tier_seal)
   string(REPLACE ":" ";" part "${part}")
@@ -205,6 +206,20 @@ target_link_libraries(replay_test PRIVATE stemma::replay)
 if(TARGET jinja_test)
   target_compile_definitions(jinja_test PRIVATE "STEMMA_TESTS_DIR=\"${PROJECT_SOURCE_DIR}/tests\"")
 endif()
+if(TARGET dialect_test)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/dialect/values/*_test.cc")
+  target_sources(dialect_test PRIVATE ${files})
+endif()
+# Chat templates of many models are read where scripts/get-llama puts them; never committed.
+set(stemma_templates "$ENV{STEMMA_LLAMA_DIR}")
+if(NOT stemma_templates)
+  set(stemma_templates "${PROJECT_SOURCE_DIR}/.deps/llama-v0.5.0")
+endif()
+foreach(name IN ITEMS jinja_test dialect_test)
+  if(TARGET ${name})
+    target_compile_definitions(${name} PRIVATE "STEMMA_TEMPLATES_DIR=\"${stemma_templates}/templates\"")
+  endif()
+endforeach()
 if(TARGET engine_llama_test)
   target_link_libraries(engine_llama_test PRIVATE stemma::gguf llama)
 endif()
@@ -284,7 +299,7 @@ if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGE
    AND NOT STEMMA_SANITIZE)
   foreach(name IN ITEMS NoCompilerIsNamed NoGpuIsNamed TheGpusOfTheMachineAreCompiledFor OnceIsEnough
           AFailedBuildLeavesNothingBehind TwoAtOnceCompileOnce TooLittleDiskIsNamed TheServerIsCompiledBeside
-          TheMachineDecidesWhatItCanUse)
+          TheMachineDecidesWhatItCanUse TemplatesAreAddedToAFolderWithoutThem)
     add_test(NAME get_llama.${name} COMMAND python3
       "${PROJECT_SOURCE_DIR}/tests/program/get_llama_test.py" ${name})
     set_tests_properties(get_llama.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})

@@ -31,6 +31,7 @@ class Machine:
         self.target = self.folder / "llama-v0.5.0"
         (self.target / "lib").mkdir(parents=True)
         (self.target / "LICENSE").write_text("as you like\n")
+        (self.target / "templates").mkdir()
         (self.folder / "source" / "ggml").mkdir(parents=True)
         (self.folder / "source" / "ggml" / "CMakeLists.txt").write_text("")
         self.bin = self.folder / "bin"
@@ -174,6 +175,22 @@ def TheServerIsCompiledBeside(machine):
     assert machine.library.exists() and machine.log.read_text().count("ninja") == 2
     assert machine.get("--server", "--cuda-arch", "90").returncode == 0
     assert machine.log.read_text().count("ninja") == 2
+
+
+def TemplatesAreAddedToAFolderWithoutThem(machine):
+    (machine.target / "templates").rmdir()
+    # Sources that have none: nothing to do.
+    assert machine.get().returncode == 0
+    assert not (machine.target / "templates").exists()
+    templates = machine.folder / "source" / "models" / "templates"
+    templates.mkdir(parents=True)
+    (templates / "some.jinja").write_text("{{ messages }}")
+    assert machine.get().returncode == 0
+    assert (machine.target / "templates" / "some.jinja").read_text() == "{{ messages }}"
+    # Those that are there stay.
+    (templates / "some.jinja").write_text("changed")
+    assert machine.get().returncode == 0
+    assert (machine.target / "templates" / "some.jinja").read_text() == "{{ messages }}"
 
 
 def TheMachineDecidesWhatItCanUse(machine):
