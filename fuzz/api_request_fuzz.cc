@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "input.h"
+#include "json/utf8.h"
 #include "server/api_answer.h"
 #include "server/api_request.h"
 #include "server/sampler.h"
 #include "server/stop.h"
-#include "server/utf8.h"
 
 namespace stemma::fuzz {
 namespace {

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "json/json.h"
 #include "server/api_error.h"
-#include "server/json.h"
 
 namespace stemma::server {
 

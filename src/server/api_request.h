@@ -16,9 +16,9 @@
 #include <string_view>
 #include <vector>
 
+#include "json/json.h"
 #include "server/api_error.h"
 #include "server/generation.h"
-#include "server/json.h"
 
 namespace stemma::server {
 

@@ -6,8 +6,8 @@
 #include <random>
 #include <utility>
 
+#include "json/json.h"
 #include "server/answer_listener.h"
-#include "server/json.h"
 #include "server/refuse.h"
 #include "stemma/version.h"
 

@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "json/json.h"
 #include "server/app.h"
-#include "server/json.h"
 #include "server/refuse.h"
 
 namespace stemma::server {

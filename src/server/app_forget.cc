@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "json/json.h"
 #include "server/app.h"
-#include "server/json.h"
 #include "server/refuse.h"
 
 namespace stemma::server {

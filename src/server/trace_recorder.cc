@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "json/json.h"
 #include "key/key_chain.h"
 #include "key/sha256.h"
-#include "server/json.h"
 #include "server/trace_numbers.h"
 
 namespace stemma::server {
