@@ -58,19 +58,39 @@ if(dialect_sources AND TARGET stemma_jinja)
   target_link_libraries(stemma_dialect PUBLIC stemma::jinja)
 endif()
 
+#   stemma::json           JSON documents as values, within limits
+find_package(nlohmann_json 3.11 QUIET)
+stemma_glob(json_sources "src/json/*.cc")
+if(nlohmann_json_FOUND)
+  add_library(stemma_json STATIC ${json_sources})
+  add_library(stemma::json ALIAS stemma_json)
+  stemma_configure_target(stemma_json)
+  target_include_directories(stemma_json PUBLIC "${PROJECT_SOURCE_DIR}/src")
+  target_link_libraries(stemma_json PRIVATE nlohmann_json::nlohmann_json)
+endif()
+
+#   stemma::constrain      answers that must have a form: JSON schemas and grammars
+stemma_glob(constrain_sources "src/constrain/*.cc" "src/constrain/schema/*.cc")
+if(TARGET stemma_json AND constrain_sources)
+  add_library(stemma_constrain STATIC ${constrain_sources})
+  add_library(stemma::constrain ALIAS stemma_constrain)
+  stemma_configure_target(stemma_constrain)
+  target_include_directories(stemma_constrain PUBLIC "${PROJECT_SOURCE_DIR}/src")
+  target_link_libraries(stemma_constrain PUBLIC stemma::json)
+endif()
+
 #   stemma::server         HTTP in, SequenceCache and a LanguageModel behind it
 find_package(Boost 1.74 QUIET)
-find_package(nlohmann_json 3.11 QUIET)
 find_path(STEMMA_TOMLPP_DIR toml++/toml.h)
 stemma_glob(server_sources "src/server/*.cc" "src/server/*/*.cc" "src/server/*/*/*.cc")
-if(server_sources AND Boost_FOUND AND nlohmann_json_FOUND AND STEMMA_TOMLPP_DIR AND TARGET stemma_tier)
+if(server_sources AND Boost_FOUND AND TARGET stemma_json AND STEMMA_TOMLPP_DIR AND TARGET stemma_tier)
   add_library(stemma_server STATIC ${server_sources})
   add_library(stemma::server ALIAS stemma_server)
   stemma_configure_target(stemma_server)
   target_include_directories(stemma_server PUBLIC "${PROJECT_SOURCE_DIR}/src")
   target_include_directories(stemma_server SYSTEM PRIVATE "${STEMMA_TOMLPP_DIR}")
-  target_link_libraries(stemma_server PUBLIC stemma::core stemma::tier
-    PRIVATE Boost::headers nlohmann_json::nlohmann_json)
+  target_link_libraries(stemma_server PUBLIC stemma::core stemma::json stemma::tier
+    PRIVATE Boost::headers)
   if(TARGET stemma::jinja)
     target_link_libraries(stemma_server PUBLIC stemma::jinja)
   endif()

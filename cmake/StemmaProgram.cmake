@@ -43,6 +43,14 @@ else()
   message(STATUS "stemma: src/cli/main.cc is not there yet, so the program is not built")
 endif()
 
+# What a constrained answer costs; bench/results has what it said.
+if(TARGET stemma_constrain AND EXISTS "${PROJECT_SOURCE_DIR}/bench/constrain/main.cc")
+  add_executable(constrain_bench bench/constrain/main.cc)
+  stemma_configure_target(constrain_bench)
+  target_include_directories(constrain_bench PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(constrain_bench PRIVATE stemma_constrain)
+endif()
+
 if(EXISTS "${PROJECT_SOURCE_DIR}/examples/c")
   enable_language(C)
   file(GLOB c_examples CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/c/*.c")

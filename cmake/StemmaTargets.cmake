@@ -40,8 +40,9 @@ endif()
 # of a target name alike in an unnamed namespace does not compile: rename one of them.
 option(STEMMA_UNITY "Compile several sources as one" OFF)
 # Targets with many such names, or with too few sources for it to matter.
-set(stemma_separate stemma stemma_capi stemma_tiers_shared stemma_jinja stemma_dialect dialect_test model_test replay_test tier_test
-  fault_test key_test capi_test redis_test stemma_sequence_bench)
+set(stemma_separate stemma stemma_capi stemma_tiers_shared stemma_jinja stemma_dialect dialect_test stemma_constrain
+  model_test replay_test tier_test fault_test key_test capi_test redis_test stemma_sequence_bench constrain_test
+  constrain_schema_test)
 
 # stemma_configure_target(TARGET): language level and warnings.
 function(stemma_configure_target target)

@@ -4,9 +4,10 @@
 #   src/engine/paged/*_test.cc       ->  engine_paged_test
 #   src/capi/tiers/*_test.cc         ->  capi_tiers_test
 #   src/tier, src/tier/disk, redis, shared, seal: tier_test, tier_disk_test, tier_redis_test, ...
-#   src/engine/gguf, llama, src/jinja, src/dialect, src/server and its rooms, src/replay: engine_gguf_test,
-#                                        engine_llama_test, jinja_test, dialect_test (with
-#                                        src/dialect/values), server_test, replay_test
+#   src/engine/gguf, llama, src/jinja, src/dialect, src/json, src/constrain, src/server and its rooms, src/replay:
+#                                        engine_gguf_test, engine_llama_test, jinja_test, dialect_test (with
+#                                        src/dialect/values), json_test, constrain_test, server_test, replay_test
+#   src/constrain/schema             ->  constrain_schema_test
 #   bench/sequences/*_test.cc        ->  sequence_bench_test
 #   tests/<kind>/*.cc                ->  <kind>_test      label: <kind>
 #   tests/sequences/*.cc             ->  sequence_schedules_test
@@ -16,6 +17,7 @@
 #   tests/support/*                  ->  stemma_test_support, which all of them link
 #   tests/package/                   ->  programs of users, label: package
 #   tests/program/                   ->  the program as a user calls it, label: program
+#   tests/constrain/                 ->  walk_schemas, constrain.*: ajv judges answers, label: constrain
 #   tests/serve/*.test.mjs           ->  serve.*, clients of the program, where there is llama.cpp
 #
 # Each test runs as a process of its own in the project root.
@@ -95,7 +97,8 @@ foreach(name IN ITEMS oracle_test engine_paged_test)
 endforeach()
 # Parts that are there if what they need is.
 foreach(part IN ITEMS gguf:engine/gguf:engine_gguf engine_llama:engine/llama:engine_llama
-        jinja:jinja:jinja dialect:dialect:dialect server:server:server
+        jinja:jinja:jinja dialect:dialect:dialect json:json:json
+        constrain:constrain:constrain constrain:constrain/schema:constrain_schema server:server:server
         tier:tier:tier tier_disk:tier/disk:tier_disk tier_redis:tier/redis:tier_redis
         tier_shared:tier/shared:tier_shared tier_seal:tier/seal:tier_seal)
   string(REPLACE ":" ";" part "${part}")
@@ -236,6 +239,9 @@ endif()
 if(TARGET server_test)
   target_link_libraries(server_test PRIVATE Boost::headers nlohmann_json::nlohmann_json)
 endif()
+if(TARGET json_test)
+  target_link_libraries(json_test PRIVATE nlohmann_json::nlohmann_json)
+endif()
 if(TARGET stemma_sequence_bench)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/sequences/*_test.cc")
   stemma_add_tests(sequence_bench_test unit ${files} bench/harness.cc)
@@ -351,6 +357,18 @@ if(TARGET stemma AND TARGET stemma_server AND TARGET stemma_engine_llama AND TAR
       set_tests_properties(serve.${name} PROPERTIES ENVIRONMENT STEMMA_TEST_PATIENCE=10)
     endif()
   endforeach()
+endif()
+
+# Random answers to random schemas, which ajv judges. The long version, with 1,000 schemas, is in .ci/long.
+if(TARGET stemma_constrain)
+  add_executable(walk_schemas tests/constrain/walk_schemas.cc)
+  stemma_configure_target(walk_schemas)
+  target_include_directories(walk_schemas PRIVATE "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(walk_schemas PRIVATE stemma_constrain)
+  add_test(NAME constrain.AjvAcceptsRandomAnswers COMMAND "${PROJECT_SOURCE_DIR}/tests/constrain/run"
+    $<TARGET_FILE:walk_schemas> 120 5)
+  set_tests_properties(constrain.AjvAcceptsRandomAnswers PROPERTIES
+    LABELS constrain TIMEOUT ${stemma_test_timeout_s} SKIP_RETURN_CODE 77)
 endif()
 
 # What the guide on tiers shows: the second life finds what the first one stored.

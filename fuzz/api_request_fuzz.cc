@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "input.h"
+#include "json/utf8.h"
 #include "server/api/openai/answer.h"
 #include "server/api/openai/request.h"
 #include "server/schedule/sampler.h"
 #include "server/schedule/stop.h"
-#include "server/text/utf8.h"
 
 namespace stemma::fuzz {
 namespace {

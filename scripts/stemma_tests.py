@@ -19,6 +19,7 @@ def find_tests(root):
     sources += [(f, f"tier_{f.parent.name}_test") for f in root.glob("src/tier/*/*_test.cc")]
     sources += [(f, f"capi_{f.parent.name}_test") for f in root.glob("src/capi/*/*_test.cc")]
     sources += [(f, "dialect_test") for f in root.glob("src/dialect/*/*_test.cc")]
+    sources += [(f, f"constrain_{f.parent.name}_test") for f in root.glob("src/constrain/*/*_test.cc")]
     named = {"sequences": "sequence_schedules_test"}
     sources += [(f, named.get(f.parent.name, f.parent.name + "_test"))
                 for f in root.glob("tests/*/*.cc")

@@ -6,10 +6,10 @@
 #include <random>
 #include <utility>
 
+#include "json/json.h"
 #include "server/api/openai/answer_listener.h"
 #include "server/api/openai/request.h"
 #include "server/api/refuse.h"
-#include "server/text/json.h"
 #include "stemma/version.h"
 
 namespace stemma::server {

@@ -3,10 +3,10 @@
 #include <string>
 #include <utility>
 
+#include "json/json.h"
 #include "server/api/openai/request.h"
 #include "server/api/refuse.h"
 #include "server/app.h"
-#include "server/text/json.h"
 
 namespace stemma::server {
 

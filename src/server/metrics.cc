@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "json/json.h"
 #include "server/app.h"
-#include "server/text/json.h"
 
 namespace stemma::server {
 

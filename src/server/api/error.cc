@@ -1,6 +1,6 @@
 #include "server/api/error.h"
 
-#include "server/text/json.h"
+#include "json/json.h"
 
 namespace stemma::server {
 namespace {

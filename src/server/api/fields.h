@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "json/json.h"
 #include "server/api/error.h"
-#include "server/text/json.h"
 
 namespace stemma::server {
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "json/json.h"
 #include "server/api/error.h"
 #include "server/schedule/generation.h"
-#include "server/text/json.h"
 
 namespace stemma::server {
 

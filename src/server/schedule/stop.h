@@ -21,7 +21,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/text/utf8.h"
+#include "json/utf8.h"
 
 namespace stemma::server {
 

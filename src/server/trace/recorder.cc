@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "json/json.h"
 #include "key/key_chain.h"
 #include "key/sha256.h"
-#include "server/text/json.h"
 #include "server/trace/numbers.h"
 
 namespace stemma::server {

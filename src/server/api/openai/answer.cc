@@ -4,8 +4,8 @@
 #include <array>
 #include <cmath>
 
-#include "server/text/json.h"
-#include "server/text/utf8.h"
+#include "json/json.h"
+#include "json/utf8.h"
 
 namespace stemma::server {
 namespace {

@@ -1,5 +1,5 @@
 // Promises of Json: strict reading within limits, and text that any other reader understands.
-#include "server/text/json.h"
+#include "json/json.h"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 #include <random>
 #include <string>
 
-#include "server/text/utf8.h"
+#include "json/utf8.h"
 #include "support/environment.h"
 
-namespace stemma::server {
+namespace stemma {
 namespace {
 
 std::string fault_of(std::string_view text, const JsonLimits& limits = {}) {
@@ -113,4 +113,4 @@ TEST(Json, FloatsReadBackExactly) {
 }
 
 }  // namespace
-}  // namespace stemma::server
+}  // namespace stemma

@@ -1,4 +1,4 @@
-#include "server/text/json.h"
+#include "json/json.h"
 
 #include <algorithm>
 #include <array>
@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "server/text/utf8.h"
+#include "json/utf8.h"
 
-namespace stemma::server {
+namespace stemma {
 namespace {
 
 // Builds a Json out of the parser's events, within limits.
@@ -268,4 +268,4 @@ void append_json(std::string& out, const Json& json) {
   }
 }
 
-}  // namespace stemma::server
+}  // namespace stemma

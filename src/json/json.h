@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-namespace stemma::server {
+namespace stemma {
 
 struct Json {
   struct Member;
@@ -65,4 +65,4 @@ void append_json_number(std::string& out, float value);
 // The whole value, without spaces.
 void append_json(std::string& out, const Json& value);
 
-}  // namespace stemma::server
+}  // namespace stemma

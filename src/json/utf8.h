@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace stemma::server {
+namespace stemma {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
@@ -37,4 +37,4 @@ bool is_utf8(std::string_view text);
 // `text` with every error replaced.
 std::string to_utf8(std::string_view text);
 
-}  // namespace stemma::server
+}  // namespace stemma

@@ -1,8 +1,8 @@
-#include "server/text/utf8.h"
+#include "json/utf8.h"
 
 #include <cstring>
 
-namespace stemma::server {
+namespace stemma {
 namespace {
 
 // Bytes at the front of `text` that are ASCII.
@@ -91,4 +91,4 @@ std::string to_utf8(std::string_view text) {
   return out;
 }
 
-}  // namespace stemma::server
+}  // namespace stemma
