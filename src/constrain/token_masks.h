@@ -46,7 +46,8 @@ class TokenMasks {
   TokenMasks(const TokenTable& table, GrammarPtr grammar) : TokenMasks(table, grammar, Options()) {}
   TokenMasks(const TokenTable& table, GrammarPtr grammar, const Options& options);
 
-  // Requires: the matcher has the same grammar. Tokens whose check passes a limit are not allowed.
+  // Requires: the matcher has the same grammar. Tokens whose check passes the limit on stacks are not allowed; near
+  // that limit the matcher may still refuse a token of the mask, and it has the last word.
   std::shared_ptr<const TokenMask> mask(const Matcher& matcher);
 
   uint64_t hits() const { return hits_; }
