@@ -207,7 +207,7 @@ void CostLine::fit() noexcept {
   // And no token takes less than a quarter of what those take that look at the fewest cells.
   constexpr double kLeastStart = 0.25;
   if (slope <= 0 || (flat_ == Flat::is_zero && slope * (most - least) < kNoise * start)) {
-    if (flat_ == Flat::unknown) return adapt(known, tells_sizes_ ? line_ : believed_);
+    if (flat_ == Flat::unknown) return adapt(known, believed_);
     slope = 0;
     start = median_of([](const Point& it) { return Weighted{it.y, 1}; });
   } else if (const double floor = flat_ == Flat::is_zero ? kLeastStart * known.front().y : 0;
@@ -218,7 +218,8 @@ void CostLine::fit() noexcept {
       return Weighted{std::max(0.0, it.y - floor) / std::max(it.x, 1.0), 1};
     });
   }
-  line_ = {start, slope};
+  // If measurements tell less later, this is what they are fitted to.
+  believed_ = line_ = {start, slope};
   tells_sizes_ = true;
 }
 
@@ -309,6 +310,9 @@ void CostMeter::turn_ended() noexcept {
     if (++moves->turns < kMany) continue;
     moves->turns = 0;
     moves->line.forget(believed(moves == &saves_ ? start_.save : start_.load));
+    // The other direction may have believed what is forgotten now.
+    if (moves == &saves_) loads_.line.believe(believed(start_.load));
+    if (moves == &loads_) saves_.line.believe(believed(start_.save));
   }
   settle();
 }

@@ -270,6 +270,20 @@ TEST(CostMeter, OneDirectionBelievesWhatTheOtherHasMeasured) {
   }
 }
 
+// Loads were measured slow once, and saves of one size believed it. When that is forgotten, both try again.
+TEST(CostMeter, WhatIsForgottenIsNotBelievedByTheOtherDirectionEither) {
+  CostMeter meter(kStart);
+  for (uint32_t i = 0; i < 4; ++i) meter.saved(1, 1'000'000, 300'000);
+  for (uint32_t i = 1; i <= 20; ++i) meter.loaded(1, i * 10'000'000, i * 100'000'000);
+  EXPECT_GT(meter.costs().load.byte_ps, 5'000U);
+  for (uint32_t i = 0; i < 300; ++i) {
+    meter.saved(1, 1'000'000, 300'000);
+    meter.turn_ended();
+  }
+  EXPECT_LT(meter.costs().load.byte_ps, 500U);
+  EXPECT_LT(meter.costs().save.byte_ps, 500U);
+}
+
 TEST(CostMeter, OneBadMeasurementChangesNothing) {
   CostMeter meter(kStart);
   // The first of all, slow or fast, and then one among many.

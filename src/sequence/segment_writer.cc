@@ -84,9 +84,10 @@ void SegmentWriter::fail(CaptureFate fate) noexcept {
 
 bool SegmentWriter::read(Saver& saver) {
   if (!reads()) return false;
-  if (store_->mover_ != nullptr && take_over(saver)) return true;
-  return saver.most_tokens() == 0 || store_->range_tokens_ == 0 ? read_segment(saver)
-                                                                : read_range(saver);
+  if (open_ == nullptr && store_->mover_ != nullptr && take_over(saver)) return true;
+  if (saver.most_tokens() != 0 && store_->range_tokens_ != 0) return read_range(saver);
+  // It commits at once, so what threads still copy has to be committed before.
+  return pieces_.empty() && read_segment(saver);
 }
 
 // ---- One segment, straight into its slot ---------------------------------------------------------

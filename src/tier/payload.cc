@@ -17,7 +17,8 @@ uint8_t* allocate(uint64_t bytes) noexcept {
   const uint64_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   if (whole < bytes) return nullptr;
   void* memory = std::aligned_alloc(kHugePage, whole);
-  if (memory != nullptr) (void)madvise(memory, whole, MADV_HUGEPAGE);
+  // Not the end: what is behind the last byte would be taken too.
+  if (memory != nullptr) (void)madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return static_cast<uint8_t*>(memory);
 }
 
