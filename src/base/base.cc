@@ -11,7 +11,7 @@
 namespace stemma {
 namespace {
 
-// A handler with what it was set with: neither is ever seen without the other.
+// A handler together with its argument: no caller sees one without the other.
 template <class Handler>
 class Callback {
  public:
@@ -99,7 +99,7 @@ std::string Error::to_string() const {
 }
 
 void fail_unchecked_result(const Error& error) noexcept {
-  // No std::string: this may be the news that memory has run out.
+  // No std::string: the message may be that memory has run out.
   char text[512];
   char number[64];
   print_value(error, number, sizeof number);

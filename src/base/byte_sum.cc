@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "base/random.h"
 #endif
 
 namespace stemma {
@@ -11,17 +13,12 @@ constexpr size_t kLineBytes = 64;
 constexpr uint32_t kLines = 16;  // Between two scrambles.
 constexpr uint64_t kPrime = 0x9E37'79B1U;
 
-// Line l has keys l to l + 7; the scramble has those behind the last line's.
+// Line l has keys l to l + 7; the scramble has those after the last line's.
 constexpr size_t kScramble = kLines + 8;
 constexpr std::array<uint64_t, kScramble + 8> kKeys = [] {
   std::array<uint64_t, kScramble + 8> keys{};
   uint64_t state = 0x2545'F491'4F6C'DD1DU;
-  for (uint64_t& key : keys) {
-    state += 0x9E37'79B9'7F4A'7C15U;
-    key = (state ^ state >> 30U) * 0xBF58'476D'1CE4'E5B9U;
-    key = (key ^ key >> 27U) * 0x94D0'49BB'1331'11EBU;
-    key ^= key >> 31U;
-  }
+  for (uint64_t& key : keys) key = base::next_random(state);
   return keys;
 }();
 
@@ -40,7 +37,7 @@ struct Lines {
 };
 
 #if defined(__x86_64__)
-// Reading ahead: the processor does not look further than a page of 4 KiB by itself.
+// Reading ahead: by itself, the processor does not prefetch past a page of 4 KiB.
 constexpr size_t kAhead = 2048;
 
 // NOLINTBEGIN(portability-simd-intrinsics): the same sums as below, in vectors.

@@ -38,7 +38,8 @@ TEST(ByteSum, EverySingleBitFlipIsNoticed) {
   }
 }
 
-// A factor of zero must not hide the other factor. Bytes that are the keys of their places make all factors zero.
+// A factor of zero must not hide the other factor. Bytes equal to the keys of their places make all
+// factors zero.
 TEST(ByteSum, BytesLikeItsKeysHideNothing) {
   std::vector<uint64_t> keys;
   uint64_t state = 0x2545'F491'4F6C'DD1DU;
@@ -74,7 +75,7 @@ TEST(ByteSum, BlocksThatChangePlacesAreNoticed) {
       EXPECT_NE(ByteSum::of(swapped), sum) << a << " and " << b;
     }
   }
-  // Words that change places within a block, too.
+  // Also words that change places within a block.
   for (size_t word = 1; word < 8; ++word) {
     Bytes swapped = bytes;
     std::swap_ranges(swapped.begin(), swapped.begin() + 8,

@@ -1,7 +1,8 @@
 // Doubly linked lists over numbered items, all in one array: an item is in at most one list.
 //
-// Items are [0, items); each list has a head behind them. Memory arrives zeroed, and zero means
-// "in no list", so items cost nothing before their first use, and lists nothing before they are opened.
+// Items are [0, items); the heads of the lists follow them. Memory arrives zeroed, and zero means
+// "in no list", so items cost nothing before their first use and lists nothing before they are
+// opened.
 // Threading:  one thread at a time.
 // Cost:       8 bytes an item; every call O(1).
 #pragma once
@@ -18,7 +19,7 @@ class IndexLists {
   static constexpr uint32_t kNone = 0xFFFF'FFFFU;
 
   [[nodiscard]] bool create(uint32_t items, uint32_t lists) { return create(items, lists, lists); }
-  // Only the first `open_lists` may be used, until open() says otherwise.
+  // Only the first `open_lists` may be used until open() opens more.
   [[nodiscard]] bool create(uint32_t items, uint32_t lists, uint32_t open_lists) {
     items_ = items;
     lists_ = lists;
@@ -28,13 +29,13 @@ class IndexLists {
     open(open_lists);
     return true;
   }
-  // The lists [0, lists) may be used from now on. Takes no memory that create() did not ask for.
+  // The lists [0, lists) may be used from now on. Needs no memory beyond what create() took.
   void open(uint32_t lists) noexcept {
     for (; opened_ < lists; ++opened_)
       links_[head(opened_)] = {head(opened_) + 1, head(opened_) + 1};
   }
   uint32_t opened() const noexcept { return opened_; }
-  // Takes memory for an item about to be linked. False when there is none.
+  // ensure() allocates an item that is about to be linked. Returns false if out of memory.
   bool ensured(uint32_t item) const noexcept { return growth_.covers(item); }
   [[nodiscard]] bool ensure(uint32_t item) {
     if (growth_.covers(item)) return true;
@@ -71,7 +72,7 @@ class IndexLists {
     links_[next(item)].prev_plus_1 = links_[item].prev_plus_1;
     links_[item] = {0, 0};
   }
-  // `item` stands where `other` stood. Requires `other` linked, `item` not.
+  // Puts `item` in the place of `other`. Requires `other` linked, `item` not.
   void take_place(uint32_t other, uint32_t item) noexcept {
     const Links links = links_[other];
     links_[item] = links;
@@ -80,12 +81,12 @@ class IndexLists {
     links_[other] = {0, 0};
   }
   void prefetch(uint32_t item) const noexcept { __builtin_prefetch(&links_[item], 1); }
-  // Heads of lists that were not opened lie in pages that were never touched.
+  // Heads of unopened lists do not count: their pages were never touched.
   uint64_t bytes() const noexcept {
     return links_.bytes() - uint64_t{lists_ - opened_} * sizeof(Links);
   }
 
-  // Items linked, over all lists; stops the process if the links do not fit together.
+  // Returns the number of linked items in all lists. Stops the process if links are inconsistent.
   uint64_t check_invariants() const {
     uint64_t listed = 0;
     for (uint32_t list = 0; list < opened_; ++list) {

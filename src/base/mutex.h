@@ -1,5 +1,5 @@
-// The lock of caches: short sections, so a waiter spins a little before it sleeps. Annotated for
-// clang's thread-safety analysis.
+// The lock of caches. Its sections are short, so a waiter spins a little before it sleeps.
+// Annotated for clang's thread-safety analysis.
 #pragma once
 
 #include <atomic>
@@ -15,14 +15,17 @@
 #define STEMMA_GUARDED_BY(x) STEMMA_ANNOTATE(guarded_by(x))
 #define STEMMA_REQUIRES(...) STEMMA_ANNOTATE(requires_capability(__VA_ARGS__))
 #define STEMMA_ACQUIRE(...) STEMMA_ANNOTATE(acquire_capability(__VA_ARGS__))
+#define STEMMA_TRY_ACQUIRE(...) STEMMA_ANNOTATE(try_acquire_capability(__VA_ARGS__))
 #define STEMMA_RELEASE(...) STEMMA_ANNOTATE(release_capability(__VA_ARGS__))
 #define STEMMA_EXCLUDES(...) STEMMA_ANNOTATE(locks_excluded(__VA_ARGS__))
+#define STEMMA_NO_ANALYSIS STEMMA_ANNOTATE(no_thread_safety_analysis)
 
 namespace stemma::base {
 
-// States: 0 free, 1 held, 2 held and somebody may sleep.
-//   lock:    0 -> 1 by compare-exchange; after a while of looking (loads only, so that waiters do not
-//            tear the line from the holder) any -> 2 by exchange, then sleep until it changes.
+// States: 0 free, 1 held, 2 held and a thread may be sleeping.
+//   lock:    0 -> 1 by compare-exchange; after a while of polling (loads only, so that waiters
+//            leave the cache line with the holder) any -> 2 by exchange, then sleep until it
+//            changes.
 //   unlock:  -> 0 by exchange; if it was 2, wake one.
 class STEMMA_CAPABILITY("mutex") Mutex {
  public:

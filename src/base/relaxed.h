@@ -1,5 +1,5 @@
-// Relaxed atomic access to plain words. Optimistic readers look at memory that a writer may be
-// changing; what they saw is believed only after it was validated under a lock (tree/prefix_tree.h).
+// Relaxed atomic access to plain words. Optimistic readers read memory that a writer may be
+// changing; their results count only after validation under a lock (tree/prefix_tree.h).
 #pragma once
 
 namespace stemma::base {

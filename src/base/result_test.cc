@@ -23,7 +23,7 @@ static_assert(std::is_copy_constructible_v<Result<std::string>>);
 static_assert(!std::is_convertible_v<Result<int>, bool>, "looking is done on purpose");
 static_assert(std::is_same_v<Result<int>::value_type, int>);
 static_assert(std::is_same_v<Result<int>::error_type, Error>);
-// From a temporary by value, so that nothing refers into it; from one that stays, no copy.
+// By value from a temporary, so that nothing refers into it; no copy from an lvalue.
 using Strings = std::vector<std::string>;
 static_assert(std::is_same_v<decltype(*std::declval<Result<Strings>>()), Strings>);
 static_assert(std::is_same_v<decltype(std::declval<Result<Strings>>().value()), Strings>);
@@ -125,7 +125,7 @@ TEST(Result, EverythingItHoldsIsDestroyedOnce) {
   EXPECT_EQ(counted.use_count(), 1);
 }
 
-// Knows how many of its kind hold the list at this moment.
+// Counts the objects of its kind that hold the list at this moment.
 class Watched {
  public:
   explicit Watched(Strings list) : list_(std::move(list)) { ++alive; }

@@ -1,8 +1,8 @@
-// A Slab is an array of fixed capacity whose memory is taken from the system as it is first used.
+// A Slab is an array of fixed capacity that takes memory from the system as it is first used.
 //
-// Address space is reserved once, so elements never move and an index stays valid for life; pages
-// arrive zeroed, in ranges, through commit(). An empty cache of a huge capacity costs nothing.
-// Threading:  one thread at a time for commit(); elements are the owner's affair.
+// Address space is reserved once, so elements never move and an index always stays valid. commit()
+// takes zeroed pages, in ranges. An empty cache of a huge capacity costs nothing.
+// Threading:  one thread at a time for commit(); the owner synchronizes access to elements.
 // Cost:       commit() is a system call per range; owners call it in large steps.
 #pragma once
 
@@ -17,8 +17,8 @@
 
 namespace stemma::base {
 
-// For tests: the system gives slabs memory `times` more times and then refuses until it is told
-// otherwise; kUnlimited is as it always is. All threads. Returns what was left of the last limit.
+// For tests: slabs get memory `times` more times, then are refused until the next call; kUnlimited
+// restores normal behaviour. For all threads. Returns what was left of the last limit.
 inline constexpr int64_t kUnlimited = -1;
 int64_t refuse_slab_memory_after(int64_t times) noexcept;
 bool slab_memory_refused() noexcept;
@@ -38,21 +38,21 @@ class Slab {
     if (data_ != nullptr) munmap(data_, reserved_bytes_);
   }
 
-  // Reserves room for `count` elements. False when the system refuses.
+  // Reserves room for `count` elements. Returns false if the system refuses.
   [[nodiscard]] bool reserve(size_t count) {
     const size_t bytes = round_up(std::max<size_t>(count * sizeof(T), 1));
     if (slab_memory_refused()) return false;
     void* memory =
         mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return false;
-    // Large pages where they fit: scattered cells then share few of them.
+    // Use large pages where they fit: scattered cells then lie in few pages.
     madvise(memory, bytes, MADV_HUGEPAGE);
     reserved_bytes_ = bytes;
     data_ = static_cast<T*>(memory);
     return true;
   }
 
-  // Makes elements [begin, end) usable; zeroed the first time. False when out of memory.
+  // Makes elements [begin, end) usable; zeroed the first time. Returns false if out of memory.
   [[nodiscard]] bool commit(size_t begin, size_t end) {
     if (data_ == nullptr) return true;  // Never reserved: this owner does not use it.
     const size_t first = begin * sizeof(T) / page() * page();
@@ -90,8 +90,8 @@ class Slab {
   uint64_t committed_bytes_ = 0;
 };
 
-// Commits a range of indices in growing steps, for owners of one or more slabs that use elements
-// from `begin` upwards: next(n) says up to where to commit when element n is about to be used.
+// Plans commits in growing steps, for owners of one or more slabs that use elements from `begin`
+// upwards: next(n) is the end to commit to when element n is about to be used.
 class Growth {
  public:
   Growth() noexcept = default;

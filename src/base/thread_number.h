@@ -1,5 +1,5 @@
-// Threads numbered in the order they first asked: neighbours use different slots of a small table.
-// (Thread ids are addresses, alike in their low bits.)
+// Numbers threads in the order of their first call, so that neighbours use different slots of a
+// small table. (Thread ids would not do: they are addresses with similar low bits.)
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Prepare, then change: memory is taken before the first change, so that nothing fails after it.
+// Prepare, then change: allocate before the first change, so that nothing can fail after it.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace stemma::base {
 
-// Room for `more` elements beyond those that are there; grows as push_back() does. May throw
-// std::bad_alloc, and then nothing has changed.
+// Reserves room for `more` elements beyond the present ones; grows as push_back() does. May throw
+// std::bad_alloc; nothing has changed then.
 template <class T>
 void make_room(std::vector<T>& vector, size_t more) {
   const size_t wanted = vector.size() + more;

@@ -31,7 +31,7 @@ constexpr std::string_view kBlockTag{"stemma.block.v2\0", 16};
 constexpr std::string_view kMediaTag{"stemma.media.v2\0", 16};
 
 constexpr size_t kKeyBytes = 32;
-// A key ends as its parent does, and so as the root key of its scope.
+// A key ends with the same bytes as its parent, and so as the root key of its scope.
 void keep_owner(const uint8_t* parent, ContentKey& key) noexcept {
   constexpr size_t kHashed = kKeyBytes - kOwnerBytes;
   put_bytes(key.bytes.data() + kHashed, parent + kHashed, kOwnerBytes);
@@ -57,7 +57,7 @@ class BlockMessage {
   }
   void set_word(uint32_t index, uint32_t word) noexcept { put_le(words() + 4 * index, word); }
 
-  // Copies token words and returns their OR, which tells whether one was no token.
+  // Copies token words and returns their OR, which shows whether any is not a token.
   uint32_t set_tokens(uint32_t first, std::span<const uint32_t> from) noexcept {
     uint32_t any = 0;
     for (const uint32_t word : from) any |= word;

@@ -1,11 +1,11 @@
-// How content keys are made. A chain starts at root_key(scope) and takes one step per block; a
-// block that shows media takes one step more for each media item it shows. Every block of 16 words,
-// and every media step, hashes at most 119 bytes: two compressions.
+// How content keys are made. A chain starts at root_key(scope) and takes one step per block, plus
+// one step for each media item that the block shows. Every block of 16 words, and every media step,
+// hashes at most 119 bytes: two compressions.
 //
-// The number a media item has in this process never enters a key: the item's identity does, with
-// where in the block it stands and which part of the item is there. The count of words is hashed,
-// so a partly filled tail has a key of its own. The last kOwnerBytes of a key are those of its
-// scope's root key: they tell whose it is. docs/formats/content-key.md draws the bytes.
+// A media item's number in this process never enters a key. Hashed instead are the item's identity,
+// its place in the block and the part of the item that is there. The count of words is hashed, so a
+// partly filled tail has its own key. The last kOwnerBytes of a key are those of its scope's root
+// key: they identify the scope. docs/formats/content-key.md draws the bytes.
 // Threading: pure functions. Cost: no allocation; about 85 ns a block of 16 words with
 // SHA instructions, 410 ns without.
 #pragma once
@@ -39,19 +39,19 @@ std::span<const MediaRun> media_runs(std::span<const MediaSpan> spans, uint32_t 
                                      uint32_t count, std::span<MediaRun> room) noexcept;
 
 // The key of the prefix that ends with these 1 to kMaxBlockWords words.
-// Requires: runs ordered and disjoint; every word outside them is a token. Words inside are not
-// looked at.
+// Requires: runs ordered and disjoint; every word outside them is a token. Words inside runs are
+// ignored.
 ContentKey block_key(const ContentKey& parent, std::span<const uint32_t> words,
                      std::span<const MediaRun> runs = {}) noexcept;
 
-// The keys of keys.size() full blocks of token words in a row: keys[i] is
-// block_key(keys[i - 1], block i), and keys[0] has `parent`.
+// Writes the keys of keys.size() consecutive full blocks of token words: keys[i] is
+// block_key(keys[i - 1], block i); the parent of keys[0] is `parent`.
 // Requires: words.size() == keys.size() * block_words; only tokens.
 void chain_keys(const ContentKey& parent, std::span<const uint32_t> words, uint32_t block_words,
                 std::span<ContentKey> keys) noexcept;
 
-// The same with media or none, for the blocks from position `begin` of a prompt on: keys[0] is that of
-// words[begin, begin + block_words). Throws std::bad_alloc where there are media.
+// The same, with or without media, for the blocks from position `begin` of a prompt on: keys[0] is
+// the key of words[begin, begin + block_words). May throw std::bad_alloc if there are media.
 void chain_keys(const ContentKey& parent, std::span<const uint32_t> words,
                 std::span<const MediaSpan> media, uint32_t begin, uint32_t block_words,
                 std::span<ContentKey> keys);

@@ -34,7 +34,7 @@ TEST(KeyChain, BetweenTwoItIsALastBlockThatIsNotFull) {
   EXPECT_EQ(chain.parent_of(33), chain.at(32));
   const ContentKey at_35 = chain.at(35);
   EXPECT_EQ(at_35, block_key(chain.at(32), std::span(words).subspan(32, 3)));
-  // Whatever follows, and whatever was asked before.
+  // Whatever words follow, and whatever keys were asked for before.
   words.resize(35);
   KeyChain other(scope, words, {}, 16);
   EXPECT_EQ(other.at(35), at_35);

@@ -1,4 +1,5 @@
-// Writes numbers low byte first on every machine. Each returns the byte after what it wrote.
+// Writes numbers low byte first on every machine. Each function returns the position after the
+// bytes it wrote.
 #pragma once
 
 #include <cstddef>

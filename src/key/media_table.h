@@ -1,12 +1,12 @@
 // A MediaTable gives each distinct media item of a scope a small number, so that the words of a
 // prompt can be compared as plain memory.
 //
-// Items are told apart by comparing all of their identity; a hash only finds the place to look. A
-// number means one item of one scope for as long as somebody holds a reference to it. After the
-// last one is dropped the number is free, and the number freed last is given out first.
+// Two items are the same only if their whole identities are equal; the hash only finds the bucket.
+// A number means one item of one scope while it has references. After the last reference is dropped
+// the number is free. The number freed last is reused first.
 //
-// Invariant:  a number in use has at least one reference and is the only one of its scope and
-//             identity; numbers are below the limit given, kMediaNumberLimit at most.
+// Invariant:  a number in use has at least one reference, and no other number has the same scope
+//             and identity; numbers are below the given limit, at most kMediaNumberLimit.
 // Threading:  one thread at a time.
 // Ownership:  plain values; references are counts that the caller must balance.
 // Cost:       every call is O(1) expected. Only intern() allocates, and only to grow; the memory
@@ -31,11 +31,11 @@ class MediaTable {
   // The item's number, if it has one. Adds no reference.
   std::optional<uint32_t> find(uint32_t scope, const MediaIdentity& identity) const noexcept;
 
-  // The item's number, new or old, with one reference more.
-  // Error: out_of_memory if the system has none or every number is in use; nothing has changed.
+  // Returns the item's number, new or old, and adds a reference.
+  // Error: out_of_memory if memory runs out or every number is in use; nothing has changed then.
   Result<uint32_t> intern(uint32_t scope, MediaIdentity identity) noexcept;
 
-  // The number must be in use; so must it be for identity() and scope().
+  // These two, identity() and scope() require a number in use.
   void add_reference(uint32_t number) noexcept;
   void drop_reference(uint32_t number) noexcept;
 

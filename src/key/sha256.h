@@ -1,5 +1,5 @@
-// SHA-256 (FIPS 180-4), in-tree so that the core links nothing. It picks the CPU's SHA instructions
-// on first use where there are any.
+// SHA-256 (FIPS 180-4), in-tree so that the core links no library. On first use it picks the CPU's
+// SHA instructions if there are any.
 //
 // Threading:  the functions are thread-safe; a Sha256 is used by one thread at a time.
 // Cost:       no allocation. Messages of at most kShortMessage bytes take two compressions at most
@@ -21,8 +21,8 @@ inline constexpr size_t kShortMessage = 2 * kSha256Block - 9;
 
 Digest sha256(std::span<const uint8_t> message) noexcept;
 
-// Pads in place a message of `size` bytes that starts at `message`, and returns how many blocks of
-// 64 bytes it then has. Requires room for them: size + 9, rounded up to 64.
+// Pads in place a message of `size` bytes that starts at `message`. Returns its number of 64-byte
+// blocks. Requires room for them: size + 9, rounded up to 64.
 size_t sha256_pad(uint8_t* message, size_t size) noexcept;
 
 // Hashes a message that already carries its padding. A caller that hashes many messages of one
@@ -49,8 +49,8 @@ class Sha256 {
 // Whether the SHA instructions are in use now.
 bool sha256_uses_instructions() noexcept;
 
-// For tests and benchmarks: true makes every later call take the portable path; false chooses by
-// CPU again.
+// For tests and benchmarks: true forces the portable path for later calls; false chooses by CPU
+// again.
 void force_portable_sha256(bool portable) noexcept;
 
 }  // namespace stemma::key

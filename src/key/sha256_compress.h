@@ -1,5 +1,5 @@
-// The one step of SHA-256 that is worth having twice, and nothing else: sha256_ni.cc includes no
-// header with inline functions, so none is ever built for instructions the CPU may lack.
+// The SHA-256 step that has two implementations, and nothing else. sha256_ni.cc includes no header
+// with inline functions, so none is compiled with instructions that the CPU may lack.
 #pragma once
 
 #include <stddef.h>
@@ -11,7 +11,7 @@ namespace stemma::key {
 alignas(64) extern const uint32_t kSha256Rounds[64];
 
 // Advances `state` over `count` blocks of 64 bytes. Both functions require a CPU with SHA, SSE4.1
-// and SSSE3; sha256.cc, which is built for any CPU, asks.
+// and SSSE3; sha256.cc, which is built for any CPU, checks.
 void sha256_ni_compress(uint32_t* state, const uint8_t* blocks, size_t count) noexcept;
 
 // The same, then writes the state as the digest's 32 bytes, high byte of each word first.

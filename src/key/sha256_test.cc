@@ -34,7 +34,7 @@ Digest judge(std::span<const uint8_t> message) {
   return digest;
 }
 
-// Every promise is made for both ways to compute it.
+// Both ways to compute it must pass every test.
 class Sha256Test : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {

@@ -115,7 +115,7 @@ uint32_t leave_units(std::span<const MediaSpan> spans, uint32_t length, uint32_t
       --units;
       continue;
     }
-    // Plain tokens down to the end of the item before, or as many as are asked for.
+    // Plain tokens down to the end of the previous item, or as many as were asked for.
     const uint32_t stop = next == 0 ? 0 : spans[next - 1].end;
     const uint32_t step = std::min(units, at - stop);
     at -= step;

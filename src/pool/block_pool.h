@@ -1,16 +1,16 @@
 // A BlockPool keeps the books of a fixed number of equal places and lends them out.
 //
-// It knows places, not contents: which words a block holds is the tree's affair, and the bytes are
-// the engine's. A block is in exactly one state, and carries a count of holds (pins):
+// It knows places, not contents: the tree knows which words a block holds, and the engine has the
+// bytes. A block is in exactly one state, and carries a count of holds (pins):
 //
 //   free --draft()--> draft --publish()--> cached
 //     ^                 |                     |
 //     '---- no holds ---+----- release() -----'
 //                       '--- held: dying --- last unpin() --> free
 //
-// A draft is one lease's to write; a cached block is anybody's to read. Releasing a block that
-// somebody still holds (a copy that reads it, a lease that shares it) makes it dying: gone for
-// everybody else, reusable when the last hold ends.
+// One lease writes a draft; any lease may read a cached block. Releasing a block that is still held
+// (by a copy that reads it or a lease that shares it) makes it dying: nobody else can find it, and
+// it becomes free when the last hold ends.
 //
 // Invariant:  free + draft + cached + dying == capacity; a held block is never handed out again.
 // Threading:  one thread at a time.
@@ -32,24 +32,25 @@ class BlockPool {
   static constexpr uint32_t kNone = 0x0FFF'FFFFU;
   static constexpr uint32_t kMaxBlocks = kNone - 1;
 
-  // False when the system gives no address space. Requires capacity <= kMaxBlocks.
+  // Returns false if the system gives no address space. Requires capacity <= kMaxBlocks.
   [[nodiscard]] bool create(uint32_t capacity_blocks);
 
-  // Takes memory so that the next `count` drafts cannot fail for want of it. False: none to be had.
+  // Allocates memory so that the next `count` drafts cannot run out of it. Returns false if there
+  // is none.
   [[nodiscard]] bool prepare(uint32_t count) noexcept;
   // The same for drafting exactly `block`.
   [[nodiscard]] bool ensure(uint32_t block) noexcept { return block < capacity_ && grow(block); }
-  // The highest block that `count` drafts could bring into use for the first time, plus one.
+  // One more than the highest block that `count` drafts could use for the first time.
   uint32_t fresh_after(uint32_t count) const noexcept;
   // One writable block, or kNone when none is free.
   uint32_t draft() noexcept;
-  // The draft has contents now that others may find.
+  // Makes a draft cached: others may find its contents from now on.
   void publish(uint32_t block) noexcept;
   // Takes the block back: free at once, or when the last hold ends.
   void release(uint32_t block) noexcept;
 
   void pin(uint32_t block) noexcept;
-  // True when this was the last hold.
+  // Returns true if this was the last hold.
   bool unpin(uint32_t block) noexcept;
 
   bool is_free(uint32_t block) const noexcept { return state(block) == State::kFree; }
@@ -67,8 +68,8 @@ class BlockPool {
   uint32_t peak_used_blocks() const noexcept { return peak_used_; }
   uint64_t bytes() const noexcept { return words_.bytes(); }
 
-  // Makes exactly `block` a draft, for loading a dump; false if it is not free. relist() must follow
-  // before draft() is used again: it makes the free list anew, lowest block first.
+  // For loading a dump: makes exactly `block` a draft, or returns false if it is not free. Before
+  // draft() is used again, call relist(), which rebuilds the free list, lowest block first.
   bool draft_exactly(uint32_t block) noexcept;
   void relist() noexcept;
   void prefetch(uint32_t block) const noexcept { __builtin_prefetch(&words_[block], 1); }

@@ -1,6 +1,6 @@
-// The memory of a cell: what the prefix tree keeps per block of words, and how references to cells
-// are written. 32 bytes besides the words, in parallel slabs split by use: `hot` is read for every
-// block of a lookup, `sibling` only at branch points and by changes.
+// The memory layout of a cell, the prefix tree's record for one block of words, and of references
+// to cells. A cell takes 32 bytes besides its words, in two parallel slabs: a lookup reads `hot`
+// for every block; `sibling` is read only at branch points and by changes.
 #pragma once
 
 #include <cstdint>
@@ -23,34 +23,33 @@ constexpr CellIndex cell_of(Ref ref) noexcept { return ref & ~kCellBit; }
 inline constexpr uint32_t kIndexMask = 0x0FFF'FFFFU;
 inline constexpr uint32_t kLive = 0x1000'0000U;      // Published and not freed.
 inline constexpr uint32_t kShort = 0x2000'0000U;     // A tail: fewer words than a cell holds.
-inline constexpr uint32_t kAnchored = 0x4000'0000U;  // Anchors hang on it or just below it.
+inline constexpr uint32_t kAnchored = 0x4000'0000U;  // It, or an inner cell below, has anchors.
 inline constexpr uint32_t kOrphan = 0x8000'0000U;    // Cut off from its root while leased.
 
-// A lookup takes block i's candidate from the cell of block i - kHintDistance: 16 levels ahead hides
-// the latency of scattered cells (4 is too short, 32 no better; measured).
+// A lookup takes block i's candidate from the cell of block i - kHintDistance: 16 levels ahead hide
+// the latency of scattered cells (4 is too few, 32 is no better; measured).
 inline constexpr uint32_t kHintDistance = 16;
 
 struct Hot {
   uint32_t link;   // Parent index | flags.
   Ref child;       // The only child, or the root of the children's trie.
-  CellIndex hint;  // The cell kHintDistance levels below, last time; believed after a check.
+  CellIndex hint;  // The cell kHintDistance levels below, as last seen; always checked.
   uint32_t birth;  // Number of its publication.
 };
 static_assert(sizeof(Hot) == 16);
 
 struct Sibling {
-  Ref turns[2];   // Of the embedded trie node: what lies below it, by the bit it decides on.
-  uint16_t crit;  // That bit, counted from the first word's highest.
+  Ref turns[2];   // Children of the embedded trie node, by the bit it tests.
+  uint16_t crit;  // That bit's index, from the first word's highest bit.
   uint16_t flags;
-  CellIndex up;  // The ancestor kHintDistance levels above, or the sentinel. Exact, never a hint:
+  CellIndex up;  // The ancestor kHintDistance levels above, or the sentinel. Always exact, because
                  // ancestors outlive descendants. Eviction loads ahead by it.
 };
 static_assert(sizeof(Sibling) == 16);
 
 // Sibling::flags.
 inline constexpr uint16_t kHasMedia = 1;  // Some words are media words.
-inline constexpr uint16_t kInner = 4;     // Carries anchors inside a cell; not among the children.
-inline constexpr uint16_t kCut =
-    2;  // The top of an orphaned subtree: not among its parent's children.
+inline constexpr uint16_t kInner = 4;     // Carries anchors at a depth inside a cell; not a child.
+inline constexpr uint16_t kCut = 2;  // The top of an orphaned subtree: not a child of its parent.
 
 }  // namespace stemma::tree

@@ -1,8 +1,8 @@
 // Coverage answers the one question every engine asks: what is the largest n such that every layer
 // group can make positions [0, n) available?
 //
-// It reads what is there on a prompt's verified path through a view (Presence) and holds nothing
-// itself. A layer group serves a depth n by one of three rules; n = 0 is always served.
+// It reads through a view (Presence) which blocks are there on a prompt's verified path, and stores
+// nothing itself. A layer group serves a depth n by one of three rules; n = 0 is always served.
 //
 //   full        every block that holds a position of [0, n) is there.
 //   window      the same, only for blocks that hold a position of [max(0, n - window_tokens), n) or
@@ -11,23 +11,24 @@
 //
 // "There" means whole for a block that ends at or before n. The block n lies inside is copied, so
 // its leading n % block_tokens positions are enough, and only if the caller allows a copy. Without
-// one n is a multiple of every paged group's block_tokens. No n lies inside an unsplittable unit.
+// a copy, n is a multiple of every paged group's block_tokens. No n lies inside an unsplittable
+// unit.
 //
-// `servable` is that definition, word for word; `largest_servable` is the same answer, found by
-// walking down from the limit. Every step goes to the largest depth that one rule leaves possible,
-// never past a servable one, until no rule objects. Full groups and sinks object to everything
-// above one depth, so they are asked once; the rest are asked again whenever n has moved.
+// `servable` is that definition, word for word; `largest_servable` finds the same answer by walking
+// down from the limit. Each step goes to the largest depth that one rule allows, never past a
+// servable depth, until no rule objects. Full groups and sinks object to everything above one
+// depth, so they are checked once; the others are checked again whenever n has moved.
 //
 // Invariant:  largest_servable(...).n == max{ n <= limit : servable(..., n, ...) }.
-// Threading:  immutable; whatever the view reads must stay put during the call.
+// Threading:  immutable; what the view reads must not change during the call.
 // Ownership:  nothing is kept after the call.
 // Cost:       no allocation. A full group costs one whole_blocks() and at most one valid_tokens().
 //             A window group looks at its sink blocks once, then at blocks from the end backwards,
-//             each once, until one window's worth is unbroken: window_tokens / block_tokens looks
-//             on a good day, every block below the limit if holes are everywhere.
+//             each once, until one whole window is unbroken: window_tokens / block_tokens looks at
+//             best, every block below the limit if holes are everywhere.
 //             A rule that objects starts one more round over the window and recurrent groups (one
 //             call each). A round passes a hole, a checkpoint, a unit or a block border, so rounds
-//             are few in practice, but checkpoints that no window can use cost a round apiece.
+//             are few in practice, but each checkpoint that no window can use costs a round.
 #pragma once
 
 #include <algorithm>
@@ -52,15 +53,17 @@ struct GroupReach {
   uint32_t sink_tokens = 0;    // Leading positions a window group always attends to.
 };
 
-// What is there on the verified path of one prompt. Answers must not change during a call.
+// Tells which blocks are there on one prompt's verified path. Answers must not change during a
+// call.
 //
 //   valid_tokens(group, block)    Leading positions of that block that are there: block_tokens if
-//                                 it is whole and can be shared in place, less if it is only a
-//                                 copy source, 0 for a hole. Never asked of a recurrent group.
+//                                 it is whole and can be shared in place, less if it is only a copy
+//                                 source, 0 for a hole. Never called for a recurrent group.
 //   whole_blocks(group, limit)    The number of leading blocks that are whole, at most `limit`.
-//                                 Asked of full groups only: their owner often need not look.
-//   checkpoint_at_most(group, n)  The deepest checkpoint at or below n, 0 if there is none. Asked
-//                                 of recurrent groups only.
+//                                 Called for full groups only: their owner often knows it without
+//                                 looking.
+//   checkpoint_at_most(group, n)  The deepest checkpoint at or below n, 0 if there is none. Called
+//                                 for recurrent groups only.
 //   unit_floor(n)                 The largest depth <= n that is not inside an unsplittable unit.
 template <class P>
 concept Presence = requires(P& present, uint32_t group, uint32_t count) {
@@ -75,8 +78,8 @@ struct Serve {
 
   uint32_t n = 0;
 
-  // The group that lowered n last. kNone if nothing did but the limit, a unit or (without a copy)
-  // the block grid: those name no group. Where several groups object to a depth, it is one of them.
+  // The group that lowered n last. kNone if only the limit, a unit or (without a copy) the block
+  // grid did. If several groups object to a depth, it is one of them.
   uint32_t limited_by_group = kNone;
 
   // What n would be if every recurrent group had a checkpoint exactly there. When it is larger than
@@ -142,7 +145,7 @@ class Descent {
   }
 
  private:
-  // Asks the rules that can object again at a lower depth, until none does.
+  // Repeats the rules that can object again at a lower depth, until none objects.
   void settle(bool with_recurrent) {
     for (uint32_t before = n_ + 1; n_ != before && n_ != 0;) {
       before = n_;
@@ -162,7 +165,7 @@ class Descent {
     limited_by_group_ = group;
   }
 
-  // To the block grid, where nothing may be copied, and out of any unit.
+  // Lowers n to the block grid, if nothing may be copied, and out of any unit.
   void round_down() {
     const uint32_t off_grid = grid_tokens_ - 1;
     do {
@@ -171,8 +174,8 @@ class Descent {
     } while ((n_ & off_grid) != 0);
   }
 
-  // If this block is not whole, to the end of what it holds: for a block that every depth from
-  // there up to n needs. Where nothing may be copied, round_down() finishes the step.
+  // If this block is not whole, lowers n to the end of the positions it holds. For a block that
+  // every depth from there up to n needs. If nothing may be copied, round_down() finishes the step.
   void lower_to_block(uint32_t g, uint32_t block) {
     const uint32_t size = groups_[g].block_tokens;
     const uint32_t valid = present_.valid_tokens(g, block);
@@ -193,15 +196,15 @@ class Descent {
     }
   }
 
-  // Backwards from n. A block that breaks the window is needed by every depth between its hole and
-  // n, so n falls to the hole and the walk goes on below it with a window that has to start afresh.
-  // Blocks [whole_from, n / block_tokens) are known to be whole, also when another group lowered n
-  // since: that is why no block is looked at twice, except the one n lies inside.
+  // Backwards from n. Every depth between a block's hole and n needs that block, so n falls to the
+  // hole and the walk goes on below it with a new window. Blocks [whole_from, n / block_tokens) are
+  // known to be whole, even if another group has lowered n since. So no block is looked at twice,
+  // except the one that n lies inside.
   void lower_to_window(uint32_t g) {
     const GroupReach& group = groups_[g];
     const uint32_t size = group.block_tokens;
     const uint32_t last = n_ / size;
-    if (n_ % size != 0) lower_to_block(g, last);  // To somewhere in it: n / size stays the same.
+    if (n_ % size != 0) lower_to_block(g, last);  // Stays inside it: n / size does not change.
     uint32_t& whole_from = whole_from_[g];
     whole_from = std::min(whole_from, last);
     while (whole_from * size > n_ - std::min(n_, group.window_tokens)) {
@@ -215,14 +218,14 @@ class Descent {
   uint32_t grid_tokens_ = 1;
   uint32_t n_;
   uint32_t limited_by_group_ = Serve::kNone;
-  std::array<uint32_t, kMaxGroups> whole_from_;  // Set for the groups there are.
+  std::array<uint32_t, kMaxGroups> whole_from_;  // Set only for existing groups.
 };
 
 }  // namespace detail
 
 // The largest n <= limit that every group can serve.
-// Requires: at most kMaxGroups groups; limit < 2^31, and for speed no deeper than the path the view
-// stands for, since window groups look at blocks from there down.
+// Requires: at most kMaxGroups groups; limit < 2^31, and for speed no deeper than the view's path,
+// because window groups look at blocks from the limit down.
 template <Presence Present>
 Serve largest_servable(std::span<const GroupReach> groups, uint32_t limit, bool allow_copy,
                        Present&& present) {

@@ -21,8 +21,8 @@ GroupReach window(uint32_t tokens, uint32_t block_tokens = 16, uint32_t sinks = 
 }
 GroupReach recurrent() { return {Reach::recurrent, 16, 0, 0}; }
 
-// A prompt's path written down literally: what each group holds, and what cannot be split. It
-// counts what it is asked and remembers whether it was asked something the contract rules out.
+// A prompt's path written out in full: the blocks of each group, and the units that cannot be
+// split. It counts the questions and remembers any that the contract rules out.
 struct Path {
   std::vector<GroupReach> groups;
   std::vector<std::vector<uint32_t>> valid;          // [group][block]
@@ -77,7 +77,7 @@ struct Path {
   }
 };
 
-// The same path, had every recurrent group a checkpoint wherever it is asked for one.
+// The same path, as if every recurrent group had a checkpoint wherever one is asked for.
 struct CheckpointsEverywhere {
   Path& path;
   uint32_t valid_tokens(uint32_t group, uint32_t block) { return path.valid_tokens(group, block); }
@@ -121,14 +121,14 @@ std::string described(const Path& path, uint32_t limit, Copy copy) {
   return out.str();
 }
 
-// Holds the walk to the definition, at one limit.
+// Compares the walk with the definition, at one limit.
 void expect_as_defined(Path& path, uint32_t limit, Copy copy) {
   const Serve answer = serve(path, limit, copy);
   const uint32_t n = tried_one_by_one(path, limit, copy, path);
   const uint32_t without = tried_one_by_one(path, limit, copy, CheckpointsEverywhere{path});
 
-  // A group is named exactly when groups, and not the limit, the grid or a unit, made n this small;
-  // and the one that is named does object to some larger depth.
+  // A group is named exactly if groups, and not the limit, the grid or a unit, made n this small;
+  // and the named group does object to some larger depth.
   uint32_t grid = 1;
   for (const GroupReach& group : path.groups) {
     const bool paged = group.kind != Reach::recurrent;
@@ -593,7 +593,7 @@ TEST(Coverage, CheckpointsThatCannotBeUsedDoNotCauseRescans) {
   EXPECT_LE(path.looks, kBlocks);
 }
 
-// A path as long as a depth can be, everything there, answered without a table.
+// A path of the greatest possible depth, with everything there, answered without a table.
 struct Endless {
   uint32_t missing_block = 0xFFFF'FFFF;
   uint64_t looks = 0;

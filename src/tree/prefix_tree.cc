@@ -92,7 +92,7 @@ PrefixTree::Partial PrefixTree::best_child(CellIndex parent,
   const auto limit = static_cast<uint32_t>(std::min<size_t>(query.size(), tokens_));
   const uint32_t common = common_words(words(found), query.data(), limit);
   if (common == 0) return {};
-  // Of several that share as much, the choice must not depend on what the query says further on.
+  // If several share as much, the choice must not depend on the rest of the query.
   if (common < limit) return {trie_find(hot_[parent].child, query.first(common)), common};
   return {found, common};
 }
@@ -163,7 +163,7 @@ CellIndex PrefixTree::find_inner(CellIndex parent, std::span<const uint32_t> wor
 
 void PrefixTree::publish_inner(CellIndex cell, CellIndex parent, std::span<const uint32_t> words,
                                bool media) {
-  Ref& trie = inner_.try_emplace(parent, kNoRef).first->second;  // All that needs memory.
+  Ref& trie = inner_.try_emplace(parent, kNoRef).first->second;  // Everything that needs memory.
   write_cell(cell, parent, 0, words, media);
   sibling_[cell].flags |= kInner;
   trie_insert(&trie, cell);

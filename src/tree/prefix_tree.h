@@ -1,10 +1,10 @@
-// The prefix tree: which words are known, one fixed-size cell per block of them.
+// The prefix tree: the index of known words, with one fixed-size cell per block of words.
 //
-// A path from a scope's root spells a prompt. A run is a chain of only children: nothing is ever
-// split or merged. The children of a cell form a crit-bit trie embedded in their own records, so
-// that one descent and one comparison find the exact child, or the child that shares most words.
-// Cells are numbered by the caller (a cell's number may be a block's number); the tree hands out
-// none, holds no bytes, and does not know who uses a cell.
+// A path from a scope's root spells a prompt. A run without branches is a chain of cells: cells are
+// never split or merged. The children of a cell form a crit-bit trie embedded in their own records,
+// so that one descent and one comparison find the exact child, or the child that shares most words.
+// The caller numbers the cells (a cell's number may be a block's number). The tree allocates no
+// cells, holds no bytes, and does not know who uses a cell.
 //
 // A cell is dead, or live from publish() (or make_root()) to remove():
 //
@@ -13,19 +13,19 @@
 //
 // Invariants: (1) A cell with a child is never removed, so holding the deepest cell holds the path.
 //             (2) Words, parent, up link and birth do not change while a cell is live.
-//             (3) A live cell that is no orphan is found from its parent.
+//             (3) A live cell that is not an orphan is found from its parent.
 //             (4) Of n siblings exactly n-1 embed a trie node, each above its own cell's reference;
 //                 crit strictly increases downwards.
-//             (5) Hints may be anything; they are believed only after parent and words agree.
-// Threading:  one writer at a time; walk() and find_... marked "any thread" may run beside it. A
-//             reader reads births() first, walks, then asks valid_prefix() under the writer's lock:
-//             if a cell is live, reachable and was born before the walk began, then it and all its
-//             ancestors were there, unchanged, during the whole walk. (A bare generation check on
-//             the deepest cell would not do: an ancestor may have been recycled after it was
-//             compared and before the deepest cell was born.)
+//             (5) Hints may be wrong; they are used only if parent and words match.
+// Threading:  one writer at a time; calls marked "any thread" may run beside it. A reader reads
+//             births() first, walks, then calls valid_prefix() under the writer's lock: if a cell
+//             is live, reachable and was born before the walk began, then it and all its ancestors
+//             were there, unchanged, during the whole walk. (A generation check on the deepest cell
+//             alone would not do: an ancestor may have been recycled after it was compared and
+//             before the deepest cell was born.)
 // Cost:       32 bytes a cell and 4 a word, taken as cells are first used. publish and remove: one
-//             or two trie descents. An adversary who chooses words can make a descent as long as
-//             a cell has bits (512 for 16 words: a few microseconds).
+//             or two trie descents. An adversary who chooses words can make a descent take one step
+//             per bit of a cell (512 for 16 words: a few microseconds).
 #pragma once
 
 #include <atomic>
@@ -48,18 +48,18 @@ class PrefixTree {
  public:
   struct Shape {
     uint32_t cell_tokens = 16;  // Words a cell holds.
-    uint32_t first_cells = 0;   // Cells [0, first_cells): usually numbered by a pool of blocks.
+    uint32_t first_cells = 0;   // Cells [0, first_cells): usually a block pool numbers them.
     uint32_t extra_cells = 0;   // Cells [first_cells + 1, ...): roots, short anchors.
-    bool keys = false;          // Keep a content key per cell.
+    bool keys = false;          // Whether to keep a content key per cell.
   };
-  // False when the system gives no address space.
+  // Returns false if the system gives no address space.
   [[nodiscard]] bool create(const Shape& shape);
 
   uint32_t cell_tokens() const noexcept { return tokens_; }
   CellIndex sentinel() const noexcept { return sentinel_; }
   CellIndex first_extra() const noexcept { return sentinel_ + 1; }
   uint32_t total_cells() const noexcept { return total_; }
-  // Takes memory for a cell about to be used. False when out of memory.
+  // Allocates a cell that is about to be used. Returns false if out of memory.
   [[nodiscard]] bool ensure(CellIndex cell);
 
   // ---- Any thread ------------------------------------------------------------------------------
@@ -102,31 +102,31 @@ class PrefixTree {
   uint32_t valid_prefix(CellIndex root, const CellIndex* path, uint32_t cells,
                         uint32_t births) const noexcept;
 
-  // The child of `parent` with exactly these words (fewer than a cell's: the short child), or
-  // kNoCell.
+  // The child of `parent` with exactly these words, or kNoCell. Fewer words than a cell holds name
+  // a short child.
   CellIndex find_child(CellIndex parent, std::span<const uint32_t> words) const noexcept;
   struct Partial {
     CellIndex cell = kNoCell;
     uint32_t words = 0;  // Leading words in common, at most those asked for.
   };
-  // A child that shares most leading words with `words`; none when no child shares any.
+  // A child that shares most leading words with `words`; kNoCell if no child shares any.
   Partial best_child(CellIndex parent, std::span<const uint32_t> words) const noexcept;
-  // Short children whose words are a strict prefix of `words`, shortest first: fewer than
-  // cell_tokens() of them.
+  // Short children whose words are a strict prefix of `words`, shortest first; fewer than
+  // cell_tokens().
   void short_prefixes(CellIndex parent, std::span<const uint32_t> words,
                       std::vector<CellIndex>& out) const;
-  // The children of a cell one by one, without memory: a child may be removed once the next one is
-  // known. kNoCell: there is none (more).
+  // Visit the children of a cell one by one, without allocating. A child may be removed once the
+  // next one is known. kNoCell: there are no (more) children.
   CellIndex first_child(CellIndex parent) const noexcept { return trie_first(hot_[parent].child); }
   CellIndex next_child(CellIndex child) const noexcept {
     return trie_next(hot_[parent(child)].child, child);
   }
-  // The same for all cells below `top`, parents before children; starts with `cell` = top. When the
-  // next one is known, a childless cell may be removed, and with it those above it that then have no
-  // child left.
+  // The same for all cells below `top`, parents before children; starts with `cell` = top. Once the
+  // next one is known, a childless cell may be removed, and so may the cells above it that then
+  // have no child left.
   CellIndex next_below(CellIndex top, CellIndex cell) const noexcept;
-  // visit(cell, depth) for every cell below `top`, parents first; right below it the depth is 1.
-  // Linear in the cells. `visit` changes nothing.
+  // Calls visit(cell, depth) for every cell below `top`, parents first; right below `top` the depth
+  // is 1. Linear in the cells. `visit` must not change the tree.
   template <class Visit>
   void visit_below(CellIndex top, Visit&& visit) const {
     uint32_t depth = 0;
@@ -147,8 +147,8 @@ class PrefixTree {
   bool branches(CellIndex cell) const noexcept {
     return hot_[cell].child != kNoRef && is_node(hot_[cell].child);
   }
-  // The depths (`begin` + words) at which children of `parent` part from those who go on like
-  // `words`, appended ascending without repeats.
+  // Appends the depths (`begin` + words) at which children of `parent` part from those that go on
+  // like `words`, ascending and without repeats.
   void branch_words(CellIndex parent, std::span<const uint32_t> words, uint32_t begin,
                     std::vector<uint32_t>& depths) const;
   // All cells below `top`, parents before children; `top` itself is not included.
@@ -168,12 +168,12 @@ class PrefixTree {
                bool media, const ContentKey* key);
   // Unlinks and kills a cell without children.
   void remove(CellIndex cell);
-  // Cuts `top` off from its parent; it and all below stay live for those who hold them. Its parent
-  // no longer counts it as a child, so who cuts must hold the parent until `top` is removed.
+  // Cuts `top` off from its parent; it and all below stay live for their holders. Its parent no
+  // longer counts it as a child, so the caller must hold the parent until `top` is removed.
   void orphan(CellIndex top) noexcept;
-  // Births are compared as signed differences: a cell older than 2^31 publications would look unborn
-  // to every walk. Who meets an old cell under the lock makes it young; walks that began before
-  // then reject it once and are right all the same.
+  // Births are compared as signed differences: a cell older than 2^31 publications would look
+  // unborn to every walk. Code that meets an old cell under the lock makes it young. Walks that
+  // began before that reject the cell once, and their results stay correct.
   void keep_young(CellIndex cell) noexcept {
     const uint32_t now = births_.load(std::memory_order_relaxed);
     if (now - hot_[cell].birth > 1U << 30U) base::store_relaxed(hot_[cell].birth, now);
@@ -181,18 +181,18 @@ class PrefixTree {
   void set_anchored(CellIndex cell, bool anchored) noexcept;
   // Rewrites the hints along a path, so that the next walk finds every cell by its hint.
   void repair_hints(const CellIndex* path, uint32_t cells) noexcept;
-  // Starts to load what evicting `cell`'s ancestors will need.
+  // Prefetches what evicting `cell`'s ancestors will need.
   void prefetch_up(CellIndex cell) const noexcept {
     const CellIndex up = sibling_[cell].up;
     __builtin_prefetch(hot_.data() + up, 1);
     __builtin_prefetch(sibling_.data() + up, 1);
-    __builtin_prefetch(words(up), 1, 2);  // Whoever gets the cell next will write them.
+    __builtin_prefetch(words(up), 1, 2);  // The next user of the cell will write them.
   }
-  // Loads what removing these cells will read, for all of them at once: one after another, each would wait
+  // Loads what removing these cells will read, for all cells at once. One by one, each would wait
   // for a chain of loads down the trie of its siblings. Changes nothing.
   void load_for_removal(std::span<const CellIndex> cells) const noexcept;
   CellIndex up(CellIndex cell) const noexcept { return sibling_[cell].up; }
-  // Starts to load what publishing `cell` will write.
+  // Prefetches what publishing `cell` will write.
   void prefetch_cell(CellIndex cell) const noexcept {
     __builtin_prefetch(words(cell), 1);
     __builtin_prefetch(hot_.data() + cell, 1);
@@ -201,16 +201,16 @@ class PrefixTree {
 
   // ---- Inner anchors: short cells below a cell, beside its children ----------------------------
 
-  // A short cell that carries anchors at a depth inside a cell. Lives beside the children of
-  // `parent` (found only by these calls) and goes with it.
+  // A short cell that carries anchors at a depth inside a cell. It lives beside the children of
+  // `parent`; only these calls find it. It goes when `parent` goes.
   CellIndex find_inner(CellIndex parent, std::span<const uint32_t> words) const noexcept;
-  // Throws std::bad_alloc; nothing has changed then.
+  // May throw std::bad_alloc before anything changes.
   void publish_inner(CellIndex cell, CellIndex parent, std::span<const uint32_t> words, bool media);
   void remove_inner(CellIndex cell);
-  // Those whose words are a prefix of `words`, shortest first: at most cell_tokens() of them.
+  // Inner cells whose words are a prefix of `words`, shortest first; at most cell_tokens().
   void inner_prefixes(CellIndex parent, std::span<const uint32_t> words,
                       std::vector<CellIndex>& out) const;
-  // One by one, as with first_child().
+  // Visit them one by one, as with first_child().
   CellIndex first_inner(CellIndex parent) const noexcept;
   CellIndex next_inner(CellIndex cell) const noexcept;
   void inner_children(CellIndex parent, std::vector<CellIndex>& out) const;
@@ -221,7 +221,7 @@ class PrefixTree {
   void check_invariants(CellIndex root) const;
 
  private:
-  // The trie hanging on `*root`, over the words of its cells.
+  // Operations on the trie below `root`, over the words of its cells.
   CellIndex trie_find(Ref root, std::span<const uint32_t> words) const noexcept;
   CellIndex trie_first(Ref root) const noexcept;
   CellIndex trie_next(Ref root, CellIndex cell) const noexcept;
@@ -283,7 +283,7 @@ inline void PrefixTree::publish(CellIndex cell, CellIndex parent, CellIndex up,
   } else {
     trie_insert(&hot_[parent].child, cell);
   }
-  // The first continuation to come by keeps the hint; lookups repair it when another is used.
+  // The first continuation sets the hint; lookups repair it when another is used.
   if (up != sentinel_ && hot_[up].hint == sentinel_) base::store_relaxed(hot_[up].hint, cell);
   count_birth();
 }
@@ -292,7 +292,7 @@ inline void PrefixTree::remove(CellIndex cell) {
   STEMMA_CHECK(is_live(cell) && !has_child(cell));
   Hot& hot = hot_[cell];
   const CellIndex above = parent(cell);
-  // The top of an orphaned subtree is in nobody's trie; below it everything is linked as before.
+  // The top of an orphaned subtree is in no trie; below it everything is linked as before.
   const bool cut = is_orphan(cell) && is_cut(cell);
   if (hot_[above].child == cell_ref(cell)) {
     base::store_relaxed(hot_[above].child, kNoRef);  // The only child: no trie to mend.

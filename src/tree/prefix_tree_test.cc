@@ -19,7 +19,7 @@ namespace {
 using Words = std::vector<uint32_t>;
 using Cells = std::vector<CellIndex>;
 
-// A tree, and beside it the obvious one: the words and the parent of every live cell.
+// A tree with a naive model beside it: the words and the parent of every live cell.
 class Forest {
  public:
   explicit Forest(uint32_t tokens, uint32_t first = 1000, uint32_t extra = 100, bool keys = false)
@@ -138,8 +138,8 @@ void expect_same_answers(const Forest& forest, CellIndex parent, const Words& qu
   tree.short_prefixes(parent, query, found);
   ASSERT_EQ(found, expected);
 
-  // Children part at each depth below the best match where one of them turns away, and at its end
-  // when those that came along do not go on alike.
+  // Children part at each depth below the best match where one of them differs, and at its end if
+  // those that share all of it continue differently.
   std::set<uint32_t> parts;
   std::set<uint32_t> next_words;
   for (CellIndex child : children) {
@@ -418,7 +418,7 @@ TEST_F(LongPath, CellsRemovedAfterTheWalkAreRejected) {
 
 TEST_F(LongPath, CellsRebornDuringTheWalkAreRejected) {
   const uint32_t births = forest.tree.births();
-  // The same cells with the same words under the same parents: still not those of before.
+  // The same cells with the same words under the same parents are still not the earlier cells.
   for (uint32_t i = kCells; i-- > 40;) forest.remove(i);
   for (uint32_t i = 40; i < kCells; ++i) forest.add(i, i - 1, words_at(i));
   ASSERT_EQ(walk().cells, kCells);
@@ -435,7 +435,7 @@ TEST_F(LongPath, AnAncestorRecycledBeforeTheDeepestWasBornIsSeen) {
   forest.add(10, 9, other);
   CellIndex parent = 10;
   for (uint32_t i = 11; i < kCells; ++i) parent = forest.add(i, parent, words_at(i));
-  for (uint32_t i = 0; i < kCells; ++i) path[i] = i;  // What a reader may have put together.
+  for (uint32_t i = 0; i < kCells; ++i) path[i] = i;  // A path that a reader may have assembled.
   EXPECT_EQ(valid(births), 10U);
 }
 
@@ -453,13 +453,13 @@ TEST_F(LongPath, OrphansAreRejectedAndLiveOn) {
   }
   forest.tree.check_invariants(forest.root);
   forest.tree.check_invariants(30);
-  // The same words may come again beside the orphan, and are found instead of it.
+  // The same words may be added again beside the orphan, and are found instead of it.
   forest.add(500, 29, words_at(30));
   EXPECT_EQ(forest.tree.find_child(29, words_at(30)), 500U);
   const uint32_t now = forest.tree.births();
   const uint32_t cells = walk().cells;
   EXPECT_LE(forest.tree.valid_prefix(forest.root, path.data(), cells, now), 31U);
-  // A cell published below an orphan is one.
+  // A cell published below an orphan is an orphan too.
   forest.add(501, 99, words_at(5));
   EXPECT_TRUE(forest.tree.is_orphan(501));
   forest.remove(501);
@@ -494,8 +494,8 @@ TEST_F(LongPath, FlagsAndUpLinksStay) {
 }
 
 TEST_F(LongPath, WalksBesideAWriterAreRightWhenTheyAreValid) {
-  // A writer forgets the lower half of the path and writes it again, sometimes with other words in
-  // the same cells. Whatever a reader may keep under the lock must spell its prompt.
+  // A writer removes the lower half of the path and writes it again, sometimes with other words in
+  // the same cells. Any path that a reader may keep under the lock must spell its prompt.
   PrefixTree& tree = forest.tree;
   std::mutex lock;
   std::atomic<bool> stop{false};

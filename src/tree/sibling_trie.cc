@@ -40,7 +40,7 @@ CellIndex PrefixTree::trie_first(Ref ref) const noexcept {
 }
 
 CellIndex PrefixTree::trie_next(Ref ref, CellIndex cell) const noexcept {
-  // The way down to the cell, remembering the last turn to the left.
+  // Descends to the cell and remembers the last turn to the left.
   const std::span<const uint32_t> own(words(cell), tokens_);
   Ref beyond = kNoRef;
   while (is_node(ref)) {
@@ -83,8 +83,8 @@ void PrefixTree::trie_remove(Ref* root, CellIndex cell) {
     store_relaxed(*root, kNoRef);
     return;
   }
-  // Most of what eviction costs among many siblings. A stored cell has all of its words, padding
-  // included: every bit is there.
+  // With many siblings, this is most of the cost of eviction. A stored cell has all of its words,
+  // padding included: every bit is there.
   const uint32_t* const own = words(cell);
   Sibling* const nodes = sibling_.data();
   Ref* own_link = nullptr;   // The link that names the cell's own node.
@@ -122,7 +122,7 @@ void PrefixTree::load_for_removal(std::span<const CellIndex> cells) const noexce
   for (size_t i = 0; i < count; ++i) {
     descents[i] = {hot_[parent(cells[i])].child, words(cells[i])};
   }
-  // One step of each in turn: the next node of one is loaded while the others take their steps.
+  // Each search takes one step in turn, so that memory for one loads while the others work.
   while (count != 0) {
     for (size_t i = 0; i < count;) {
       Descent& at = descents[i];

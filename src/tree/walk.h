@@ -1,8 +1,8 @@
 // The hot loop of a lookup: follows a prompt down the tree, one cell per block, without a lock.
 //
 // Compiled three times (plain, AVX2, AVX-512) and chosen at run time. It may run beside a writer:
-// everything it reads is a relaxed load, trie descents are bounded, and what it returns is only a
-// claim that PrefixTree::valid_prefix() judges under the lock.
+// it reads everything by relaxed loads, trie descents are bounded, and its result is only a claim
+// that PrefixTree::valid_prefix() verifies under the lock.
 #pragma once
 
 #include <cstdint>

@@ -3,9 +3,9 @@
 //     static constexpr uint32_t kTokens;                  0: any cell size
 //     void begin(); bool equal(const uint32_t* cell, const uint32_t* query, uint32_t tokens);
 //     uint32_t bits() const; }
-// equal() is the one place that reads words a writer may be writing: a formal data race with a
-// harmless outcome, because a cell rewritten during the walk was born after it began and is
-// rejected. Under ThreadSanitizer it uses atomic loads (see words.h).
+// Only equal() reads words that a writer may be writing. That is formally a data race, but
+// harmless: a cell rewritten during the walk was born after the walk began, so it is rejected.
+// Under ThreadSanitizer it uses atomic loads (see words.h).
 // Only raw code here: these files are compiled with instructions the machine may lack, and a
 // library function emitted from them could be linked into code that runs everywhere.
 #pragma once
@@ -40,7 +40,8 @@ inline WalkResult walk_with_compare(const WalkView& view, CellIndex root, const 
   for (; i < cells; ++i, query += tokens) {
     CellIndex candidate =
         i >= kHintDistance ? load(view.hot[path[i - kHintDistance]].hint) : view.sentinel;
-    // The sentinel is its own parent, so "no hint" fails the first check without a branch of its own.
+    // The sentinel is its own parent, so "no hint" fails the first check without a branch of its
+    // own.
     if ((load(view.hot[candidate].link) & kIndexMask) != current ||
         !compare.equal(view.words + static_cast<uint64_t>(candidate) * tokens, query, tokens)) {
       ++result.fallbacks;

@@ -84,7 +84,7 @@ Walked run(WalkFunction walk, const Picture& picture, const Words& query) {
   const auto cells = static_cast<uint32_t>(query.size() / picture.tokens);
   Walked walked;
   walked.path.resize(cells);
-  // Queries may stand anywhere in memory; one word off shows wrong alignment at once.
+  // Queries may lie anywhere in memory; shifting by one word exposes alignment errors.
   Words shifted(query.size() + 1);
   std::ranges::copy(query, shifted.begin() + 1);
   const WalkResult result =
@@ -216,7 +216,7 @@ TEST(Walk, EndsBesideAWriterThatLeavesNodesInCircles) {
   picture.add(0, Picture::kRoot, words);
   words[15] = 4;
   picture.add(1, Picture::kRoot, words);
-  // As a reader may see it in the middle of a change: nodes that lead back to each other.
+  // As a reader may see it in the middle of a change: nodes that point to each other.
   picture.sibling[2].turns[0] = picture.sibling[2].turns[1] = node_ref(1);
   picture.sibling[2].crit = 3;
   picture.sibling[1].turns[0] = picture.sibling[1].turns[1] = node_ref(2);

@@ -1,6 +1,6 @@
-// Reading and writing the words of cells, which optimistic readers may look at while they change.
-// Plain builds use vector loads and copies; ThreadSanitizer builds use word-wise atomics, so that
-// every other race stays visible.
+// Reads and writes the words of cells, which optimistic readers may read while they change. Plain
+// builds use vector loads and copies; ThreadSanitizer builds use word-wise atomics, so that every
+// other race stays visible.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ inline void store_words(uint32_t* cell, const uint32_t* words, uint32_t count, u
   for (uint32_t i = count; i < tokens; ++i) store_word(cell + i, key::kPadWord);
 }
 
-// Leading words two arrays have in common, at most `limit`.
+// The number of leading words that two arrays share, at most `limit`.
 inline uint32_t common_words(const uint32_t* a, const uint32_t* b, uint32_t limit) noexcept {
   uint32_t i = 0;
   while (i < limit && load_word(a + i) == load_word(b + i)) ++i;
