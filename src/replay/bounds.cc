@@ -23,7 +23,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// For every block reference the number of the next one to the same block; block_refs if there is none.
+// For every block reference, the number of the next one to the same block; block_refs if there is
+// no next one.
 std::vector<uint64_t> next_uses(const Trace& trace) {
   std::vector<uint64_t> next(trace.block_refs);
   std::vector<uint64_t> following(trace.unique_blocks, trace.block_refs);
@@ -45,8 +46,8 @@ ReplayResult replay_min(const Trace& trace, const ReplayOptions& options) {
   ReplayResult result = begin(trace, options);
   const std::vector<uint64_t> next = next_uses(trace);
   const uint64_t never = trace.block_refs;
-  // A block that is kept is known by its next use. One that does not come again is never kept: whether
-  // it lies around in free room makes no difference.
+  // A cached block is known by its next use. A block that does not come again is never kept:
+  // whether it lies around in free room makes no difference.
   MaxSet kept(never + 1);
   uint64_t size = 0;
   uint64_t at = 0;

@@ -1,9 +1,9 @@
-// A ByteSource gives the bytes of a file, or of standard input, one piece after another; what zstd
-// compressed comes out as it went in (windows up to 128 MiB, `zstd --long=27`).
+// A ByteSource reads a file, or standard input, piece by piece. It decompresses zstd (windows up to
+// 128 MiB, `zstd --long=27`).
 //
-// Whether a file is compressed is seen by its first bytes, whatever its name is.
+// It recognizes compressed files by their first bytes, not by name.
 // Threading:  one thread at a time.
-// Ownership:  owns the open file; memory is its own.
+// Ownership:  owns the open file and its memory.
 // Cost:       one buffer of 1 MiB, two for compressed files, and zstd's window.
 #pragma once
 
@@ -15,15 +15,15 @@ namespace stemma::replay {
 
 class ByteSource {
  public:
-  // "-" is standard input. Null, with `problem` saying why in words, when it cannot be opened or is
-  // compressed in a way that this build does not know.
+  // "-" is standard input. Returns null, with the reason in `problem`, if it cannot be opened or
+  // this build does not know its compression.
   static std::unique_ptr<ByteSource> open(const std::string& path, std::string& problem);
-  // From memory, plain; for tests and fuzzing.
+  // Reads from memory, uncompressed; for tests and fuzzing.
   static std::unique_ptr<ByteSource> of(std::string bytes);
   virtual ~ByteSource() = default;
 
-  // Appends the next piece to `out`. False at the end, and when something is wrong: then problem()
-  // says what.
+  // Appends the next piece to `out`. Returns false at the end, or on an error: then problem() has
+  // the reason.
   virtual bool read(std::string& out) = 0;
   const std::string& problem() const noexcept { return problem_; }
 

@@ -37,7 +37,7 @@ void Chain::add(uint64_t id, uint32_t parent, uint64_t line) {
 }
 
 void Chain::remove_last() noexcept {
-  // Nothing came into the table after it, so nobody's search passes over its slot.
+  // Nothing was added to the table after it, so no search passes over its slot.
   const Node last = nodes_.back();
   slots_[slot_of(last.id)] = 0;
   uint32_t& guess = last.parent == 0 ? first_child_ : nodes_[last.parent - 1].last_child;

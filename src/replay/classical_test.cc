@@ -1,4 +1,4 @@
-// The classical policies, block by block, against simulators that do the obvious.
+// The classical policies, block by block, against naive simulators.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace {
 
 using Path = std::vector<uint32_t>;
 
-// A cache of blocks that keeps everything it knows about each, and looks at all of them for a victim.
+// A cache of blocks that keeps everything it knows about each block and searches all of them for a
+// victim.
 class PlainCache {
  public:
   explicit PlainCache(size_t capacity) : capacity_(capacity) {}
@@ -27,7 +28,7 @@ class PlainCache {
     const Path path(whole.begin(), whole.begin() + std::min(whole.size(), capacity_));
     uint32_t found = 0;
     while (found < path.size() && blocks_.contains(path[found])) ++found;
-    // Only the last block found can be a leaf. It is in use: whoever names it is asked again.
+    // Only the last block found can be a leaf. It is in use: a policy that names it is asked again.
     const uint32_t pinned = found == 0 ? kNobody : path[found - 1];
     bool named = false;
     while (blocks_.size() + path.size() - found > capacity_) {
@@ -106,7 +107,7 @@ class PlainCache {
   std::map<uint32_t, Block> blocks_;
 };
 
-// Of the last evictions those that did not come back: the id, and a number.
+// The last evicted blocks that did not come back: the id, and a number.
 class PlainGhosts {
  public:
   void add(uint32_t id, uint64_t note, size_t most) {
@@ -196,7 +197,7 @@ class PlainS3Fifo final : public PlainCache {
       b.born = ++time_;
     }
   }
-  // What was used again takes no room of the small queue.
+  // Blocks that were used again take no room of the small queue.
   size_t waiting() const {
     return static_cast<size_t>(std::count_if(blocks_.begin(), blocks_.end(), [](const auto& b) {
       return b.second.queue == 0 && !b.second.again;
@@ -317,8 +318,8 @@ TEST_P(ClassicalPolicies, FindWhatAPlainSimulatorFinds) {
   }
 }
 
-// Long sessions that go on and on, a few blocks at a time: what they were brought with cannot leave the small
-// queue, and must not keep the new ends of all others out of the cache.
+// Long sessions that continue for ever, a few blocks at a time: the blocks they arrived with cannot
+// leave the small queue, and must not keep all other new blocks out of the cache.
 TEST(S3Fifo, LongPromptsDoNotFillTheSmallQueue) {
   const Trace trace =
       make_trace({.workload = Workload::agents, .requests = 3000, .requests_per_second = 2});

@@ -1,6 +1,7 @@
 // A MaxSet is a set of numbers below a limit that knows its largest one.
 //
-// It is bits, with a bit for every 64 bits that are not all zero, and so on up to one word.
+// It is a tree of bits: a bit says whether a word of the level below is non-zero, up to a single
+// word.
 // Threading: one thread at a time. Cost: limit / 63 words; every call is O(log64 limit).
 #pragma once
 
@@ -43,7 +44,7 @@ class MaxSet {
   }
 
  private:
-  std::vector<std::vector<uint64_t>> levels_;  // The numbers themselves first.
+  std::vector<std::vector<uint64_t>> levels_;  // Level 0: the numbers themselves.
 };
 
 }  // namespace stemma::replay

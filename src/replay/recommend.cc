@@ -6,7 +6,7 @@
 namespace stemma::replay {
 namespace {
 
-constexpr double kNothing = 0.005;  // Half a point: what nobody would buy memory for.
+constexpr double kNothing = 0.005;  // Half a point: not worth any memory.
 constexpr double kGood = 0.9;
 
 std::string percent(double ratio) {

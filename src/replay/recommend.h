@@ -1,11 +1,11 @@
-// The sentence that a sweep comes down to: how much memory is worth having.
+// The conclusion of a sweep in one sentence: how much memory is worth having.
 //
 //   "With 40 GB you get 71 %; 60 GB gives 78 %; more buys nothing."
 //
-// It is computed from one policy's curve: `enough` is the smallest capacity within half a point of the
-// best ratio that the curve or an unlimited cache reaches, `good` the smallest that has nine tenths of
-// what enough has. When even the largest capacity of the sweep is further from the unlimited ratio than
-// that, the sentence says what the largest gives, and what more would.
+// It is computed from one policy's curve: `enough` is the smallest capacity within half a point of
+// the best ratio that the curve or an unlimited cache reaches; `good` is the smallest with nine
+// tenths of the ratio of `enough`. If even the largest capacity of the sweep is further from the
+// unlimited ratio, the sentence says what the largest gives, and what more would give.
 // Threading: pure functions.
 #pragma once
 

@@ -11,8 +11,8 @@
 namespace stemma::replay {
 namespace {
 
-// Prompts without anything in common, asked for in turn, round after round. With LRU a loop is found
-// wholly as soon as it fits, and not at all before: a knee at a known place.
+// Prompts without anything in common, requested in turn, round after round. With LRU a loop hits
+// completely as soon as it fits, and not at all before: a knee at a known place.
 Trace loop(uint32_t prompts, uint32_t blocks, uint32_t rounds) {
   std::string text;
   uint64_t now = 0;

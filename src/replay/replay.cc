@@ -14,12 +14,12 @@
 namespace stemma::replay {
 namespace {
 
-// A cache for one replay, and the clock it lives by.
+// A cache for one replay, with its clock.
 class Player {
  public:
   Player(const Trace& trace, const ReplayOptions& options) : trace_(trace), options_(options) {}
 
-  // Returns an empty string, or why there is none.
+  // Returns an empty string, or why the cache could not be created.
   std::string create() {
     Options options;
     options.groups = {
@@ -32,7 +32,7 @@ class Player {
     return {};
   }
 
-  // Returns an empty string, and how many blocks were found in `hits`; or what went wrong.
+  // Returns an empty string and sets `hits` to the blocks found, or returns the error.
   std::string play(const TraceRequest& request, uint32_t& hits) {
     clock_.set_ns(request.time_ns + 1);
     const auto blocks =
@@ -40,8 +40,8 @@ class Player {
     hits = 0;
     if (blocks == 0) return {};
     LeaseOptions how;
-    // The end word stands for what a real prompt has to evaluate: it is never given room or committed,
-    // so that a path that is there in full takes nothing.
+    // The end word stands for what a real prompt has to compute. It never gets room and is never
+    // committed, so a path that is fully cached takes nothing.
     how.draft_tokens = blocks;
     if (options_.hints) how.retain.session = SessionId{request.session};
     auto lease = cache_->lease(scope_, {prompt(request, blocks)}, how);

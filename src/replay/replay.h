@@ -1,16 +1,18 @@
-// Replay: the requests of a trace, in order, through a PagedCache with a retention policy; what it would
-// have found cached.
+// Replay: runs the requests of a trace, in order, through a PagedCache with a retention policy, to
+// see what it would have found cached.
 //
-// It is the real cache and the real policy: a block is one word, block_tokens is 1, and time is the
-// trace's. Each request is atomic: it is looked up, what it found is held while room is made for the
-// rest, all of it is committed, and it is released, at one instant. A request that is longer than the
-// cache is cut to its first capacity_blocks blocks. What the cache matched are its hits.
+// It uses the real cache and the real policy: a block is one word, block_tokens is 1, and time is
+// the trace's. Each request happens at one instant: it is looked up, its hits are held while room
+// is made for the rest, all of it is committed, and it is released. A request that is longer than
+// the cache is cut to its first capacity_blocks blocks. The blocks that the cache matched are its
+// hits.
 //
-// With hints, the trace's optional fields are said to the cache as an engine would say them: the session
-// when the request comes, how it finished when it ends. Without, only time and blocks are.
+// With hints, the cache gets the trace's optional fields as an engine would pass them: the session
+// when the request arrives, the finish reason when it ends. Without, it gets only time and blocks.
 //
-// Threading:  functions that share nothing; several replays of one trace may run at once.
-// Cost:       with `lru` about 0.1 us a block reference; a cache of capacity_blocks cells in memory.
+// Threading:  the functions share no state; several replays of one trace may run at once.
+// Cost:       with `lru` about 0.1 us a block reference; a cache of capacity_blocks cells in
+//             memory.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +26,18 @@ namespace stemma::replay {
 
 inline constexpr uint64_t kMostBlocks = uint64_t{1} << 27U;  // Of a cache.
 
-// A block weighs 1 + its depth (where it ends) in tokens / kWeightTokens in weighted ratios: what it
-// costs to compute again grows with what stands before it.
+// A block weighs 1 + its depth (where it ends) in tokens / kWeightTokens in weighted ratios: the
+// cost to compute it again grows with its depth.
 inline constexpr double kWeightTokens = 32'768;
 double weight_of_first(uint64_t blocks, uint32_t block_tokens) noexcept;
 
 struct ReplayOptions {
-  std::string policy = "lru";    // Of make_policy(), or "min" or "infinite" (bounds.h).
-  uint64_t capacity_blocks = 0;  // At least 1; "infinite" does not look at it.
+  std::string policy = "lru";    // For make_policy(), or "min" or "infinite" (bounds.h).
+  uint64_t capacity_blocks = 0;  // At least 1; "infinite" ignores it.
   bool hints = false;
-  // Blocks each request found, in order; for views by session and depth.
+  // Whether to keep each request's hits, in order, for views by session and depth.
   bool keep_request_hits = false;
-  // Told now and then how many requests are done. May be empty.
+  // Called now and then with the number of finished requests. May be empty.
   std::function<void(uint64_t requests)> progress = {};
 };
 
@@ -49,7 +51,7 @@ struct ReplayResult {
   double weighted_refs = 0;
   double weighted_hits = 0;
   uint64_t evictions = 0;
-  double seconds = 0;  // Of this replay, loading the trace not included.
+  double seconds = 0;  // Of this replay, without loading the trace.
   std::vector<uint32_t> request_hits;
 
   double hit_ratio() const noexcept {
@@ -60,10 +62,10 @@ struct ReplayResult {
   }
 };
 
-// Whether a policy of this name can be replayed: those of make_policy(), "min", "infinite".
+// Whether a policy of this name can be replayed: one of make_policy(), "min" or "infinite".
 bool can_replay(const std::string& policy);
 
-// Returns an empty string, or why it cannot be done.
+// Returns an empty string, or the reason why it failed.
 std::string replay(const Trace& trace, const ReplayOptions& options, ReplayResult& out);
 
 }  // namespace stemma::replay

@@ -68,7 +68,7 @@ ReplayResult run(const Trace& trace, const std::string& policy, uint64_t capacit
   return result;
 }
 
-// The obvious simulator: the rule of the traces' README, searched step by step.
+// The naive simulator: the rule of the traces' README, searched step by step.
 std::vector<uint32_t> plain_lru(const std::vector<Path>& paths, size_t capacity) {
   std::map<uint32_t, uint64_t> used;     // Resident blocks, when last used.
   std::map<uint32_t, uint32_t> parents;  // Of every block seen.
@@ -80,7 +80,7 @@ std::vector<uint32_t> plain_lru(const std::vector<Path>& paths, size_t capacity)
     while (found < path.size() && used.contains(path[found])) ++found;
     hits.push_back(found);
     for (size_t i = 0; i < path.size(); ++i) {
-      // Those before i are in use; those behind it that are there are not yet.
+      // Those before i are in use; cached ones behind i are not in use yet.
       if (i >= found && used.size() == capacity) {
         uint32_t victim = 0;
         uint64_t oldest = ~uint64_t{0};
@@ -239,7 +239,8 @@ std::vector<std::string> policies() {
 INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicy, ::testing::ValuesIn(policies()),
                          [](const auto& policy) { return policy.param; });
 
-// What was published of three real traces, to the second decimal. Read at run time, never committed.
+// The published figures of three real traces, to the second decimal. Read at run time, never
+// committed.
 class PublishedFigures : public ::testing::TestWithParam<const char*> {};
 
 struct Figures {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "json/write.h"
 #include "replay/recommend.h"
 #include "replay/report_template.h"
 #include "replay/sizes.h"
@@ -16,17 +17,10 @@ constexpr size_t kSessionsShown = 10;
 
 // Text inside JSON inside a script: neither may end early.
 std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == '<' || c == '"' || c == '\\') {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
+  std::string out;
+  append_json_string(out, text);
+  for (size_t at = 0; (at = out.find('<', at)) != std::string::npos;) out.replace(at, 1, "\\u003c");
+  return out;
 }
 
 std::string number(double value) {
@@ -119,7 +113,7 @@ class Writer {
     out += ",\"ratio\":" + list(points, [](const auto* p) { return number(p->hit_ratio()); });
     out += ",\"weighted\":" +
            list(points, [](const auto* p) { return number(p->weighted_hit_ratio()); });
-    // What lru needs more than this policy to find as much as lru does at each capacity.
+    // How much more memory lru needs than this policy for lru's hit ratio, at each capacity.
     out += ",\"saved\":" + list(curve("lru"), [&](const ReplayResult* lru) {
              const auto needed = blocks_needed(points, lru->hit_ratio());
              return needed ? number(static_cast<double>(lru->capacity_blocks) - *needed)

@@ -14,7 +14,7 @@ std::optional<double> blocks_needed(const std::vector<const ReplayResult*>& curv
       return rise <= 0 ? blocks
                        : last_blocks + (blocks - last_blocks) * (ratio - last_ratio) / rise;
     }
-    // A curve that falls does not make what was reached before unreachable.
+    // If a curve falls, what was reached before still counts as reachable.
     last_blocks = blocks;
     last_ratio = std::max(last_ratio, point->hit_ratio());
   }
@@ -22,7 +22,7 @@ std::optional<double> blocks_needed(const std::vector<const ReplayResult*>& curv
 }
 
 std::string recommended_policy(const std::vector<std::string>& policies) {
-  if (std::find(policies.begin(), policies.end(), "default") != policies.end()) return "default";
+  if (std::find(policies.begin(), policies.end(), "adaptive") != policies.end()) return "adaptive";
   for (const std::string& policy : policies) {
     if (policy != "min" && policy != "infinite") return policy;
   }

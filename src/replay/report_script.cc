@@ -21,12 +21,12 @@ function shortSize(blocks) {
   return blocks >= 1e6 ? (blocks / 1e6).toFixed(1) + 'M' : blocks >= 1e4 ? Math.round(blocks / 1e3) + 'k' : blocks >= 1e3 ? (blocks / 1e3).toFixed(1) + 'k' : String(blocks);
 }
 
-// ---- Colours: bounds are grey and dashed, lru is dark, the default stands out.
+// ---- Colours: bounds are grey and dashed, lru is dark, adaptive stands out.
 const hues = ['#d1730b', '#1b8a5a', '#8a4fbf', '#c23b6b', '#2b8fa8', '#7a6a12', '#5560d0', '#a0522d'];
 const colours = {};
 let hue = 0;
 for (const p of data.policies) {
-  colours[p.name] = p.name === 'default' ? '#0b63c5' : p.name === 'lru' ? '#e0483e'
+  colours[p.name] = p.name === 'adaptive' ? '#0b63c5' : p.name === 'lru' ? '#e0483e'
     : p.name === 'min' || p.name === 'infinite' ? '#8b95a3' : hues[hue++ % hues.length];
 }
 const dashes = name => name === 'min' ? '6 4' : name === 'infinite' ? '2 4' : null;
@@ -100,7 +100,7 @@ function lines(id, series, options) {
     const points = s.values.map((v, i) => v === null ? null : [x(i), y(v)]).filter(p => p);
     if (!points.length) continue;
     const colour = colours[s.name];
-    make('polyline', { points: points.map(p => p.join(',')).join(' '), fill: 'none', stroke: colour, 'stroke-width': s.name === 'default' ? 3.5 : 2.2, 'stroke-dasharray': dashes(s.name), 'stroke-linejoin': 'round' }, svg);
+    make('polyline', { points: points.map(p => p.join(',')).join(' '), fill: 'none', stroke: colour, 'stroke-width': s.name === 'adaptive' ? 3.5 : 2.2, 'stroke-dasharray': dashes(s.name), 'stroke-linejoin': 'round' }, svg);
     for (const p of points) make('circle', { cx: p[0], cy: p[1], r: 2.6, fill: colour }, svg);
     labels.push({ name: s.name, at: points[points.length - 1][1], x: points[points.length - 1][0], colour });
   }

@@ -1,4 +1,4 @@
-// The page of a report without its data: HTML with three marks, @STYLE@, @SCRIPT@ and @DATA@.
+// The page of a report without its data: HTML with the placeholders @STYLE@, @SCRIPT@ and @DATA@.
 #pragma once
 
 namespace stemma::replay {

@@ -1,4 +1,5 @@
-// Amounts as people write and read them: "40GB", "5%", "50GB/s"; "1,234", "36.7 GB".
+// Parses and formats amounts as people write and read them: "40GB", "5%", "50GB/s"; "1,234", "36.7
+// GB".
 // Threading: pure functions.
 #pragma once
 
@@ -9,7 +10,7 @@
 
 namespace stemma::replay {
 
-// A number with one of B, KB, MB, GB, TB (powers of 1000) or KiB ... TiB (of 1024) behind it.
+// A number followed by B, KB, MB, GB, TB (powers of 1000) or KiB ... TiB (powers of 1024).
 std::optional<uint64_t> parse_bytes(std::string_view text);
 // A number that is finite and not negative.
 std::optional<double> parse_number(std::string_view text);

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <thread>
+
+#include "base/lock.h"
 
 namespace stemma::replay {
 
@@ -23,7 +24,7 @@ std::string sweep(const Trace& trace, const SweepOptions& options, std::vector<R
   out.assign(points.size(), {});
   std::vector<std::string> problems(points.size());
   std::atomic<size_t> next{0};
-  std::mutex telling;
+  base::WaitMutex telling;
   uint64_t requests_done = 0;
   const double requests_all =
       static_cast<double>(std::max<size_t>(1, points.size() * trace.requests.size()));
@@ -31,7 +32,7 @@ std::string sweep(const Trace& trace, const SweepOptions& options, std::vector<R
     for (size_t i = next++; i < points.size(); i = next++) {
       uint64_t told = 0;
       const auto tell = [&](uint64_t requests) {
-        const std::lock_guard lock(telling);
+        const base::Lock lock(telling);
         requests_done += requests - told;
         told = requests;
         options.progress(static_cast<double>(requests_done) / requests_all);

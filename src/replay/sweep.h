@@ -1,9 +1,11 @@
-// A sweep: one trace replayed with several policies at several capacities, on as many threads as asked.
+// A sweep: replays one trace with several policies at several capacities, on a given number of
+// threads.
 //
-// Results come in the order of policies, then capacities, whatever finished first; "infinite" has one
-// result, at the size of all blocks. They do not depend on the number of threads, `seconds` excepted.
-// Threading:  one thread at a time; starts and joins its own.
-// Cost:       that of its replays; each running one has a cache of its own.
+// Results are in the order of policies, then capacities, whichever finished first; "infinite" has
+// one result, at the size of all blocks. They do not depend on the number of threads, except
+// `seconds`.
+// Threading:  one thread at a time; starts and joins its own threads.
+// Cost:       that of its replays; each running replay has its own cache.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +23,15 @@ struct SweepOptions {
   bool hints = false;
   bool keep_request_hits = false;
   uint32_t threads = 1;
-  // Told now and then which part of all the work is done, 0 to 1; from any of the threads, one at a
-  // time. May be empty.
+  // Called now and then with the finished part of the work, 0 to 1; from any of the threads, one at
+  // a time. May be empty.
   std::function<void(double done)> progress = {};
 };
 
-// Returns an empty string, or why it cannot be done.
+// Returns an empty string, or the reason why it failed.
 std::string sweep(const Trace& trace, const SweepOptions& options, std::vector<ReplayResult>& out);
 
-// The result of a policy at a capacity; null if it is not among them. "infinite" is found at any.
+// The result of a policy at a capacity; null if there is none. "infinite" is found at any capacity.
 const ReplayResult* find_result(const std::vector<ReplayResult>& results, const std::string& policy,
                                 uint64_t capacity_blocks);
 

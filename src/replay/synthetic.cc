@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "replay/chain.h"
 
 namespace stemma::replay {
@@ -17,17 +18,11 @@ constexpr double kSecond = 1e9;
 class Dice {
  public:
   explicit Dice(uint64_t seed) : state_(seed * 0x9E37'79B9'7F4A'7C15U + 1) {}
-  uint64_t next() {
-    state_ += 0x9E37'79B9'7F4A'7C15U;
-    uint64_t mixed = state_;
-    mixed = (mixed ^ (mixed >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
-    mixed = (mixed ^ (mixed >> 27U)) * 0x94D0'49BB'1331'11EBU;
-    return mixed ^ (mixed >> 31U);
-  }
+  uint64_t next() { return base::next_random(state_); }
   // In (0, 1).
   double part() { return (static_cast<double>(next() >> 11U) + 0.5) / 9007199254740992.0; }
   bool chance(double p) { return part() < p; }
-  // Half of them are below the median, one of forty is above spread^2 times it.
+  // Half of them are below the median; one in forty is above spread^2 times the median.
   double around(double median, double spread) {
     const double normal = std::sqrt(-2 * std::log(part())) * std::cos(6.283185307179586 * part());
     return median * std::pow(spread, normal);
@@ -82,7 +77,7 @@ class Maker {
   }
 
  private:
-  // A prompt's beginning that many share: a system prompt, a document.
+  // The beginning of a prompt that many share: a system prompt, a document.
   struct Shared {
     uint64_t node = 0;
     uint32_t tokens = 0;
@@ -105,7 +100,7 @@ class Maker {
     session.kind = pick();
     session.number = ++sessions_;
     session.at_ns = next_start_ns_;
-    // How many requests a session has on average, for the rate to come out right.
+    // The average number of requests in a session, which makes the rate come out right.
     const double mean = options_.workload == Workload::chat     ? 2.0
                         : options_.workload == Workload::agents ? 30.0
                         : options_.workload == Workload::rag    ? 1.0
@@ -134,7 +129,8 @@ class Maker {
       (void)chain_.extend(0, blocks, 0, scratch_);
       begin->node = chain_.size();
     }
-    // (This request comes at once, so its blocks are still numbered in the order of first appearance.)
+    // (This request comes at once, so its blocks are still numbered in the order of first
+    // appearance.)
     session.node = begin->node;
     request(session);
   }
@@ -188,13 +184,13 @@ class Maker {
     coming_.push(session);
   }
 
-  // Works under the same system prompt, for a few calls, and is not heard of again.
+  // Works under the same system prompt for a few calls and does not come back.
   void start_subagent(const Session& parent) {
     Session session;
     session.kind = Workload::agents;
     session.number = parent.number;
     session.subagent = true;
-    // Its blocks may not have been asked for yet: then it has none in common.
+    // Nobody may have asked for its blocks yet: then it shares none.
     const Shared& begin = shared(agents_, 0, 16'000, 1.5, 40'000);
     session.node = begin.node;
     session.tokens = begin.tokens + dice_.tokens(800, 2, 8000);

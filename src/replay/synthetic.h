@@ -1,12 +1,12 @@
-// Synthetic traces, for those who have none of their own, and small ones for tests.
+// Synthetic traces, for users without a trace of their own, and small ones for tests.
 //
 //   chat    conversations under a few system prompts; half end after a turn; minutes between turns
 //   agents  long sessions of tool calls, seconds apart, over prompts that grow to 100k tokens and more
 //   rag     one question each, about documents of which few are asked about often
 //   mix     all three through one cache
 //
-// They are made to look like traffic, with gaps and lengths that vary as widely as real ones do (their
-// medians are near those of published traces), and prove nothing about yours.
+// They imitate real traffic: gaps and lengths vary as widely as real ones (their medians are near
+// those of published traces). They prove nothing about your traffic.
 // Threading: pure functions; equal options give equal traces.
 #pragma once
 

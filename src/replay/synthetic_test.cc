@@ -32,7 +32,7 @@ TEST_P(Synthetic, SeedsDecide) {
   EXPECT_NE(text(1), text(2));
 }
 
-// As recorded traces and those that others publish count them.
+// Recorded and published traces count them this way.
 TEST_P(Synthetic, TurnsCountFromOne) {
   const Trace trace = make_trace({.workload = GetParam(), .requests = 3000});
   std::map<uint32_t, uint32_t> turns;

@@ -41,7 +41,8 @@ class Builder {
     trace_.block_tokens = options.block_tokens;
   }
 
-  // Returns an empty string, or why the line cannot be used: it is left out then, with the numbers of its blocks.
+  // Returns an empty string, or why the line cannot be used. Such a line is left out, with the
+  // numbers of its blocks.
   std::string add(const TraceLine& line, uint64_t number) {
     if (ended_) return "comes after the line that ends the trace: two files in one?";
     if (line.has(TraceLine::kStemmaTrace)) return head(line, number);
@@ -50,7 +51,7 @@ class Builder {
     if (ours_ && !problem.empty()) leave_out(line);
     return problem;
   }
-  // A line that is no object.
+  // A line that is not an object.
   void unreadable() {
     if (ours_) lose(kAllOthers);
   }
@@ -65,7 +66,7 @@ class Builder {
  private:
   std::string head(const TraceLine& line, uint64_t number) {
     if (number != 1) {
-      ended_ = ours_;  // Numbers of blocks mean others from here on.
+      ended_ = ours_;  // From here on, block numbers mean other blocks.
       return "begins a trace of its own: two files in one?";
     }
     if (line.version != 1) {
@@ -150,15 +151,15 @@ class Builder {
     return problem;
   }
 
-  // Lines that are left out had blocks, and later lines count them. Which number stands for which block is
-  // known as long as it is known how many there were.
+  // Lines that are left out had blocks, and later lines count them. Block numbers stay known as
+  // long as the number of left-out blocks is known.
   void leave_out(const TraceLine& line) {
     if (line.has(TraceLine::kHashIds) && !line.has(TraceLine::kPath)) return;  // Of another trace.
     const bool readable = line.has(TraceLine::kPath) && line.ids.size() == 2;
     if (!readable || !believable(line)) return lose(kAllOthers);
     lose(line.ids[1]);
   }
-  // Whether the path can be what was written: it is as long as the prompt.
+  // Whether the path can be what was written: as long as the prompt.
   bool believable(const TraceLine& line) const {
     if (!line.has(TraceLine::kInputLength)) return line.ids[1] <= kMostTokens;
     const uint64_t blocks = line.input_length / trace_.block_tokens;
@@ -177,7 +178,7 @@ class Builder {
     gaps_.push_back({numbered_, numbered_ + count, before + count});
     numbered_ += count;
   }
-  // The chain's number of the file's, or kLost.
+  // The chain's number for the file's number, or kLost.
   uint64_t node_of(uint64_t number) const {
     const auto after = std::partition_point(gaps_.begin(), gaps_.end(),
                                             [&](const Gap& gap) { return gap.begin < number; });
@@ -281,7 +282,7 @@ class Loader {
 }  // namespace
 
 uint64_t Trace::blocks_at_percent(double percent) const noexcept {
-  // What is meant by 0.3 % is not what a double has: the error may not cost a block.
+  // 0.3 % is not exact as a double: the error must not cost a block.
   return static_cast<uint64_t>(std::floor(percent * unique_blocks / 100.0 + 1e-9));
 }
 
@@ -316,7 +317,7 @@ std::string load_trace(const std::string& path, const LoadOptions& options, Trac
 std::string write_trace(const Trace& trace) {
   std::string out =
       "{\"stemma_trace\":1,\"block_tokens\":" + std::to_string(trace.block_tokens) + "}\n";
-  uint32_t known = 0;  // Words are numbered by first appearance: those below were there before.
+  uint32_t known = 0;  // Words are numbered by first appearance: lower numbers are old.
   const auto field = [&](const char* name, uint64_t value) {
     out += std::string(",\"") + name + "\":" + std::to_string(value);
   };

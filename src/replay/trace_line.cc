@@ -122,7 +122,7 @@ class Parser {
       value = value * 10 + static_cast<uint64_t>(*at_ - '0');
     }
     out = value;
-    if (at_ - begin < 20) return at_ != begin;  // What has fewer digits fits.
+    if (at_ - begin < 20) return at_ != begin;  // Fewer digits always fit.
     return std::from_chars(begin, at_, out).ec == std::errc();
   }
   bool at_fraction() const { return at_ != end_ && (*at_ == '.' || *at_ == 'e' || *at_ == 'E'); }

@@ -1,8 +1,8 @@
-// One line of a trace, as written: a flat JSON object, read without building a tree of it.
+// One line of a trace: a flat JSON object, read without building a tree.
 //
-// Fields that are not known are passed over, whatever they hold; a known one twice, or of another
-// type than it should be, is a problem, said in words for whoever made the file.
-// docs/formats/trace.md has the fields. Threading: pure functions.
+// Unknown fields are skipped, whatever they hold. A known field that appears twice or has the wrong
+// type is an error, described for the author of the file. docs/formats/trace.md has the fields.
+// Threading: pure functions.
 // Cost: a few nanoseconds an id; no allocation once `out.ids` has grown.
 #pragma once
 
@@ -26,9 +26,9 @@ struct TraceLine {
     kPath = 1U << 8U,         // Ours, in place of hash_ids.
     kStemmaTrace = 1U << 9U,  // Ours, on the first line: the version.
     kBlockTokens = 1U << 10U,
-    kEnd = 1U << 11U,  // Ours, on the last line: how many requests there were.
+    kEnd = 1U << 11U,  // Ours, on the last line: the number of requests.
   };
-  uint32_t fields = 0;  // Which of them the line has; null counts as absent.
+  uint32_t fields = 0;  // The Field bits that the line has; null counts as absent.
   uint64_t timestamp_ns = 0;
   uint64_t input_length = 0;
   uint64_t output_length = 0;
@@ -37,14 +37,15 @@ struct TraceLine {
   uint64_t block_tokens = 0;
   uint64_t end = 0;
   bool subagent = false;
-  std::string_view session_id;  // A string as it stands in the line, escapes and all; or a number.
+  std::string_view session_id;     // A string as in the line, with its escapes; or a number.
   std::string_view finish_reason;  // The same.
   std::vector<uint64_t> ids;       // hash_ids, or the two numbers of path.
 
   bool has(Field field) const noexcept { return (fields & field) != 0; }
 };
 
-// Views in `out` live as long as `line` does. Returns an empty string, or what is wrong with it.
+// Views in `out` live as long as `line` does. Returns an empty string, or what is wrong with the
+// line.
 std::string parse_trace_line(std::string_view line, TraceLine& out);
 
 }  // namespace stemma::replay

@@ -210,7 +210,8 @@ TEST(TraceFile, OurFormatIsChecked) {
             "line 1: \"block_tokens\" is missing, or not from 1 to 2147483647");
 }
 
-// Lines count the blocks of those before them. Without one of them every block is still taken for itself.
+// Lines count the blocks of the lines before. Without one of them, no block must be taken for
+// another.
 TEST(TraceFile, LenientTakesNoBlockOfOurFormatForAnother) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     Trace trace = random_trace(seed);
@@ -246,7 +247,7 @@ TEST(TraceFile, LenientTakesNoBlockOfOurFormatForAnother) {
         }
       }
     }
-    // What is missing was broken, or goes on from a block that came with what is missing.
+    // A missing block was broken, or continues from a block that came with a missing one.
     std::set<Token> lost;
     Token known = 0;
     for (uint32_t i = 0; i < trace.requests.size(); ++i) {
@@ -263,7 +264,7 @@ TEST(TraceFile, LenientTakesNoBlockOfOurFormatForAnother) {
     }
     EXPECT_GT(there.size(), 200U) << "what goes on from what was known is still used";
   }
-  // Another trace behind one that was cut off has numbers of its own.
+  // Another trace behind one that was cut off has its own numbers.
   const std::string head = "{\"stemma_trace\":1,\"block_tokens\":16}\n";
   const std::string request = "{\"timestamp\":0,\"input_length\":16,\"path\":[0,1]}\n";
   EXPECT_EQ(load(head + request + head + request + request, true).trace.requests.size(), 1U);
@@ -294,7 +295,7 @@ TEST_F(TraceOnDisk, FilesAreNamedInMessages) {
   EXPECT_NE(problem_of(::testing::TempDir()).find("cannot be read"), std::string::npos);
 }
 
-// As the program zstd writes it; empty where there is none.
+// Compressed by the program zstd; empty if there is none.
 std::string compressed(const std::string& text) {
   const std::string path = ::testing::TempDir() + "/to_compress";
   std::ofstream(path, std::ios::binary) << text;

@@ -12,7 +12,7 @@ Ttft expected_ttft(const Trace& trace, const TtftModel& model,
   for (size_t r = 0; r < trace.requests.size(); ++r) {
     const TraceRequest& request = trace.requests[r];
     double wait = 0;
-    uint64_t there = 0;  // Blocks that need not be computed, or were paid for.
+    uint64_t there = 0;  // Blocks that are cached or already paid for.
     for (size_t level = 0; level < levels.size(); ++level) {
       const uint64_t hits = std::max<uint64_t>(there, levels[level]->request_hits[r]);
       if (level > 0) {

@@ -1,12 +1,13 @@
-// Time to first token, expected: what the hits of a replay mean for those who wait.
+// Expected time to first token: what the hits of a replay mean for users who wait.
 //
-// A request waits until its prompt is there: what the device has cost nothing, what a lower tier has is
-// loaded at the tier's bandwidth or computed again, whichever is faster, the rest is computed at the
-// prefill speed. Waiting in queues is not modelled.
+// A request waits until its prompt is ready. What the device holds costs nothing. What a lower tier
+// holds is loaded at the tier's bandwidth or computed again, whichever is faster. The rest is
+// computed at the prefill speed. Waiting in queues is not modelled.
 //
-// Tiers hold what the tiers above gave up, so all of them together hold what one cache of their summed
-// size would: the hits of a tier are those that a replay with its size added finds and the one before
-// did not. For `lru` that is exact, for other policies it is what they would do with one choice for all.
+// A tier holds what the tiers above evicted, so all tiers together hold what one cache of their
+// total size would: a tier's hits are those that a replay with its size added finds and the replay
+// before did not. That is exact for `lru`. For other policies it assumes that one policy manages
+// all tiers together.
 // Threading: pure functions.
 #pragma once
 
@@ -37,7 +38,7 @@ struct Ttft {
 };
 
 // `levels` are replays of one policy, each with kept request hits: the device alone, with the first
-// tier added, and so on; at most one more than there are tiers. None: without any cache.
+// tier added, and so on; at most one more than there are tiers. Empty: without any cache.
 Ttft expected_ttft(const Trace& trace, const TtftModel& model,
                    const std::vector<const ReplayResult*>& levels);
 

@@ -14,11 +14,11 @@ constexpr double kSecond = 1e9;
 constexpr float kNotKnown = -1000;  // In place of a logarithm.
 constexpr double kShortestGap_s = 0.05;
 constexpr float kNewest = 0.3F;      // How much the last gap counts in the mean.
-constexpr double kGapUnit_s = 0.25;  // Where the logarithmic places begin.
+constexpr double kGapUnit_s = 0.25;  // The logarithmic places begin here.
 constexpr double kLevelsPerDoubling = 16;
-constexpr double kTurnovers = 2;  // Over how many the turnover is averaged.
+constexpr double kTurnovers = 2;  // The turnover is averaged over these.
 constexpr double kDepthShare = 0.005;
-// How much more what lies deep is worth: it takes longer to compute again.
+// How much more deep entries are worth, because they take longer to compute again.
 constexpr double kDepthTilt = 0.15;
 constexpr double kTurnDetail = 1.7;  // Steps of turns are finer than doublings.
 
@@ -127,7 +127,7 @@ uint32_t AdaptivePolicy::take_slot() {
   uint32_t slot = lists_.front(kFree);
   if (slot == base::IndexLists::kNone) {
     slot = lists_.front(kGhosts);
-    // Without ghosts the entry that is next to go has no slot any more, and goes as in LRU.
+    // Without ghosts, take the slot of the next entry to be evicted, which then goes as in LRU.
     for (uint32_t level = 0; slot == base::IndexLists::kNone && level < kLevels; ++level) {
       slot = lists_.front(level);
     }
@@ -275,9 +275,9 @@ void AdaptivePolicy::start_age(uint32_t slot) noexcept {
   judge(slot);
 }
 
-// What a conversation leaves behind that goes on from the middle of its path.
+// Makes an entry for the rest of a path that a conversation left from its middle.
 uint32_t AdaptivePolicy::leave_rest(uint32_t slot) noexcept {
-  unlist(slot);  // So that it is not the one that is taken.
+  unlist(slot);  // So that take_slot() does not take it.
   const uint32_t rest = take_slot();
   if (rest == kNoSlot) return kNoSlot;
   Slot& from = slots_[slot];
@@ -337,7 +337,7 @@ void AdaptivePolicy::note_use(uint32_t slot, const Touch& touch, const Known& kn
   s.tenant = touch.tenant;
 }
 
-// The session is at this path now, and has left the one it was at.
+// The session is now at this path and has left its previous one.
 void AdaptivePolicy::note_session(uint32_t slot, const Touch& touch) noexcept {
   if (touch.session == kNoSession) return;
   const uint32_t print = session_print(touch);
@@ -353,7 +353,7 @@ void AdaptivePolicy::note_session(uint32_t slot, const Touch& touch) noexcept {
 
 void AdaptivePolicy::mark_upper(uint32_t slot, CellIndex cell, const Known& known) noexcept {
   Slot& s = slots_[slot];
-  // As far up as what is new goes, but not above the middle: from there on it would be another's.
+  // Up as far as the new cells go, but not above the middle: above, it would be another's.
   const uint32_t up =
       std::min(known.fresh - std::min(known.fresh, 1U), s.depth_tokens / cell_tokens_ / 2);
   if (up != 0) {
@@ -408,7 +408,7 @@ void AdaptivePolicy::touch(CellIndex cell, const Touch& touch) {
         lru_.remove(known.cell);
       }
     }
-    // Another's use may have ended here before.
+    // Another conversation's use may have ended here before.
     if (there != kNoSlot && there != slot && slots_[there].cell == cell) become_ghost(there);
     note_use(slot, touch, known, goes_on);
     note_session(slot, touch);
@@ -441,7 +441,8 @@ void AdaptivePolicy::replace(CellIndex child, CellIndex parent) {
   }
   become_ghost(slot);
   if (slots_[other].cell != kNoCell) return;
-  // Slots are found by what prompts say, so another tenant with the same prompt may have used it last.
+  // Slots are found by the words of prompts, so the last user may be another tenant with the same
+  // prompt.
   slots_[other].tenant = slots_[slot].tenant;
   slots_[other].cell = parent;
   judge(other);
@@ -465,7 +466,7 @@ void AdaptivePolicy::leave_out(uint32_t slot) {
   if (slot == kNoSlot) return;
   become_ghost(slot);
   if (left == kNoCell || parents_[left] >= covered_) return;
-  // Others are below the path that is left: it counts when they are gone.
+  // Other entries are below the path that was left: it counts once they are gone.
   const CellIndex parent = parents_[left];
   const uint32_t other = last_user(parent);
   if (names_[parent] != kNobody &&
@@ -511,7 +512,7 @@ void AdaptivePolicy::order(uint64_t now_ns, std::vector<CellIndex>& out) const {
   const size_t first = out.size();
   lru_.order(now_ns, out);
   if (!choosing()) return;
-  // Where a conversation's turn comes, the one with the lowest index goes.
+  // At a conversation's turn in the order, the one with the lowest index goes.
   uint32_t level = 0;
   uint32_t slot = lists_.front(0);
   for (size_t i = first; i < out.size(); ++i) {
@@ -541,7 +542,7 @@ void AdaptivePolicy::check_invariants() const {
   STEMMA_CHECK(lists_.check_invariants() == slots_ready_);
   (void)ages_.check_invariants();
   rivals_.check_invariants();
-  // Whoever looks back over new cells comes to an end.
+  // Walking back over new cells must come to an end.
   std::vector<CellIndex> seen_from(covered_, kNoCell);
   for (CellIndex cell = 0; cell < covered_; ++cell) {
     for (CellIndex at = cell; at < covered_ && names_[at] == kFresh; at = parents_[at]) {

@@ -1,30 +1,34 @@
-// Adaptive: learns when conversations come back, and lets those go first whose blocks can be expected to
-// give least per unit of time that they are held.
+// Adaptive: learns when conversations come back, and first evicts those whose blocks are expected
+// to be used least per unit of time they are held.
 //
-// Conversations. A use that shares at least half of a path with the last use of where it leaves that path is
-// the next turn of the same conversation; nobody has to say so. A slot per conversation keeps when it was
-// used, how often, after which gaps, how long it is; a HazardModel learns from every slot when such
-// conversations are used again. Slots outlive what they describe (ghosts: a conversation that comes back
-// after its blocks are gone is known by the fingerprint of its last block, or of one further up), so the
-// model learns from what was evicted too; the ghost evicted first is forgotten first. Where a conversation
-// goes on from the middle of its path, what it leaves behind gets a slot of its own. Where callers name
-// sessions, a conversation whose session went to another path (a sub-agent's, a context made shorter) is known
-// to be left, and the model learns what that means.
+// Conversations. A new use follows a known path up to some point. If it shares at least half of the
+// path of the last use of that point, it is the next turn of the same conversation; callers need
+// not say so. Each conversation has a slot with its length, number of uses, last use and gaps. A
+// HazardModel learns from all slots when such conversations are used again. A slot may outlive its
+// blocks as a ghost: the fingerprint of the last block, or of one further up, identifies a
+// conversation that comes back. So the model also learns from evicted conversations. Ghosts are
+// forgotten in the order of eviction. If a conversation goes on from the middle of its path, the
+// rest of the old path gets its own slot. If callers name sessions, a conversation whose session
+// went to another path (a sub-agent's, a shortened context) counts as left, and the model learns
+// what that means.
 //
-// Whose a block is. A block counts for whoever used it last. That is known where it matters, at leaves, without
-// walking paths: a use is noted at its end only, and when a leaf goes, its parent becomes the later one of who
-// used the leaf and who else was noted there.
+// Owners. A block belongs to the conversation that used it last. The policy knows the owner where
+// it matters, at leaves, without walking paths: a use is noted only at the end of its path. When a
+// leaf is evicted, its parent goes to the leaf's user or to the one noted at the parent, whichever
+// used it later.
 //
-// Choosing. What priority, session phase, time to live and tenant say counts first, as in LruPolicy, which
-// this policy keeps for that. Only where LRU's choice is a conversation of which nothing was said does
-// this policy take, instead, the one with the lowest index among those. Everything else (what was said
-// something about, a tenant's choice for its own quota, what lost its slot) goes as in LRU; and so does
-// everything while choosing by the index is behind LRU on this traffic (Rivals). Decisions depend on calls made before, and on times given with them, alone.
+// Choosing. Priority, session phase, time to live and tenant decide first, by an LruPolicy inside
+// this policy. Only if LRU would evict a conversation without any such hint, this policy evicts the
+// one with the lowest index among those instead. Everything else (conversations with hints, a
+// tenant's choice for its own quota, those that lost their slots) follows LRU. So does everything
+// while the index does worse than LRU on this traffic (Rivals). Decisions depend only on earlier
+// calls and the times given with them.
 //
 // Threading:  one thread at a time.
-// Cost:       8 to 44 bytes a cell as LruPolicy, 12 for whose it is, its fingerprint and its parent, 22 for slots;
-//             about 1 MiB besides. touch O(cells inserted since), O(1) when everything was there; a slot is
-//             judged anew about every 1.25-fold of its age. No allocation after prepare().
+// Cost:       8 to 44 bytes a cell as LruPolicy, 12 for its owner, fingerprint and parent, 22 for
+//             slots; about 1 MiB besides. touch O(cells inserted since), O(1) if there are none; a
+//             slot is judged again each time its age has grown about 1.25-fold. No allocation after
+//             prepare().
 #pragma once
 
 #include <algorithm>
@@ -66,26 +70,26 @@ class AdaptivePolicy final : public RetentionPolicy {
   void check_invariants() const override;
 
  private:
-  // What remove() and set_aside() have in common.
+  // The common part of remove() and set_aside().
   void leave_out(uint32_t slot);
   enum Mark : uint8_t { kEnd, kUpper, kSession, kMarks };
-  // A conversation, or what is left of a path that one has turned away from.
+  // A conversation, or the rest of a path that a conversation has left.
   struct Slot {
     uint64_t time_ns;  // Of its last use.
-    CellIndex cell;    // Where its entry is; kNoCell for a ghost.
-    // It is known again by its last block, and by one further up in case it goes on from before its end.
-    // While its session has used nothing else since, by that too.
+    CellIndex cell;    // The cell of its entry; kNoCell for a ghost.
+    // Fingerprints that identify it later: of its last block, of a block further up (in case it
+    // goes on from before its end), and of its session while that has used nothing else since.
     std::array<uint32_t, kMarks> prints;          // 0 = not known.
-    std::array<uint32_t, kMarks> next_same_hash;  // A mark (slot x kMarks + which of them) + 1.
+    std::array<uint32_t, kMarks> next_same_hash;  // A mark (slot x kMarks + kind of mark) + 1.
     uint32_t depth_tokens;
-    uint32_t upper_tokens;  // Where the upper one of the two ends.
-    float usual_gap;        // The mean of logarithms of its gaps, the last ones most.
-    std::array<float, HazardModel::kFinishes> usual_after;  // The same after each way to finish.
+    uint32_t upper_tokens;  // Depth at which the upper block ends.
+    float usual_gap;        // Mean logarithm of its gaps, weighted to the latest.
+    std::array<float, HazardModel::kFinishes> usual_after;  // The same for each finish reason.
     uint32_t turn;                                          // 0 = not used yet.
     TenantId tenant;
     uint16_t generation;
-    uint16_t level;     // Where its entry is listed; kGhosts for others.
-    uint32_t interval;  // Of its age, up to which the model has learnt from it.
+    uint16_t level;     // The list of its entry; kGhosts for others.
+    uint32_t interval;  // The age interval up to which the model has learnt.
     Traits traits;
   };
   static uint32_t mark_of(uint32_t slot, Mark which) noexcept { return slot * kMarks + which; }
@@ -101,24 +105,25 @@ class AdaptivePolicy final : public RetentionPolicy {
     return std::min(cells / kCellsPerSlot + kSpareSlots, kMaxSlots);
   }
 
-  // Whose a cell is: a slot and its generation, so that one that was given to another is noticed. It is
-  // its last user where kPassedBy is not set, and otherwise somebody whose use went on below it.
-  static constexpr uint32_t kSlotBits = 21;  // Of slot + 1; ten of the generation follow.
+  // The name of a cell's owner: a slot and its generation, so that a reused slot is noticed.
+  // Without kPassedBy it is the cell's last user, otherwise a conversation whose use went on below
+  // the cell.
+  static constexpr uint32_t kSlotBits = 21;  // Bits of slot + 1; ten generation bits follow.
   static constexpr uint32_t kPassedBy = 0x8000'0000U;
   static constexpr uint32_t kNobody = 0;
-  static constexpr uint32_t kFresh = 0xFFFF'FFFFU;  // Inserted, and not used yet.
+  static constexpr uint32_t kFresh = 0xFFFF'FFFFU;  // Inserted but not yet used.
   uint32_t name_of(uint32_t slot) const noexcept {
     return (slot + 1) | static_cast<uint32_t>(slots_[slot].generation) << kSlotBits;
   }
   uint32_t slot_named(uint32_t name) const noexcept;
   // The slot whose entry is at `cell`.
   uint32_t entry_at(CellIndex cell) const noexcept;
-  // The last user of a cell below which nobody is left.
+  // The last user of a cell that has become a leaf.
   uint32_t last_user(CellIndex cell) const noexcept;
 
   uint32_t take_slot();
   void become_ghost(uint32_t slot) noexcept;
-  void hash(uint32_t mark, uint32_t print) noexcept;     // 0: by none.
+  void hash(uint32_t mark, uint32_t print) noexcept;     // print 0: removes it.
   uint32_t find_block(uint32_t print) const noexcept;    // A mark of a block, or kNoSlot.
   uint32_t find_session(uint32_t print) const noexcept;  // A slot, or kNoSlot.
   void list(uint32_t slot, uint32_t list) noexcept;
@@ -128,13 +133,13 @@ class AdaptivePolicy final : public RetentionPolicy {
   void learn_return(Slot& slot) noexcept;
   void advance(uint64_t now_ns) noexcept;
   void measure_turnover() noexcept;
-  // What was known of a path before a use of it.
+  // What is known about a path before a use of it.
   struct Known {
-    uint32_t slot = kNoSlot;   // Who used it last.
-    CellIndex cell = kNoCell;  // The last cell of it that was there.
+    uint32_t slot = kNoSlot;   // Its last user.
+    CellIndex cell = kNoCell;  // Its deepest known cell.
     uint32_t tokens = 0;
-    uint32_t fresh = 0;    // Cells of it that are new.
-    bool evicted = false;  // Some of it is a ghost's.
+    uint32_t fresh = 0;    // Number of its new cells.
+    bool evicted = false;  // A part of it belongs to a ghost.
   };
   Known look_back(CellIndex cell, const Touch& touch) const noexcept;
   void mark_upper(uint32_t slot, CellIndex cell, const Known& known) noexcept;
@@ -142,7 +147,7 @@ class AdaptivePolicy final : public RetentionPolicy {
   void start_age(uint32_t slot) noexcept;
   uint32_t leave_rest(uint32_t slot) noexcept;
   void note_use(uint32_t slot, const Touch& touch, const Known& known, bool goes_on) noexcept;
-  // Whether the index decides, not LRU.
+  // Whether the index chooses instead of LRU.
   bool choosing() const noexcept { return rivals_.index_is_ahead(); }
 
   uint32_t cells_;
@@ -150,21 +155,21 @@ class AdaptivePolicy final : public RetentionPolicy {
   uint32_t covered_ = 0;
   LruPolicy lru_;
   HazardModel model_;
-  base::Slab<uint32_t> names_;   // Per cell: whose it is.
-  base::Slab<uint32_t> prints_;  // Per cell: a fingerprint of it and all before it; 0 = not known.
+  base::Slab<uint32_t> names_;     // Per cell: its owner.
+  base::Slab<uint32_t> prints_;    // Per cell: fingerprint of the path up to it; 0 = unknown.
   base::Slab<CellIndex> parents_;  // Per cell.
   base::Slab<Slot> slots_;
   base::Slab<uint32_t> heads_;  // By print: a mark + 1.
   base::IndexLists lists_;      // By level; ghosts; free.
-  base::IndexLists ages_;       // By interval, oldest use first: whom the model still learns from.
+  base::IndexLists ages_;       // By interval, oldest use first: slots the model still learns from.
   uint32_t max_slots_;
   uint32_t slots_ready_ = 0;  // Slots below have memory.
   uint32_t hash_mask_;
   std::array<uint64_t, kLevels / 64> filled_ = {};  // Levels that have an entry.
   uint64_t now_ns_ = 0;
-  uint32_t chosen_ = kNoSlot;  // Of the last victim.
-  CellIndex left_ = kNoCell;   // Who was evicted last, until the cache says what that leaves.
-  // The turnover: how long it takes to insert as many blocks as there are, of late.
+  uint32_t chosen_ = kNoSlot;  // The last victim's slot.
+  CellIndex left_ = kNoCell;   // The last evicted cell, until the cache reports its parent.
+  // The turnover: the recent time to insert as many blocks as the cache has.
   uint64_t inserted_ = 0;
   uint64_t last_touch_ns_ = 0;
   double recent_blocks_ = 0;

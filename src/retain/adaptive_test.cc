@@ -29,7 +29,7 @@ TEST(HazardModel, LearnsWhoComesBackAndWhen) {
     for (uint32_t age = 0; age < HazardModel::kAges; ++age) model.learn(never, age, false, 1);
   }
   EXPECT_GT(model.index(soon, 0, 10), 5 * model.index(never, 0, 10));
-  // The nearer its return, the more a second of room is worth.
+  // The nearer the return, the more a second of room is worth.
   EXPECT_GT(model.index(soon, at, 10), model.index(soon, 0, 10));
   EXPECT_GT(model.index(soon, at, 10), model.index(soon, at + 3, 10));
 }
@@ -110,8 +110,8 @@ TEST(AdaptivePolicy, KeepsWhoComesBackWhereLruKeepsNobody) {
   traffic.policy().check_invariants();
 }
 
-// Sessions in turn, more than there is room for. At one use in five a session goes to another path; what it has left
-// never comes back.
+// Sessions in turn, more than fit. At one use in five a session moves to another path; the path it
+// left never comes back.
 uint32_t hits_of_moving_sessions(bool named) {
   constexpr uint32_t kSessions = 31;
   Traffic traffic(24);
@@ -134,8 +134,9 @@ TEST(AdaptivePolicy, LetsGoWhatASessionHasLeft) {
   EXPECT_GT(hits_of_moving_sessions(true), hits_of_moving_sessions(false) + 100);
 }
 
-// Half of the uses are of conversations of five turns, a dozen at a time; all of those fit. The others come once. How a
-// use finished tells the two apart, but what it says is the opposite every few hundred steps.
+// Half of the uses are of conversations of five turns, a dozen at a time; all of those fit. The
+// others come once. The finish reason tells the two apart, but its meaning is reversed every few
+// hundred steps.
 Step fickle_step_at(uint32_t i) {
   const bool flipped = i / 400 % 2 != 0;
   const bool comes_back = i % 2 == 0;

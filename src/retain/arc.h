@@ -1,14 +1,15 @@
 // ARC: recency and frequency share the cache, and misses say how much each gets (Megiddo and Modha,
 // FAST 2003).
 //
-// Blocks used once are in one list, blocks used again in the other, each in order of their last use. Ghosts
-// of what was evicted, as many as the cache has blocks, tell what would have been right: a miss on a block
-// that was evicted from the first list gives that list more room, one from the second the second. A block
-// that comes back counts as used again. The paper keeps two lists of ghosts with limits of their own; here
-// they share one limit, oldest first out.
+// One list has the blocks used once, the other the blocks used again, each in order of last use.
+// There are as many ghosts of evicted blocks as the cache has blocks. A miss on a block that was
+// evicted from one of the lists gives that list more room. A block that comes back counts as used
+// again. The paper keeps two lists of ghosts with limits of their own; here they share one limit,
+// and the oldest ghost is dropped first.
 //
 // Threading:  one thread at a time.
-// Cost:       that of LeafPolicy and 24 bytes a cell for ghosts; O(1) more per block inserted or evicted.
+// Cost:       that of LeafPolicy and 24 bytes a cell for ghosts; O(1) more per block inserted or
+//             evicted.
 #pragma once
 
 #include "retain/ghosts.h"
@@ -38,9 +39,9 @@ class ArcPolicy final : public LeafPolicy {
   void on_evicted(CellIndex cell) noexcept override;
   std::unique_ptr<LeafPolicy> copy() const override { return std::make_unique<ArcPolicy>(*this); }
 
-  Ghosts ghosts_;      // Of the first kind: used once.
-  double target_ = 0;  // How many blocks used once the cache wants to have.
-  uint32_t once_ = 0;  // How many it has. `own` is 1 for those that came back.
+  Ghosts ghosts_;      // First kind: blocks that were used once.
+  double target_ = 0;  // The wanted number of blocks used once.
+  uint32_t once_ = 0;  // Their number. `own` is 1 for blocks that came back.
 };
 
 }  // namespace stemma::retain

@@ -1,4 +1,5 @@
-// A CellArray is a Slab with one element per cell, which grows with the cells in use and can be copied.
+// A CellArray is a Slab with one element per cell, which grows with the cells in use and can be
+// copied.
 //
 // Elements arrive zeroed. Threading: one thread at a time. Cost: copying is O(cells in use).
 #pragma once
@@ -24,12 +25,12 @@ class CellArray {
   CellArray& operator=(const CellArray&) = delete;
   ~CellArray() = default;
 
-  // False when the system refuses; it is then as before.
+  // Returns false, and changes nothing, if the system refuses.
   [[nodiscard]] bool reserve(uint32_t cells) {
     cells_ = cells;
     return slab_.reserve(cells);
   }
-  // Takes memory for the cells [0, end).
+  // Allocates the cells [0, end).
   [[nodiscard]] bool commit(size_t end) {
     if (end <= committed_) return true;
     if (!slab_.commit(committed_, end)) return false;

@@ -1,10 +1,10 @@
-// GDSF, Greedy-Dual-Size-Frequency, with the cost of computing a block again: uses x depth (Cherkasova,
-// HP Labs 1998; blocks are of one size).
+// GDSF, Greedy-Dual-Size-Frequency, with the cost of computing a block again: uses x depth
+// (Cherkasova, HP Labs 1998; blocks are of one size).
 //
-// A block is worth L + uses x depth in blocks, where L is the worth of the last block evicted when it was
-// used last: what is not used loses against what is as L rises. Deep blocks cost more to compute again, so
-// they are kept longer; leaves of long prompts outlive many short ones, whether anybody comes back to them
-// or not.
+// A block is worth L + uses x depth in blocks. L is the worth of the last evicted block, as of the
+// block's last use. As L rises, unused blocks lose against used ones. Deep blocks cost more to
+// compute again, so they are kept longer; leaves of long prompts outlive many short ones, whether
+// they are used again or not.
 //
 // Threading:  one thread at a time.
 // Cost:       that of LeafPolicy.
@@ -27,7 +27,7 @@ class GdsfPolicy final : public LeafPolicy {
   void on_evicted(CellIndex cell) noexcept override;
   std::unique_ptr<LeafPolicy> copy() const override { return std::make_unique<GdsfPolicy>(*this); }
 
-  // Times are worths here: a block's last use is L as it was then, which never falls.
+  // The value L, which never falls. Blocks store it as the time of their last use.
   uint64_t worth_evicted_ = 0;
 };
 

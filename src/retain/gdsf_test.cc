@@ -54,7 +54,7 @@ TEST(Gdsf, WhatIsNotUsedAgesAsOthersGo) {
   policy.touch(6, {});  // Worth 6.
   for (CellIndex cell = 10; cell < 15; ++cell) {
     insert(policy, {cell});
-    policy.touch(cell, {});  // Each worth one more than the one that went.
+    policy.touch(cell, {});  // Each worth one more than the last evicted.
     EXPECT_EQ(evict(policy), cell);
   }
   insert(policy, {20});

@@ -1,8 +1,8 @@
-// Ghosts: fingerprints of the last `capacity` blocks that were evicted, but for those that came back, each of
-// one of two kinds and with a number that the policy wants back.
+// Ghosts: fingerprints of the last `capacity` evicted blocks, except those that came back. Each has
+// one of two kinds and a note, a number that the policy gets back.
 //
-// A fingerprint has 30 bits: of two blocks that share one the later is remembered. Good enough for what
-// policies learn from ghosts, and for nothing else.
+// A fingerprint has 30 bits: of two blocks that share one, the later is remembered. Good enough for
+// what policies learn from ghosts, and for nothing else.
 // Threading:  one thread at a time.
 // Cost:       16 to 24 bytes a ghost, taken at the start; every call O(1) expected.
 #pragma once
@@ -18,7 +18,7 @@ class Ghosts {
  public:
   enum class Kind : uint8_t { first, second };
 
-  // False when the system gives no memory.
+  // Returns false if out of memory.
   [[nodiscard]] bool create(uint32_t capacity) {
     capacity_ = capacity;
     mask_ = std::bit_ceil(2 * uint64_t{capacity} + 2) - 1;
@@ -41,7 +41,7 @@ class Ghosts {
     Kind kind = Kind::first;
     uint32_t note = 0;
   };
-  // Whether it is there; it is not afterwards.
+  // Finds and removes a ghost.
   Found take(uint32_t print) noexcept {
     const uint32_t at = slots_[slot_of(print)];
     if (at == 0) return {};
@@ -57,7 +57,7 @@ class Ghosts {
  private:
   static constexpr uint32_t kPrint = 0x3FFF'FFFFU;
   struct Ghost {
-    uint32_t bits = 0;  // The print, its kind, and 1; 0 = nobody.
+    uint32_t bits = 0;  // The print, its kind, and 1; 0 = empty.
     uint32_t note = 0;
     uint32_t print() const noexcept { return bits >> 2U; }
     Kind kind() const noexcept { return Kind{static_cast<uint8_t>(bits >> 1U & 1U)}; }
@@ -65,7 +65,7 @@ class Ghosts {
   uint64_t home(uint32_t print) const noexcept {
     return ((print & kPrint) * 0x9E37'79B9'7F4A'7C15U >> 20U) & mask_;
   }
-  // Where it is, or would be.
+  // The slot where it is or would be.
   uint64_t slot_of(uint32_t print) const noexcept {
     uint64_t slot = home(print);
     while (slots_[slot] != 0 && ring_[slots_[slot] - 1].print() != (print & kPrint)) {
@@ -79,7 +79,7 @@ class Ghosts {
     --counts_[static_cast<size_t>(ring_[at].kind())];
     ring_[at] = {};
     slots_[hole] = 0;
-    // Those behind it that were pushed on by it come back.
+    // Entries that it displaced move back.
     for (uint64_t slot = (hole + 1) & mask_; slots_[slot] != 0; slot = (slot + 1) & mask_) {
       const uint64_t wanted = home(ring_[slots_[slot] - 1].print());
       if (((slot - wanted) & mask_) < ((slot - hole) & mask_)) continue;

@@ -10,14 +10,14 @@ constexpr double kNsPerSecond = 1e9;
 constexpr double kFirstEnd_s = 0.5;
 constexpr double kGrowth = 1.25;
 
-// Steps, for an interval's own weight and for those of traits.
+// Learning steps for an interval's own weight and for the weights of traits.
 constexpr float kBaseStep = 0.15F;
 constexpr float kFineStep = 0.07F;
 constexpr float kCoarseStep = 0.05F;
-constexpr float kFirstChance = 0.03F;  // Of use within an interval, before anything is known.
-constexpr double kLeastHold = 0.35;    // Of the turnover: shorter times to hold are not looked at.
+constexpr float kFirstChance = 0.03F;  // Of use in an interval, before any data.
+constexpr double kLeastHold = 0.35;    // Of the turnover: shorter hold times are not tried.
 
-// Rows: where each trait's begin. A number has 24 places, alone or in pairs.
+// The first row of each trait. A number has 24 places, alone or in pairs.
 constexpr uint32_t kPlaces = 24;
 constexpr uint32_t kSeconds = 24;
 constexpr uint32_t kNumbersAt = 1;
@@ -81,7 +81,7 @@ HazardModel::Terms HazardModel::terms_of(const Traits& traits) noexcept {
   terms.add(0, 1);
   terms.add(kKindAt + traits.kind, 1);
   if (traits.kind == Traits::kRest) return terms;
-  // Between two places both count, each by how near it is.
+  // A number between two places counts for both, by how near it is to each.
   const auto between = [&](uint32_t first_row, uint8_t number) {
     const uint32_t low = number / 8U;
     const float above = static_cast<float>(number % 8U) / 8;
@@ -104,7 +104,7 @@ HazardModel::Terms HazardModel::terms_of(const Traits& traits) noexcept {
   number(Traits::added);
   if (n[Traits::output] != 0) {
     number(Traits::output);
-    pair(kOutputGapAt, Traits::output, second(n[Traits::gap]) / 3);  // Coarser: few say it.
+    pair(kOutputGapAt, Traits::output, second(n[Traits::gap]) / 3);  // Coarser: few requests say.
   }
   pair(kLengthAddedAt, Traits::length, second(n[Traits::added]));
   pair(kUsualLengthAt, Traits::usual_gap, second(n[Traits::length]));
@@ -148,7 +148,7 @@ void HazardModel::learn(const Traits& traits, uint32_t interval, bool used, floa
 
 float HazardModel::index(const Traits& traits, uint32_t interval,
                          double turnover_s) const noexcept {
-  // All intervals at once, row by row: that is how weights lie in memory.
+  // All intervals at once, row by row, in the order of the weights in memory.
   const Terms terms = terms_of(traits);
   std::array<float, kColumns> sums = {};
   for (uint32_t i = 0; i < terms.count; ++i) {
@@ -165,7 +165,7 @@ float HazardModel::index(const Traits& traits, uint32_t interval,
   double best = 0;
   for (uint32_t i = interval; i < kAges; ++i) {
     const double now = logistic(sums[i] + sums[kAges + i / kGroup] + sums[kColumns - 1]);
-    // Whoever is used within an interval is held for half of it.
+    // An entry used within an interval is held for half of it.
     held_s += unused * (kStart_s[i + 1] - kStart_s[i]) * (1 - now / 2);
     used += unused * now;
     unused *= 1 - now;

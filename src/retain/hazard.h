@@ -1,21 +1,21 @@
-// A HazardModel learns, from the past only, when a conversation is used again.
+// A HazardModel learns from past uses when a conversation is used again.
 //
 // Ages since the last use are cut into intervals, each 1.25 times as long as the one before. For
-// each, the chance that a conversation which was not used before is used now is a logistic function of
-// a sum of weights: one for the interval, and three for every trait (of the trait's value in this
-// interval, in a few neighbouring ones, and in all): what is seen seldom leans on what is seen often,
-// and no combination of traits has to be seen before it can be judged. Weights move after each
-// interval that a conversation outlived or was used in, by a step that shrinks with what was learnt
-// there already (AdaGrad).
+// each interval, the chance that a conversation not used before it is used in it is a logistic
+// function of a sum of weights: one for the interval, and three for each trait (for the trait's
+// value in this interval, in a few neighbouring ones, and in all). So rare cases lean on frequent
+// ones, and the model can judge combinations of traits it has never seen. Weights are updated after
+// each interval that a conversation outlived or was used in, by a step that shrinks with what was
+// already learnt there (AdaGrad).
 //
-// The index of a conversation at some age is the most it can be expected to give, in uses per unit of
-// time that its blocks are held, over all times that one could decide to hold it from now on, but for
-// times that are short beside the cache's own turnover (a Gittins index, kept from chasing noise).
+// The index of a conversation at some age is its highest expected number of uses per unit of time
+// held, over all durations for which the cache could hold it from now on. Durations that are short
+// against the cache's turnover are left out, to avoid chasing noise (a Gittins index).
 //
 // The constants and how little they matter: docs/retention.md.
 // Threading:  one thread at a time.
-// Cost:       about 790 KiB, taken at the start; learn() O(traits), index() O(traits x intervals). No
-//             allocation.
+// Cost:       about 790 KiB, taken at the start; learn() O(traits), index() O(traits x intervals).
+//             No allocation.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@
 
 namespace stemma::retain {
 
-// What is known of a conversation at its last use. Numbers are logarithmic, in eighths.
+// What is known about a conversation at its last use. Numbers are logarithmic, in eighths.
 struct Traits {
   enum Number : uint8_t {
     gap,
@@ -39,15 +39,16 @@ struct Traits {
   };
   static constexpr uint32_t kNumbers = 8;
   std::array<uint8_t, kNumbers> numbers = {};  // 0 = not known.
-  // A path nobody used before; one that leaves another's; a conversation that goes on from its end, or
-  // from before it; what the last leaves behind; one whose session has used another path since.
+  // In this order: a new path; a path that branches off another; a conversation that goes on from
+  // its end, or from before it; the rest that the latter leaves behind; a conversation whose
+  // session has used another path since.
   enum Kind : uint8_t { kNew, kBranched, kWentOn, kTurned, kRest, kLeft };
   uint8_t kind = kNew;
-  // A FinishReason; kOtherwise where a session was named, and none of these was.
+  // A FinishReason; kOtherwise if the request named a session but no reason.
   static constexpr uint8_t kOtherwise = 5;
   uint8_t finish = 0;  // 0 = not known.
 
-  // A number's place: 0 for what is not known, then one step for every doubling from `unit`.
+  // A number's place on the scale: 0 for unknown, then one step for every doubling from `unit`.
   static uint8_t place(double value, double unit) noexcept;
 };
 
@@ -61,13 +62,13 @@ class HazardModel {
   [[nodiscard]] bool create();
   uint64_t bytes() const noexcept { return weights_.bytes(); }
 
-  // The interval an age lies in, and where one ends, in nanoseconds: interval(end_ns(i)) is i + 1 (but
-  // for the last interval, which has no end).
+  // The interval an age lies in, and where one ends, in nanoseconds: interval(end_ns(i)) is i + 1
+  // (but for the last interval, which has no end).
   static uint32_t interval(uint64_t age_ns) noexcept;
   static uint64_t end_ns(uint32_t interval) noexcept;
 
-  // A conversation with these traits came to this interval unused and was used in it, or not. `weight`
-  // says how much that counts.
+  // Learns that a conversation with these traits reached this interval unused, and whether it was
+  // used in it. `weight` is how much that counts.
   void learn(const Traits& traits, uint32_t interval, bool used, float weight) noexcept;
   // Expected uses per second held, from the start of `interval` on.
   float index(const Traits& traits, uint32_t interval, double turnover_s) const noexcept;

@@ -23,8 +23,8 @@ uint32_t mix(uint32_t print, uint32_t word) {
 
 LeafPolicy::LeafPolicy(uint32_t cells, uint32_t segments) : cells_(cells), segments_(segments) {
   tenants_.reserve(kMaxTenants + 1);
-  // Reserved is not yet taken.
-  ok_ = blocks_.reserve(cells) && held_.create(cells, (kMaxTenants + 1) * (segments + 1)) &&
+  // Reserving takes no memory yet.
+  ok_ = blocks_.reserve(cells) && held_.create(cells, (kMaxTenants + 1) * sets_a_slot()) &&
         deadlines_.create(cells, 1) && expired_ranks_.reserve(cells);
 }
 
@@ -82,9 +82,9 @@ void LeafPolicy::leave_parent(CellIndex cell) noexcept {
   if (blocks_[parent].children == 0) settle(parent);
 }
 
-// A held cell became a leaf, or is none any more.
+// A held cell became a leaf, or stopped being one.
 void LeafPolicy::settle(CellIndex cell) noexcept {
-  if (held_.contains(cell)) hold(cell, class_of(cell));
+  if (held_.contains(cell) && !is_aside(cell)) hold(cell, class_of(cell));
 }
 
 void LeafPolicy::leave_history(CellIndex child, CellIndex parent) noexcept {
@@ -97,7 +97,7 @@ void LeafPolicy::leave_history(CellIndex child, CellIndex parent) noexcept {
 
 void LeafPolicy::use(CellIndex cell) noexcept {
   Block& end = blocks_[cell];
-  if (!end.cached && !held_.contains(cell)) end = {};  // Nobody told of its insertion.
+  if (!end.cached && !held_.contains(cell)) end = {};  // Its insertion was never reported.
   if (!end.cached && end.uses == 0) {
     end.fresh = true;
     end.parent = kNoCell;
@@ -122,7 +122,7 @@ uint32_t LeafPolicy::slot_for(TenantId tenant) noexcept {
   for (uint32_t slot = 0; slot < tenants_.size(); ++slot) {
     if (tenants_[slot] == tenant) return slot;
     bool used = false;
-    for (uint32_t s = 0; s <= segments_; ++s) {
+    for (uint32_t s = 0; s < sets_a_slot(); ++s) {
       used = used || held_.first(set_of(slot, s)) != kNoCell;
     }
     if (!used) empty = slot;
@@ -168,6 +168,7 @@ void LeafPolicy::let_go(CellIndex cell) noexcept {
 }
 
 void LeafPolicy::put(CellIndex cell, const Place& where) noexcept {
+  if (is_aside(cell)) return;
   const uint32_t slot = slot_of(cell);
   const uint16_t rank = held_.rank(cell);
   held_.erase(cell);
@@ -218,6 +219,14 @@ void LeafPolicy::remove(CellIndex cell) {
   if (held_.contains(cell)) let_go(cell);
 }
 
+void LeafPolicy::set_aside(CellIndex cell) {
+  if (!held_.contains(cell)) return;
+  const uint32_t slot = slot_of(cell);
+  const uint16_t rank = held_.rank(cell);
+  held_.erase(cell);
+  held_.insert(set_of(slot, segments_ + 1), cell, rank, 0);
+}
+
 CellIndex LeafPolicy::Choice::first(uint32_t segment, uint64_t from) const noexcept {
   CellIndex best = kNoCell;
   const OrderedCells& held = policy_.held_;
@@ -238,11 +247,11 @@ Victim LeafPolicy::victim(uint64_t now_ns, bool only_tenant, TenantId tenant) {
     choice.first_slot_ = static_cast<uint32_t>(it - tenants_.begin());
     choice.end_slot_ = choice.first_slot_ + 1;
   }
-  CellIndex leaf = kNoCell;  // Of the lowest rank.
+  CellIndex leaf = kNoCell;  // The one of the lowest rank.
   CellIndex inner = kNoCell;
   for (uint32_t set = set_of(choice.first_slot_, 0); set < set_of(choice.end_slot_, 0); ++set) {
     const CellIndex cell = held_.first(set);
-    if (cell == kNoCell) continue;
+    if (cell == kNoCell || is_aside(cell)) continue;
     CellIndex& lowest = is_inner(cell) ? inner : leaf;
     if (lowest == kNoCell || held_.rank(cell) < held_.rank(lowest)) lowest = cell;
   }

@@ -1,27 +1,29 @@
-// A LeafPolicy is what the classical policies have in common: they judge single blocks by when and how
-// often these were used, and here only leaves can go.
+// A LeafPolicy is the common part of the classical policies. They judge single blocks by when and
+// how often these were used, but here only leaves can be evicted.
 //
-// Uses. A lease uses every block of its path, but the policy is told of one touch, at the path's end. So a
-// block's own history counts only uses that ended at it, and whoever is evicted leaves its history to its
-// parent: when a block becomes a leaf, the uses of all that stood below it have come up to it, and its
-// history is that of the block, exactly. Whether a block was used again after it was inserted is known at
-// any time: the touch walks up over what is new and then over what it marks, until somebody was marked
-// before; each step is paid for by an insertion (or by whoever takes a mark away).
+// Uses. A lease uses every block of its path, but the policy gets one touch, at the path's end. So
+// a block's own history counts only uses that ended at it, and an evicted block passes its history
+// to its parent: when a block becomes a leaf, it has received the uses of all blocks that stood
+// below it, so its history is exact. Whether a block was used again after it was inserted is always
+// known: a touch walks up over new blocks and then over blocks that it marks, until it meets a
+// marked one. Each step is paid for by an insertion (or by the removal of a mark).
 //
-// Leaves. Cells at which a use ended stay held when others are inserted behind them, because what was said
-// of them still counts when they are leaves again; until then nothing is chosen from them, unless nothing
-// else is left.
+// Leaves. Cells at which a use ended stay held when others are inserted behind them, because their
+// class counts again when they become leaves again. Until then they are chosen only if nothing else
+// is left. A cell that was set aside keeps its class and its time to live, and is not chosen until
+// a touch() or replace() names it.
 //
-// Classes. Of the leaves held, those of the lowest rank (priority, then session phase) go first; a policy
-// chooses among them. A cell whose time to live is over moves to the rank it falls to; when the system
-// refuses the memory for that, a time to live counts as over at once.
+// Classes. Held leaves of the lowest rank (priority, then session phase) are evicted first; a
+// policy chooses among them. A cell whose time to live is over moves to its expired rank. If the
+// system refuses the memory for that, a time to live counts as over at once.
 //
-// A policy says in how many segments it keeps its cells, where a cell stands (segment and key), and from
-// which segment the next one goes.
+// A policy defines how many segments it has, where a cell stands (segment and key), and from which
+// segment the next cell is evicted.
 //
 // Threading:  one thread at a time.
-// Cost:       72 bytes a cell, 26 more with the first time to live. touch, replace, remove and victim are
-//             O(log cells), touch amortised over what was inserted; no allocation after prepare().
+// Cost:       72 bytes a cell, 26 more with the first time to live. touch, replace, remove and
+//             victim are O(log cells), touch amortised over insertions; no allocation after
+//             prepare().
 #pragma once
 
 #include <cstdint>
@@ -38,13 +40,14 @@ class LeafPolicy : public RetentionPolicy {
  public:
   static constexpr uint32_t kMaxTenants = 64;  // With quotas, besides "nobody in particular".
 
-  // False when the system gave no memory; the policy must not be used then.
+  // False if out of memory: the policy must not be used then.
   bool ok() const noexcept { return ok_; }
 
   bool prepare(CellIndex cell) final;
   void touch(CellIndex cell, const Touch& touch) final;
   void replace(CellIndex child, CellIndex parent) final;
   void remove(CellIndex cell) final;
+  void set_aside(CellIndex cell) final;
   bool holds(CellIndex cell) const noexcept final { return held_.contains(cell); }
   Victim victim(uint64_t now_ns, bool only_tenant, TenantId tenant) final;
   void order(uint64_t now_ns, std::vector<CellIndex>& out) const final;
@@ -60,20 +63,20 @@ class LeafPolicy : public RetentionPolicy {
   LeafPolicy(uint32_t cells, uint32_t segments);
   LeafPolicy(const LeafPolicy&) = default;
 
-  // What is known of a block. Times are numbers of touches and insertions, counted from 1.
+  // What is known about a block. Times count touches and insertions, from 1.
   struct Block {
     uint64_t born;
     uint64_t last;      // Its last use; 0 = none.
     uint64_t previous;  // The one before.
-    uint32_t parent;    // Whom it was inserted behind; kNoCell = nobody that counts.
-    uint32_t print;     // A fingerprint of it and all before it.
+    uint32_t parent;    // The cell it was inserted behind; kNoCell = none that counts.
+    uint32_t print;     // A fingerprint of the path up to it.
     uint32_t depth;     // In blocks, 1 for the first; 0 = not known.
-    uint32_t children;  // Inserted behind it, and still cached.
-    uint16_t uses;      // No more than kManyUses.
+    uint32_t children;  // Cells inserted behind it and still cached.
+    uint16_t uses;      // At most kManyUses.
     bool cached : 1;    // Inserted, and neither evicted nor forgotten.
     bool fresh : 1;     // Inserted, and not used yet.
-    bool again : 1;     // Used after the request that brought it.
-    uint8_t own;        // These two are the policy's.
+    bool again : 1;     // Used after the request that inserted it.
+    uint8_t own;        // The policy's own data, like the next one.
     uint32_t own_count;
   };
   static_assert(sizeof(Block) == 48);
@@ -83,7 +86,7 @@ class LeafPolicy : public RetentionPolicy {
     uint64_t key = 0;  // Lower goes first.
   };
 
-  // Cells of the rank that is to lose one, of one tenant or of all.
+  // Cells of the rank to evict from, of one tenant or of all.
   class Choice {
    public:
     // Lowest key of a segment, at or after `from`; kNoCell = there is none.
@@ -101,11 +104,13 @@ class LeafPolicy : public RetentionPolicy {
 
   // Where a leaf with this history stands.
   virtual Place place(CellIndex cell) const noexcept = 0;
-  // The next of these to go; there is one. Asked twice, it names the same. May move cells by put().
+  // The next of these to evict; there is at least one. A second call returns the same cell. May
+  // move cells by put().
   virtual CellIndex choose(const Choice& choice) noexcept = 0;
   virtual std::unique_ptr<LeafPolicy> copy() const = 0;  // Throws std::bad_alloc.
-  // What a policy keeps books of: a block came; a path was used up to `end`; a block was used again, for
-  // the first time since it came or was unmarked; a block left, whyever; it is about to, to make room.
+  // Events for a policy's books. on_inserted: a block was inserted. on_used: a path was used up to
+  // `end`. on_reused: a block was used again, for the first time since it was inserted or unmarked.
+  // on_gone: a block left, for any reason. on_evicted: it is about to leave, to make room.
   virtual void on_inserted(CellIndex cell) noexcept { (void)cell; }
   virtual void on_used(CellIndex end) noexcept { (void)end; }
   virtual void on_reused(CellIndex cell) noexcept { (void)cell; }
@@ -125,7 +130,7 @@ class LeafPolicy : public RetentionPolicy {
   struct Class {
     uint16_t rank;
     uint16_t expired_rank;
-    uint32_t slot;  // Of the tenant.
+    uint32_t slot;  // The tenant's.
     uint64_t deadline_ns;
   };
   void use(CellIndex cell) noexcept;
@@ -137,13 +142,14 @@ class LeafPolicy : public RetentionPolicy {
   bool start_deadlines();
   void expire(uint64_t now_ns) noexcept;
   uint32_t slot_for(TenantId tenant) noexcept;
-  uint32_t slot_of(CellIndex cell) const noexcept { return held_.set_of(cell) / (segments_ + 1); }
-  bool is_inner(CellIndex cell) const noexcept {
-    return held_.set_of(cell) % (segments_ + 1) == segments_;
-  }
+  uint32_t sets_a_slot() const noexcept { return segments_ + 2; }
+  uint32_t slot_of(CellIndex cell) const noexcept { return held_.set_of(cell) / sets_a_slot(); }
+  uint32_t segment_of(CellIndex cell) const noexcept { return held_.set_of(cell) % sets_a_slot(); }
+  bool is_inner(CellIndex cell) const noexcept { return segment_of(cell) == segments_; }
+  bool is_aside(CellIndex cell) const noexcept { return segment_of(cell) == segments_ + 1; }
   void settle(CellIndex cell) noexcept;
   uint32_t set_of(uint32_t slot, uint32_t segment) const noexcept {
-    return slot * (segments_ + 1) + segment;
+    return slot * sets_a_slot() + segment;
   }
 
   uint32_t cells_;
@@ -151,13 +157,13 @@ class LeafPolicy : public RetentionPolicy {
   bool ok_ = false;
   size_t covered_ = 0;
   uint64_t time_ = 0;
-  CellIndex left_ = kNoCell;  // Who was evicted last: its parent has its history.
+  CellIndex left_ = kNoCell;  // The last evicted cell: its parent has its history.
   CellArray<Block> blocks_;
-  OrderedCells held_;       // For every tenant a set per segment, and one of inner cells.
-  bool timed_ = false;      // Whether there is memory for the next two.
-  OrderedCells deadlines_;  // One set.
-  CellArray<uint16_t> expired_ranks_;  // Of those in it.
-  std::vector<TenantId> tenants_;      // By slot; never more than it has room for from the start.
+  OrderedCells held_;  // Per tenant: a set per segment, one of inner cells, one of those set aside.
+  bool timed_ = false;                 // Whether there is memory for the next two.
+  OrderedCells deadlines_;             // One set.
+  CellArray<uint16_t> expired_ranks_;  // Of the cells in deadlines_.
+  std::vector<TenantId> tenants_;      // By slot; never exceeds its initial capacity.
 };
 
 }  // namespace stemma::retain

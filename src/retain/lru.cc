@@ -11,7 +11,7 @@ namespace stemma::retain {
 
 LruPolicy::LruPolicy(uint32_t cells) : cells_(cells) {
   tenants_.reserve(kMaxTenants + 1);
-  // Reserved is not yet taken.
+  // Reserving takes no memory yet.
   ok_ = lists_.create(cells, (kMaxTenants + 1) * kRanks, 0) &&
         timed_.create(cells, kExpired + kMaxTenants + 1) && expired_ranks_.reserve(cells) &&
         aside_.reserve(cells / 64 + 1);
@@ -19,7 +19,7 @@ LruPolicy::LruPolicy(uint32_t cells) : cells_(cells) {
 
 bool LruPolicy::prepare(CellIndex cell) {
   if (cell < covered_) return true;
-  // Slabs that are not in use commit nothing.
+  // Unused slabs commit no memory.
   if (!lists_.ensure(cell)) return false;
   const uint32_t end = lists_.ensured();
   if (!stamps_.commit(covered_, end) || !classes_.commit(covered_, end)) return false;
@@ -82,7 +82,7 @@ bool LruPolicy::start_stamps() {
       !classes.commit(0, covered_)) {
     return false;
   }
-  // What is aside came up before everything that is in a queue.
+  // Cells that were set aside came up before all cells in a queue.
   for (CellIndex cell = 0; cell < covered_; ++cell) {
     if (!is_aside(cell)) continue;
     stamps[cell] = ++stamp_;
@@ -90,7 +90,7 @@ bool LruPolicy::start_stamps() {
   }
   stamps_ = std::move(stamps);
   classes_ = std::move(classes);
-  // Each queue is already in order; there is more than one only if memory was refused before.
+  // Each queue is in order; there is more than one only if memory was refused before.
   for (uint32_t q = 0; q < lists_.opened(); ++q) {
     lists_.for_each(q, [&](CellIndex cell) {
       stamps_[cell] = ++stamp_;
@@ -143,14 +143,14 @@ void LruPolicy::set_aside(CellIndex cell) {
   const bool waits = timed_.contains(cell) && timed_.set_of(cell) == kWaiting;
   const uint64_t deadline_ns = waits ? timed_.key(cell) : kNever;
   take_out(cell);
-  // Without memory for stamps nobody knows which of several queues it was in.
+  // Without memory for stamps, nobody knows which of several queues it was in.
   if (!stamps_ && touches_without_stamps_ != 0) return;
   flip_aside(cell);
   ++tenants_[class_of(cell) / kRanks].aside;
   if (waits) timed_.insert(kWaitingAside, cell, 0, deadline_ns);
 }
 
-// Puts a cell that was set aside where it stood. Requires stamps_.
+// Puts a cell that was set aside back in its place. Requires stamps_.
 void LruPolicy::bring_back(CellIndex cell) noexcept {
   const bool waits = timed_.contains(cell);
   const uint64_t deadline_ns = waits ? timed_.key(cell) : kNever;
@@ -166,7 +166,7 @@ void LruPolicy::bring_back(CellIndex cell) noexcept {
 }
 
 void LruPolicy::link_by_stamp(CellIndex cell) noexcept {
-  // It was the oldest of its queue when it was set aside: only others that came back are before it.
+  // It was the oldest of its queue when set aside: only others that came back are before it.
   const uint32_t q = classes_[cell];
   const uint32_t rank = q % kRanks;
   tenants_[q / kRanks].filled[rank / 64] |= uint64_t{1} << (rank % 64);
@@ -209,11 +209,11 @@ void LruPolicy::touch(CellIndex cell, const Touch& touch) {
 
 void LruPolicy::touch_shared(CellIndex cell, const Touch& use) {
   expire(use.now_ns);
-  // Without memory for stamps nobody knows which of several queues it was in.
+  // Without memory for stamps, nobody knows which of several queues it was in.
   const bool known = holds(cell) && (stamps_ || touches_without_stamps_ == 0);
   const uint32_t q = known ? class_of(cell) : 0;
   const uint32_t priority = q % kRanks / 3;
-  // What will return does so once: that does not last.
+  // A use that will return does so only once, so its class does not last.
   if (!known || use.will_return || priority > kMaxPriority || priority <= use.priority) {
     touch(cell, use);
     return;
@@ -231,8 +231,8 @@ void LruPolicy::replace(CellIndex child, CellIndex parent) {
   if (!is_queued(child)) return;
   ensure(parent);
   if (holds(parent)) {
-    // With one class the child is the oldest entry of all when it is evicted: the parent's is later,
-    // unless it came up before the child and was set aside.
+    // With one class the child is the oldest entry of all when it is evicted. The parent's is
+    // later, unless it came up before the child and was set aside.
     if (stamps_ ? value_of(parent) >= value_of(child) : !is_aside(parent)) {
       take_out(child);
       if (is_aside(parent)) bring_back(parent);
@@ -371,7 +371,7 @@ void LruPolicy::check_invariants() const {
   if (timed == 0) return;
   for (CellIndex cell = 0; cell < covered_; ++cell) {
     if (!timed_.contains(cell) || lists_.linked(cell) || is_aside(cell)) continue;
-    // Expired: its tenant's, by its rank and stamp.
+    // Expired: in its tenant's set, by its rank and stamp.
     STEMMA_CHECK(timed_.set_of(cell) == kExpired + classes_[cell] / kRanks);
     STEMMA_CHECK(timed_.rank(cell) == classes_[cell] % kRanks && timed_.key(cell) == stamps_[cell]);
   }

@@ -15,7 +15,7 @@ CellIndex LruKPolicy::choose(const Choice& choice) noexcept {
 void LruKPolicy::on_inserted(CellIndex cell) noexcept {
   const Ghosts::Found ghost = ghosts_.take(block(cell).print);
   if (!ghost.found) return;
-  // The latest time that ends like this.
+  // The latest time whose lower bits are the note.
   const uint64_t now = block(cell).born;
   const uint64_t used = (now & ~uint64_t{0xFFFF'FFFF}) | ghost.note;
   block(cell).last = used <= now ? used : used - (uint64_t{1} << 32U);

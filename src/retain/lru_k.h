@@ -1,10 +1,11 @@
-// LRU-K with K = 2: the block whose last use but one is longest ago goes first (O'Neil, O'Neil and Weikum,
-// SIGMOD 1993).
+// LRU-K with K = 2: first evicts the block whose last use but one is longest ago (O'Neil, O'Neil
+// and Weikum, SIGMOD 1993).
 //
-// Blocks used once have no such use: they go before all others, least recently used first. So one scan of
-// long prompts cannot flush what is used again and again. It costs dearly where traffic is fresh and
-// regular: a conversation's newest blocks are always the first to go. The last use of what was evicted is
-// remembered, for as many blocks as the cache has. Uses close together count as two.
+// Blocks used once have no such use: they are evicted before all others, least recently used first.
+// So one scan of long prompts cannot flush blocks that are used again and again. It costs dearly
+// where traffic is fresh and regular: a conversation's newest blocks are always evicted first. The
+// last use of evicted blocks is remembered, for as many as the cache has blocks. Uses close
+// together count as two.
 //
 // Threading:  one thread at a time.
 // Cost:       that of LeafPolicy and 24 bytes a cell for ghosts.
@@ -32,7 +33,7 @@ class LruKPolicy final : public LeafPolicy {
   void on_evicted(CellIndex cell) noexcept override;
   std::unique_ptr<LeafPolicy> copy() const override { return std::make_unique<LruKPolicy>(*this); }
 
-  Ghosts ghosts_;  // With the low half of when they were used last.
+  Ghosts ghosts_;  // Their notes: the low half of the time of last use.
 };
 
 }  // namespace stemma::retain

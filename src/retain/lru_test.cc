@@ -17,7 +17,7 @@ namespace {
 
 using Order = std::vector<CellIndex>;
 
-// The obvious policy: a touch and a time per cell, searched whenever something is asked.
+// The naive policy: a touch and a time per cell, searched for every question.
 class PlainLru {
  public:
   void touch(CellIndex cell, const Touch& touch) { held_[cell] = {touch, ++time_, false}; }
@@ -107,7 +107,7 @@ void expect_exact(const Story& story, uint32_t seed) {
         plain.remove(cell);
         break;
       case 1:
-      case 2: {  // Evict: the parent, which may have a marker of its own, takes the leaf's place.
+      case 2: {  // Evict: the parent, which may have a marker, takes the leaf's place.
         const bool only = random() % 2 == 0;
         const TenantId tenant{static_cast<uint32_t>(random() % story.tenants)};
         const Order expected = plain.order(now, only ? std::optional(tenant) : std::nullopt);
@@ -200,8 +200,8 @@ TEST(Lru, EarlierMarkersGiveWayToTheLaterUseOfTheLeaf) {
 
 TEST(Lru, ALowLeafDoesNotPullAHighParentDown) {
   LruPolicy policy(10);
-  policy.touch(2, {.priority = 80});  // A prefix that somebody values,
-  policy.touch(3, {.priority = 10});  // gone on from by somebody who does not.
+  policy.touch(2, {.priority = 80});  // A prefix that one user values,
+  policy.touch(3, {.priority = 10});  // continued by another who does not.
   policy.touch(7, {.priority = 35});
   EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 3U);
   policy.replace(3, 2);
@@ -290,7 +290,7 @@ TEST(Lru, ADeadlineThatHasPassedStaysPassedWhenTimeRunsBackwards) {
 
 TEST(Lru, ATimeToLiveOfItsOwnForEveryUseIsExact) {
   LruPolicy policy(10);
-  // Another time to live every time: never more than a few at once.
+  // Another time to live every time, but never more than a few at once.
   for (uint64_t now = 1; now < 10'000; ++now) {
     policy.touch(static_cast<CellIndex>(now % 10), {.now_ns = now, .deadline_ns = 2 * now + 50});
     if (now % 10 != 0) continue;
@@ -311,7 +311,7 @@ TEST(Lru, ClearForgetsEverything) {
   EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 4U);
 }
 
-// Whatever is done with memory refused, and what is chosen when there is memory again.
+// The calls made while memory is refused, and the choice once there is memory again.
 class WithoutSlabs {
  public:
   WithoutSlabs() { base::refuse_slab_memory_after(0); }
@@ -342,7 +342,7 @@ TEST(Lru, WithoutMemoryForStampsClassesStillCountAndTenantsStayApart) {
     policy.check_invariants();
     EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 2U);
     EXPECT_EQ(policy.victim(1, true, TenantId{5}).cell, 3U);
-    policy.replace(2, 4);  // Its own entry is taken for the better one.
+    policy.replace(2, 4);  // Its own entry counts as the better one.
     EXPECT_EQ(policy.victim(1, false, kNoTenant).cell, 3U);
   }
   // With memory again it finds its way back: by age, across classes.

@@ -24,7 +24,7 @@ bool OrderedCells::before(CellIndex a, CellIndex b) const noexcept {
   return std::tuple(x.rank, x.key, a) < std::tuple(y.rank, y.key, b);
 }
 
-// What points to a cell: its parent, or the root of its set.
+// The link to a cell: in its parent, or the root of its set.
 uint32_t& OrderedCells::link_to(CellIndex cell) noexcept {
   const Node& node = nodes_[cell];
   if (node.parent_plus_1 == 0) return roots_[node.set_plus_1 - 1U];

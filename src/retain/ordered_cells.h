@@ -1,9 +1,9 @@
 // OrderedCells: several sets of cells, each in order of (rank, key), a cell in at most one of them.
 //
-// Each set is a treap inside one array of nodes; what balances it is a hash of the cell's number, so equal
-// operations give equal shapes. Equal (rank, key) are in order of the cells' numbers.
+// Each set is a treap inside one array of nodes. A hash of the cell's number balances it, so equal
+// operations give equal shapes. Cells with equal (rank, key) are ordered by number.
 // Threading:  one thread at a time.
-// Cost:       24 bytes a cell; every call O(log cells) expected, no allocation but in commit().
+// Cost:       24 bytes a cell; every call O(log cells) expected; only commit() allocates.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ namespace stemma::retain {
 
 class OrderedCells {
  public:
-  // False when the system gives no memory.
+  // Returns false if out of memory.
   [[nodiscard]] bool create(uint32_t cells, uint32_t sets);
   explicit operator bool() const noexcept { return static_cast<bool>(nodes_); }
-  // Takes memory for the cells [0, end).
+  // Allocates the cells [0, end).
   [[nodiscard]] bool commit(size_t end);
 
   bool contains(CellIndex cell) const noexcept {
     return cell < committed_ && nodes_[cell].set_plus_1 != 0;
   }
-  // Requires: in none of them.
+  // Requires: the cell is in no set.
   void insert(uint32_t set, CellIndex cell, uint16_t rank, uint64_t key) noexcept;
-  // Requires these: in one of them.
+  // These four require: the cell is in a set.
   void erase(CellIndex cell) noexcept;
   uint32_t set_of(CellIndex cell) const noexcept { return nodes_[cell].set_plus_1 - 1U; }
   uint16_t rank(CellIndex cell) const noexcept { return nodes_[cell].rank; }
   uint64_t key(CellIndex cell) const noexcept { return nodes_[cell].key; }
 
-  // The first of a set; of those that are not before (rank, key). kNoCell: there is none.
+  // The first cell of a set; first_from() skips cells before (rank, key). kNoCell: there is none.
   CellIndex first(uint32_t set) const noexcept;
   CellIndex first_from(uint32_t set, uint16_t rank, uint64_t key) const noexcept;
   void clear() noexcept;

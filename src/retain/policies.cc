@@ -17,7 +17,7 @@ namespace {
 
 using Make = std::unique_ptr<RetentionPolicy> (*)(uint32_t cells);
 
-// Null when the system gave no memory; may throw std::bad_alloc.
+// Null if the system gave no memory; may throw std::bad_alloc.
 template <class Policy>
 std::unique_ptr<RetentionPolicy> make(uint32_t cells) {
   auto policy = std::make_unique<Policy>(cells);
@@ -32,14 +32,14 @@ struct Entry {
   Make make;
 };
 
-// Of a LeafPolicy, and its ghosts (a table of these is up to four times as long as it has to be).
+// For a LeafPolicy and its ghosts (their table is up to four times as long as necessary).
 constexpr uint32_t kLeaf = 72 + 26;
 constexpr uint32_t kGhosts = 24;
 
 constexpr uint32_t kLru = 44;
 constexpr uint32_t kAdaptive = kLru + 63;
 constexpr uint32_t kModel =
-    5U << 18U;  // What was learnt, 1,024 conversations besides, and the rivals.
+    5U << 18U;  // The learnt weights, 1,024 extra conversations and the rivals.
 
 // One row each.
 constexpr Entry kPolicies[] = {

@@ -1,4 +1,4 @@
-// What is known of the policies that make_policy() makes. Threading: immutable.
+// Facts about the policies that make_policy() makes. Threading: immutable.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace stemma::retain {
 
 std::vector<std::string_view> policy_names();
-// The most that a policy of this name holds, for budgets; nothing for one that is not known.
+// The most memory that a policy of this name uses, for budgets; zeros for an unknown name.
 struct PolicyBytes {
   uint32_t per_cell = 0;
   uint32_t fixed = 0;  // Beyond 128 KiB, whatever the number of cells.

@@ -8,7 +8,7 @@
 namespace stemma::retain {
 namespace {
 
-// By how many deviations the index must lead to be trusted, and below which lead it is not any more.
+// The index is trusted from a lead of kTrust deviations on, and no longer below kDoubt.
 constexpr double kTrust = 0;
 constexpr double kDoubt = -0.5;
 
@@ -92,7 +92,7 @@ void Rivals::use(uint32_t who, uint32_t from, uint32_t rest, uint32_t known, uin
     held_[rival] -= shares_[who].own[rival];
     shares_[who].own[rival] = 0;
     held_[rival] += depth;
-    evict(rival, capacity_tokens);  // Not of what is in use.
+    evict(rival, capacity_tokens);  // Entries in use stay.
     shares_[who].own[rival] = depth;
   }
   if (from != kNone) shares_[from].base = std::max(shares_[from].base, known);

@@ -7,8 +7,8 @@
 namespace stemma::retain {
 namespace {
 
-// Conversations of ten tokens each, in caches of 40. The first three come back again and again, ten others
-// between two of their uses; the index knows that.
+// Conversations of ten tokens each, in caches of 40. The first three come back again and again,
+// with ten others between two of their uses; the index knows that.
 class RivalsTest : public ::testing::Test {
  protected:
   static constexpr uint32_t kLow = 100;
@@ -23,7 +23,7 @@ class RivalsTest : public ::testing::Test {
     rivals_.use(who, from, Rivals::kNone, used_before ? depth : 0, depth, kCapacity);
     rivals_.place(who, level);
   }
-  // One round of those that come back and those that do not, at these levels.
+  // One round of returning and other conversations, at these levels.
   void round(uint32_t number, uint32_t regular_level, uint32_t other_level) {
     for (uint32_t who = 0; who < 3; ++who) use(who, number != 0, 10, regular_level);
     for (uint32_t i = 0; i < 10; ++i) {
@@ -53,8 +53,8 @@ TEST_F(RivalsTest, DoesNotTrustAnIndexThatFindsAsMuch) {
 TEST_F(RivalsTest, DoubtsAnIndexThatLosesItsLead) {
   for (uint32_t i = 0; i < 10; ++i) round(i, kHigh, kLow);
   ASSERT_TRUE(rivals_.index_is_ahead());
-  // Now the index keeps, of four that LRU has all of, what is never used again: less is found, but nothing that
-  // lies deeper than what it had found before.
+  // LRU has all four. Of these the index now keeps the ones never used again: it finds less, and
+  // nothing deeper than it had found before.
   const uint32_t shallow = 3;
   for (uint32_t i = 0; i < 2000 && rivals_.index_is_ahead(); ++i) {
     use(950 + i % 4, i > 3, shallow, kLow);
@@ -64,8 +64,9 @@ TEST_F(RivalsTest, DoubtsAnIndexThatLosesItsLead) {
 }
 
 TEST_F(RivalsTest, DoesNotTrustAnIndexThatFindsMoreButLessOfWhatLiesDeep) {
-  // Four short ones come back when more than fits was used since; a longer one twice within what fits. The index
-  // keeps the short ones, 12 tokens, LRU the longer one, 8 tokens of which some lie deeper.
+  // Four short ones come back when more than fits was used since; a longer one twice within what
+  // fits. The index keeps the short ones, 12 tokens, LRU the longer one, 8 tokens of which some lie
+  // deeper.
   uint32_t next = 100;
   const auto use_new = [&](uint32_t depth) {
     rivals_.forget(next);

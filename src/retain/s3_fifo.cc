@@ -4,8 +4,8 @@
 
 namespace stemma::retain {
 
-// Uses since it came, less those that were spent on going round. (They stay in its history, which its
-// parent gets.)
+// Uses since it came, less those spent on going round. (They stay in its history, which its parent
+// inherits.)
 uint32_t S3FifoPolicy::uses_left(CellIndex cell) const noexcept {
   const Block& b = block(cell);
   const uint32_t spent = b.own_count + 1;

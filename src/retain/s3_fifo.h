@@ -1,16 +1,18 @@
 // S3-FIFO: three queues without reordering (Yang, Zhang, Qiu, Yue and Rashmi, SOSP 2023).
 //
-// New blocks enter a small queue of a tenth of the cache. Who reaches its end and was used more than once
-// since goes on to the main queue, others are evicted and leave a ghost; a block that has a ghost enters the
-// main queue at once. In the main queue a block goes round once for each of its uses, of which three are
-// counted, and is evicted when none is left. Most of what is never used again leaves quickly.
+// New blocks enter a small queue of a tenth of the cache. A block that reaches its end and was used
+// more than once since moves to the main queue; others are evicted and leave a ghost. A block that
+// has a ghost enters the main queue at once. In the main queue a block goes round once for each
+// use, at most three, and is then evicted. Most blocks that are never used again leave quickly.
 //
-// Only leaves can go, so a block that was used again cannot move on while others stand behind it. It takes
-// no room of the small queue meanwhile: if it did, a few long prompts would fill that queue for as long as
-// they live, and every victim would be the end of somebody's prompt (25 points less on agents).
+// Only leaves can be evicted, so a block that was used again cannot move on while others stand
+// behind it. Until then it does not count in the small queue. Otherwise a few long prompts would
+// fill that queue for as long as they live, and every victim would be the end of some prompt (25
+// points less on agents).
 //
 // Threading:  one thread at a time.
-// Cost:       that of LeafPolicy and 24 bytes a cell for ghosts; a victim moves as many blocks as were used.
+// Cost:       that of LeafPolicy and 24 bytes a cell for ghosts; a victim moves as many blocks as
+//             were used.
 #pragma once
 
 #include "retain/ghosts.h"
@@ -29,7 +31,7 @@ class S3FifoPolicy final : public LeafPolicy {
 
  private:
   enum Segment : uint8_t { kSmall, kMain };
-  static constexpr uint32_t kMostUses = 3;  // Counted after the first.
+  static constexpr uint32_t kMostUses = 3;  // Counted after the first use.
   Place place(CellIndex cell) const noexcept override {
     return {block(cell).own, block(cell).born};
   }
@@ -39,7 +41,7 @@ class S3FifoPolicy final : public LeafPolicy {
   void on_gone(CellIndex cell) noexcept override;
   void on_evicted(CellIndex cell) noexcept override;
   uint32_t uses_left(CellIndex cell) const noexcept;
-  // Whether it takes room of the small queue.
+  // Whether it counts in the small queue.
   bool in_small(CellIndex cell) const noexcept {
     return block(cell).own == kSmall && !block(cell).again;
   }

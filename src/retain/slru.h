@@ -1,13 +1,15 @@
-// SLRU, segmented LRU: what was used again is protected, up to four fifths of the cache (Karedla, Love and
-// Wherry, Computer 1994; the same idea as 2Q's two queues).
+// SLRU, segmented LRU: blocks that were used again are protected, up to four fifths of the cache
+// (Karedla, Love and Wherry, Computer 1994; the same idea as 2Q's two queues).
 //
-// A block begins on probation. Used again, it is protected; when too much is, the protected leaf that was
-// not used for longest goes back on probation, as if it had just been used. Victims are those on probation,
-// least recently used first, then the protected ones. Parents of protected leaves stay protected until they
-// are leaves, so more may be protected than the limit says where paths are long.
+// A block begins on probation. When it is used again, it becomes protected. When too many blocks
+// are protected, the least recently used protected leaf goes back on probation, as if it had just
+// been used. Victims are blocks on probation, least recently used first, then protected ones.
+// Parents of protected leaves stay protected until they are leaves, so more may be protected than
+// the limit says where paths are long.
 //
 // Threading:  one thread at a time.
-// Cost:       that of LeafPolicy; putting back one leaf for one that was protected, amortised.
+// Cost:       that of LeafPolicy; amortised, one leaf goes back for each one that becomes
+//             protected.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +27,7 @@ class SlruPolicy final : public LeafPolicy {
  private:
   enum Segment : uint8_t { kProbation, kProtected };
   Place place(CellIndex cell) const noexcept override {
-    // Who went back on probation is as if new.
+    // A block that went back on probation counts as new.
     return {block(cell).own, std::max(block(cell).last, block(cell).born)};
   }
   CellIndex choose(const Choice& choice) noexcept override;
@@ -34,7 +36,7 @@ class SlruPolicy final : public LeafPolicy {
   std::unique_ptr<LeafPolicy> copy() const override { return std::make_unique<SlruPolicy>(*this); }
 
   uint32_t most_protected_;
-  uint32_t protected_ = 0;  // Blocks of the cache; `own` says of each which segment it is in.
+  uint32_t protected_ = 0;  // Number of blocks; each block's `own` is its segment.
 };
 
 }  // namespace stemma::retain

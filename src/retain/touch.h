@@ -1,4 +1,4 @@
-// What a caller says about retention, as a policy sees it. Threading: pure functions.
+// Turns a caller's retention settings into a policy's Touch. Threading: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace stemma::retain {
 
-// A use, now, of something that has this priority and time to live, by who said `retain`.
+// The touch for a use at `now_ns` with this priority and time to live; `retain` gives the rest.
 inline Touch touch_of(const Retain& retain, Priority priority, uint64_t ttl_ns,
                       uint64_t now_ns) noexcept {
   Touch touch;
@@ -21,7 +21,8 @@ inline Touch touch_of(const Retain& retain, Priority priority, uint64_t ttl_ns,
   touch.expected_return_ns = retain.expected_return_ns;
   touch.output_tokens = retain.output_tokens;
   touch.deadline_ns = deadline_after(now_ns, ttl_ns);
-  // Who comes back goes last until a time to live of its own is over, whatever its session does.
+  // A prompt that will return is evicted last until its own time to live is over, whatever its
+  // session does.
   const Priority lasting = retain.will_return ? kMaxPriority + 1 : priority;
   touch.expired_priority = ttl_ns == kNever ? lasting : kDefaultPriority;
   touch.expired_phase = retain.phase;
@@ -32,7 +33,8 @@ inline Touch touch_of(const Retain& retain, Priority priority, uint64_t ttl_ns,
   return touch;
 }
 
-// The same for what ends after `position`, which one of the ranges may say more about.
+// The same for an item that ends after `position`; one of the ranges may have other settings for
+// it.
 inline Touch touch_of(const Retain& retain, uint32_t position, uint64_t now_ns) noexcept {
   Priority priority = retain.priority;
   uint64_t ttl_ns = retain.ttl_ns;

@@ -1,5 +1,5 @@
-// The policy `default` as a whole, through the real cache: what it decides depends on the past only, and it
-// is nowhere materially worse than LRU.
+// The policy `adaptive` as a whole, through the real cache: its choices depend on the past only, and
+// it is nowhere materially worse than LRU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "replay/arguments.h"
 #include "replay/replay.h"
 #include "replay/synthetic.h"
 
@@ -31,19 +32,19 @@ uint64_t unique_blocks(const Trace& trace) {
   return all.block_refs - all.block_hits;
 }
 
-TEST(DefaultPolicy, WhatComesLaterChangesNothingBefore) {
+TEST(AdaptiveReplay, WhatComesLaterChangesNothingBefore) {
   const Trace trace = make_trace({.workload = Workload::mix, .requests = 4000, .seed = 3});
   constexpr size_t kSame = 3000;
   Trace other = trace;
-  // Another future: of two requests one does not come, and times are stretched.
+  // Another future: every second request is missing, and times are stretched.
   for (size_t i = kSame; i < other.requests.size(); ++i) {
     other.requests[i] =
         trace.requests[std::min(kSame + (i - kSame) * 2, trace.requests.size() - 1)];
   }
   const uint64_t capacity = unique_blocks(trace) / 50;
   for (const bool hints : {false, true}) {
-    const ReplayResult one = run(trace, "default", capacity, hints);
-    const ReplayResult two = run(other, "default", capacity, hints);
+    const ReplayResult one = run(trace, "adaptive", capacity, hints);
+    const ReplayResult two = run(other, "adaptive", capacity, hints);
     ASSERT_EQ(one.request_hits.size(), two.request_hits.size());
     const auto differ =
         std::mismatch(one.request_hits.begin(), one.request_hits.end(), two.request_hits.begin());
@@ -54,15 +55,15 @@ TEST(DefaultPolicy, WhatComesLaterChangesNothingBefore) {
   }
 }
 
-TEST(DefaultPolicy, SameCallsGiveSameAnswers) {
+TEST(AdaptiveReplay, SameCallsGiveSameAnswers) {
   const Trace trace = make_trace({.workload = Workload::agents, .requests = 2000, .seed = 5});
   const uint64_t capacity = unique_blocks(trace) / 50;
-  EXPECT_EQ(run(trace, "default", capacity, true).request_hits,
-            run(trace, "default", capacity, true).request_hits);
+  EXPECT_EQ(run(trace, "adaptive", capacity, true).request_hits,
+            run(trace, "adaptive", capacity, true).request_hits);
 }
 
-// On traffic it was never tried on: made up, of every kind.
-TEST(DefaultPolicy, IsNowhereMuchWorseThanLruAndSomewhereMuchBetter) {
+// On traffic it was never tried on: synthetic, of every kind.
+TEST(AdaptiveReplay, IsNowhereMuchWorseThanLruAndSomewhereMuchBetter) {
   constexpr double kNoise = 0.003;  // Of 4,000 requests: a dozen.
   double best = 0;
   for (const Workload workload : {Workload::chat, Workload::agents, Workload::rag, Workload::mix}) {
@@ -72,7 +73,7 @@ TEST(DefaultPolicy, IsNowhereMuchWorseThanLruAndSomewhereMuchBetter) {
       const uint64_t capacity = unique * percent / 100;
       const ReplayResult lru = run(trace, "lru", capacity, false);
       for (const bool hints : {false, true}) {
-        const ReplayResult ours = run(trace, "default", capacity, hints);
+        const ReplayResult ours = run(trace, "adaptive", capacity, hints);
         const std::string where = "workload " + std::to_string(static_cast<int>(workload)) + ", " +
                                   std::to_string(percent) + " %, hints " + (hints ? "on" : "off");
         EXPECT_GE(ours.hit_ratio(), lru.hit_ratio() - kNoise) << where;
@@ -85,7 +86,7 @@ TEST(DefaultPolicy, IsNowhereMuchWorseThanLruAndSomewhereMuchBetter) {
 }
 
 // The figures of docs/retention.md, on real traces.
-TEST(DefaultPolicy, ClosesItsShareOfTheGapOnRealTraces) {
+TEST(AdaptiveReplay, ClosesItsShareOfTheGapOnRealTraces) {
   const char* folder = std::getenv("STEMMA_TRACES");
   if (folder == nullptr) GTEST_SKIP() << "STEMMA_TRACES does not say where real traces are";
   std::vector<double> closed[2];
@@ -101,7 +102,7 @@ TEST(DefaultPolicy, ClosesItsShareOfTheGapOnRealTraces) {
       const bool scarce = permille <= 30;
       const double gdsf = scarce ? run(trace, "gdsf", capacity, false).weighted_hit_ratio() : 0;
       for (const bool hints : {false, true}) {
-        const ReplayResult ours = run(trace, "default", capacity, hints);
+        const ReplayResult ours = run(trace, "adaptive", capacity, hints);
         const std::string where = std::string(name) + " at " + std::to_string(permille) +
                                   " per mille, hints " + (hints ? "on" : "off");
         EXPECT_GE(ours.hit_ratio(), lru.hit_ratio() - 0.0005) << where;
@@ -120,6 +121,14 @@ TEST(DefaultPolicy, ClosesItsShareOfTheGapOnRealTraces) {
   };
   EXPECT_GE(mean(closed[0]), 0.30);
   EXPECT_GE(mean(closed[1]), 0.36);
+}
+
+TEST(AdaptiveReplay, ItsOldNameIsAcceptedAndItIsListedOnce) {
+  ReplayArguments arguments;
+  const std::string_view words[] = {"trace.jsonl", "--policy", "default", "--policy",
+                                    "adaptive",    "--policy", "lru"};
+  EXPECT_EQ(parse_replay(words, arguments), "");
+  EXPECT_EQ(arguments.policies, (std::vector<std::string>{"adaptive", "lru"}));
 }
 
 }  // namespace
