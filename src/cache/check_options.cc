@@ -1,9 +1,11 @@
-// What callers may ask for: options of caches and of retention.
+#include "cache/check_options.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 
-#include "cache/shared.h"
+#include "cache/books/books.h"
+#include "cache/lease/record_pool.h"
 #include "retain/lru.h"
 #include "retain/policies.h"
 
@@ -25,14 +27,14 @@ Bytes kv_bytes(const Options& options) {
 }
 
 // An upper bound of what a full cache holds besides its KV bytes and what live leases need: cells,
-// books, policy (with stamps and deadlines), sessions, records of ended leases, and the pages that
-// slabs are rounded up to.
+// records, policy (with stamps and deadlines), sessions, records of ended leases, and the pages
+// that slabs are rounded up to.
 Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   const GroupOptions& front = options.groups.front();
   const bool numbered = front.attention == Attention::full && front.block_tokens == cell_tokens;
   const uint64_t cells = numbered ? front.capacity_blocks : chosen_cells(options, cell_tokens);
-  // Sessions: at most five quarters of a name, and one last user, a cell; 48 bytes each.
-  // (Names that are not known are refused elsewhere.)
+  // Sessions: per cell at most five quarters of a name and one last user; 48 bytes each. (Unknown
+  // policy names are refused elsewhere.)
   const retain::PolicyBytes policy = retain::most_bytes(options.policy);
   uint64_t per_cell = 4 * uint64_t{cell_tokens} + 32 + 4 + 108 + policy.per_cell;
   if (options.content_keys || options.event_capacity != 0) per_cell += 32;
@@ -47,14 +49,6 @@ Bytes index_bytes(const Options& options, uint32_t cell_tokens) {
   }
   return total + Bytes{per_cell} * cells;
 }
-
-}  // namespace
-
-uint64_t record_allowance(const Options& options) {
-  return options.budget_bytes == 0 ? ~uint64_t{0} : (16 << 10U) + options.budget_bytes / 128;
-}
-
-namespace {
 
 Result<void> check_group(const GroupOptions& group, uint32_t index) {
   const bool window = group.attention == Attention::window;
@@ -80,6 +74,85 @@ Result<void> check_group(const GroupOptions& group, uint32_t index) {
   return {};
 }
 
+// Gives the group that left its capacity open as many blocks as the budget pays for, and checks
+// that the budget holds everything.
+Result<void> spend_budget(Options& options, GroupOptions* open, uint32_t cell_tokens) {
+  const auto fits = [&] {
+    return kv_bytes(options) + index_bytes(options, cell_tokens) + options.logits_bytes <=
+           options.budget_bytes;
+  };
+  if (open != nullptr) {
+    // The largest capacity that fits; more blocks never need fewer bytes.
+    uint32_t low = 0;
+    auto high = static_cast<uint32_t>(kMaxCells * cell_tokens / std::max(open->block_tokens, 1U));
+    if (open->attention == Attention::recurrent) high = kMaxCells;
+    while (low < high) {
+      open->capacity_blocks = low + (high - low + 1) / 2;
+      if (fits()) {
+        low = open->capacity_blocks;
+      } else {
+        high = open->capacity_blocks - 1;
+      }
+    }
+    open->capacity_blocks = low;
+    if (low == 0) return Error(Errc::invalid_argument, "budget_bytes holds not one block");
+  }
+  if (fits()) return {};
+  return Error(Errc::invalid_argument, "budget_bytes does not hold what the groups ask for");
+}
+
+Result<void> check_sizes(const Options& options, uint32_t cell_tokens) {
+  if (kv_bytes(options) > Bytes{1} << 62U) {
+    return Error(Errc::invalid_argument, "block_bytes times capacity_blocks is beyond any machine");
+  }
+  for (const GroupOptions& group : options.groups) {
+    const uint64_t cells =
+        group.attention == Attention::recurrent
+            ? group.capacity_blocks
+            : uint64_t{group.capacity_blocks} * (group.block_tokens / cell_tokens);
+    if (cells > kMaxCells) {
+      return Error(Errc::invalid_argument, "capacity_blocks is beyond what an index can number",
+                   group.capacity_blocks);
+    }
+  }
+  if (options.index_cells > kMaxCells) {
+    return Error(Errc::invalid_argument, "index_cells is beyond what an index can number",
+                 options.index_cells);
+  }
+  if (std::isnan(options.pin_share) || options.pin_share < 0.0 || options.pin_share > 1.0) {
+    return Error(Errc::invalid_argument, "pin_share must lie between 0 and 1");
+  }
+  if (options.stats_window_ns == 0) {
+    return Error(Errc::invalid_argument, "stats_window_ns must be at least 1");
+  }
+  if (options.event_capacity > 1U << 24U) {
+    return Error(Errc::invalid_argument, "event_capacity is too large", options.event_capacity);
+  }
+  return {};
+}
+
+Result<void> check_quotas(const Options& options) {
+  const auto& quotas = options.quotas;
+  if (quotas.size() > retain::LruPolicy::kMaxTenants) {
+    return Error(Errc::invalid_argument, "too many quotas; at most 64 tenants can have one",
+                 static_cast<uint32_t>(quotas.size()));
+  }
+  for (size_t i = 0; i < quotas.size(); ++i) {
+    if (quotas[i].tenant == kNoTenant) {
+      return Error(Errc::invalid_argument, "tenant 0 is nobody in particular and has no quota");
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (quotas[i].tenant != quotas[j].tenant) continue;
+      return Error(Errc::invalid_argument, "two quotas for one tenant",
+                   static_cast<uint32_t>(quotas[i].tenant));
+    }
+  }
+  const bool no_bytes = std::all_of(options.groups.begin(), options.groups.end(),
+                                    [](const GroupOptions& g) { return g.block_bytes == 0; });
+  if (quotas.empty() || !no_bytes) return {};
+  return Error(Errc::invalid_argument, "quotas are in bytes, and no group has block_bytes");
+}
+
 }  // namespace
 
 Result<Options> check_options(const Options& given) {
@@ -98,90 +171,19 @@ Result<Options> check_options(const Options& given) {
       cell_tokens =
           cell_tokens == 0 ? group.block_tokens : std::min(cell_tokens, group.block_tokens);
     }
-    if (group.capacity_blocks == 0) {
-      if (options.budget_bytes == 0 || open != nullptr || group.block_bytes == 0) {
-        return Error(Errc::invalid_argument,
-                     "capacity_blocks is 0 (one group may leave it to budget_bytes, if it has "
-                     "block_bytes)",
-                     g);
-      }
-      open = &group;
+    if (group.capacity_blocks != 0) continue;
+    if (options.budget_bytes == 0 || open != nullptr || group.block_bytes == 0) {
+      return Error(Errc::invalid_argument,
+                   "capacity_blocks is 0 (one group may leave it to budget_bytes, if it has "
+                   "block_bytes)",
+                   g);
     }
+    open = &group;
   }
   if (cell_tokens == 0) cell_tokens = 16;
-
-  if (options.budget_bytes != 0) {
-    const auto fits = [&] {
-      return kv_bytes(options) + index_bytes(options, cell_tokens) + options.logits_bytes <=
-             options.budget_bytes;
-    };
-    if (open != nullptr) {
-      // The largest capacity that fits; more blocks never need fewer bytes.
-      uint32_t low = 0;
-      auto high = static_cast<uint32_t>(kMaxCells * cell_tokens / std::max(open->block_tokens, 1U));
-      if (open->attention == Attention::recurrent) high = kMaxCells;
-      while (low < high) {
-        open->capacity_blocks = low + (high - low + 1) / 2;
-        if (fits()) {
-          low = open->capacity_blocks;
-        } else {
-          high = open->capacity_blocks - 1;
-        }
-      }
-      open->capacity_blocks = low;
-      if (low == 0) return Error(Errc::invalid_argument, "budget_bytes holds not one block");
-    }
-    if (!fits()) {
-      return Error(Errc::invalid_argument, "budget_bytes does not hold what the groups ask for");
-    }
-  }
-  if (kv_bytes(options) > Bytes{1} << 62U) {
-    return Error(Errc::invalid_argument, "block_bytes times capacity_blocks is beyond any machine");
-  }
-  for (uint32_t g = 0; g < options.groups.size(); ++g) {
-    const GroupOptions& group = options.groups[g];
-    const uint64_t cells =
-        group.attention == Attention::recurrent
-            ? group.capacity_blocks
-            : uint64_t{group.capacity_blocks} * (group.block_tokens / cell_tokens);
-    if (cells > kMaxCells) {
-      return Error(Errc::invalid_argument, "capacity_blocks is beyond what an index can number",
-                   group.capacity_blocks);
-    }
-  }
-  if (options.index_cells > kMaxCells) {
-    return Error(Errc::invalid_argument, "index_cells is beyond what an index can number",
-                 options.index_cells);
-  }
-  if (std::isnan(options.pin_share) || options.pin_share < 0.0 || options.pin_share > 1.0) {
-    return Error(Errc::invalid_argument, "pin_share must lie between 0 and 1");
-  }
-  if (options.quotas.size() > retain::LruPolicy::kMaxTenants) {
-    return Error(Errc::invalid_argument, "too many quotas; at most 64 tenants can have one",
-                 static_cast<uint32_t>(options.quotas.size()));
-  }
-  for (size_t i = 0; i < options.quotas.size(); ++i) {
-    if (options.quotas[i].tenant == kNoTenant) {
-      return Error(Errc::invalid_argument, "tenant 0 is nobody in particular and has no quota");
-    }
-    for (size_t j = 0; j < i; ++j) {
-      if (options.quotas[i].tenant == options.quotas[j].tenant) {
-        return Error(Errc::invalid_argument, "two quotas for one tenant",
-                     static_cast<uint32_t>(options.quotas[i].tenant));
-      }
-    }
-  }
-  const bool no_bytes = std::all_of(options.groups.begin(), options.groups.end(),
-                                    [](const GroupOptions& g) { return g.block_bytes == 0; });
-  if (!options.quotas.empty() && no_bytes) {
-    return Error(Errc::invalid_argument, "quotas are in bytes, and no group has block_bytes");
-  }
-  if (options.stats_window_ns == 0) {
-    return Error(Errc::invalid_argument, "stats_window_ns must be at least 1");
-  }
-  if (options.event_capacity > 1U << 24U) {
-    return Error(Errc::invalid_argument, "event_capacity is too large", options.event_capacity);
-  }
+  if (options.budget_bytes != 0) STEMMA_TRY_VOID(spend_budget(options, open, cell_tokens));
+  STEMMA_TRY_VOID(check_sizes(options, cell_tokens));
+  STEMMA_TRY_VOID(check_quotas(options));
   if (!knows_policy(options.policy)) {
     return Error(Errc::invalid_argument, "unknown retention policy");
   }
@@ -216,12 +218,6 @@ Result<void> check_retain(const Retain& retain) {
     last = range.end;
   }
   return {};
-}
-
-void set_retain(LeaseRecord& lease, const Retain& retain) {
-  lease.ranges.assign(retain.ranges.begin(), retain.ranges.end());
-  lease.retain = retain;
-  lease.retain.ranges = {};
 }
 
 }  // namespace stemma::cache
