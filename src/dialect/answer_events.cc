@@ -6,7 +6,7 @@ namespace stemma::dialect {
 
 namespace {
 
-// Bytes of a character that its first byte promises; 1 for what begins none.
+// Bytes of the character that `lead` begins; 1 if it begins none.
 size_t promised(uint8_t lead) {
   if (lead >= 0xF0 && lead < 0xF8) return 4;
   if (lead >= 0xE0 && lead < 0xF0) return 3;
@@ -14,7 +14,7 @@ size_t promised(uint8_t lead) {
   return 1;
 }
 
-// How many bytes at the end of `text` begin a character that is not whole, 0 to 3.
+// How many bytes at the end of `text` begin an incomplete character, 0 to 3.
 size_t unfinished(std::string_view text) {
   for (size_t back = 1; back <= std::min<size_t>(3, text.size()); ++back) {
     const auto byte = static_cast<uint8_t>(text[text.size() - back]);

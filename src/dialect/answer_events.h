@@ -1,4 +1,4 @@
-// What a parser of answers tells, and the message that these events add up to.
+// The events of an answer parser, and the message that they add up to.
 //
 // Threading:  plain values; an EventWriter one thread at a time.
 // Cost:       one event for each run of bytes of one kind in a feed.
@@ -12,17 +12,17 @@
 namespace stemma::dialect {
 
 enum class EventKind : uint8_t {
-  content,     // `text` goes on with the answer's text.
-  reasoning,   // `text` goes on with its thinking.
+  content,     // `text` continues the answer's text.
+  reasoning,   // `text` continues its thinking.
   call_begin,  // Call number `call` begins; `text` is its tool's name.
-  arguments,   // `text` goes on with the JSON of the call's arguments.
+  arguments,   // `text` continues the JSON of the call's arguments.
   call_end,    // The call ended. `text` is the id that the model wrote, if any.
 };
 
 struct Event {
   EventKind kind = EventKind::content;
   uint32_t call = 0;
-  std::string text;
+  std::string text = {};
   bool complete = true;  // call_end: false if the call was cut off or cannot be read to its end.
 
   bool operator==(const Event&) const = default;
@@ -30,8 +30,8 @@ struct Event {
 
 struct ParsedCall {
   std::string name;
-  std::string arguments;  // JSON; the beginning of it if not complete.
-  std::string id;         // As the model wrote it; mostly empty.
+  std::string arguments;  // JSON; only its beginning if not complete.
+  std::string id;         // As the model wrote it; usually empty.
   bool complete = false;
 
   bool operator==(const ParsedCall&) const = default;
@@ -57,7 +57,7 @@ class EventWriter {
   void arguments(uint32_t call, std::string_view bytes) { add(EventKind::arguments, call, bytes); }
   void begin_call(uint32_t call, std::string_view name);
   void end_call(uint32_t call, std::string_view id, bool complete);
-  // Nothing follows: a character that has begun is told as it is.
+  // The answer ends here: an unfinished character is passed on as it is.
   void finish();
 
  private:

@@ -97,7 +97,7 @@ void AnswerParser::enter(State state) {
   collect_markers();
 }
 
-// The markers that mean something in text or thinking.
+// Collects the markers that mean something in text or thinking.
 void AnswerParser::collect_markers() {
   marker_texts_.clear();
   marker_roles_.clear();
@@ -118,7 +118,7 @@ void AnswerParser::collect_markers() {
   }
   if (fresh_) {
     add(format_.thinking.opener, Role::thinking_open);
-    add(format_.thinking.closer, Role::dropped);  // The end of thinking that never began.
+    add(format_.thinking.closer, Role::dropped);  // A thinking closer without an opener.
   }
   add(format_.content_open, Role::dropped);
   add(format_.content_close, Role::dropped);
@@ -138,7 +138,7 @@ bool AnswerParser::at_line_start() const noexcept {
   return line_start_ || blanks_.find('\n') != std::string::npos;
 }
 
-// Tells text. Blanks wait: before a marker they belong to it.
+// Emits text. Blanks wait, because blanks before a marker belong to the marker.
 void AnswerParser::say(std::string_view bytes) {
   if (bytes.empty()) return;
   if (after_marker_) {
@@ -170,7 +170,7 @@ bool AnswerParser::text_step() {
   const std::string_view text = bytes_.all();
   if (text.empty()) return false;
   const FoundMarker found = find_marker(marker_texts_, text, bytes_.final);
-  // Only up to the first byte that is no blank: the markers that count may change there.
+  // Only up to the first byte that is not blank: after it other markers may count.
   size_t size = found.position;
   if (fresh_) {
     size_t first = 0;
@@ -187,7 +187,8 @@ bool AnswerParser::text_step() {
   return marker_step(marker_roles_[found.marker], found.bytes);
 }
 
-// A marker stands at the front of the queue. What it begins is held until it is known to be what it seems.
+// Handles a marker at the front of the queue. What it begins is held until we know whether it
+// really is that.
 bool AnswerParser::marker_step(Role role, size_t size) {
   if (role == Role::bare_call) {
     if (!at_line_start()) {
@@ -247,11 +248,11 @@ void AnswerParser::leave_call(bool complete) {
   blanks_.clear();
 }
 
-// What was held was no call: it is content. Returns whether there was any.
+// The held bytes were not a call, so they are content. Returns whether there were any.
 bool AnswerParser::release_held_text() {
   const std::string held(bytes_.held_text());
   bytes_.commit();
-  // Between and behind the calls of a section, blanks mean nothing.
+  // Between and after the calls of a section, blanks mean nothing.
   const bool blank = trimmed(held).empty();
   if (held.empty() || (state_ == State::section && calls_in_section_ > 0 && blank)) return false;
   const std::string text = std::exchange(blanks_, {}) + held;
@@ -366,7 +367,7 @@ bool AnswerParser::header_step() {
   return true;
 }
 
-// Goes on with what the header announces; false: it announces nothing that we know.
+// Continues with the channel that the header announces. Returns false if it is none that we know.
 bool AnswerParser::enter_channel(std::string_view header) {
   const Channels& channels = format_.channels;
   if (channels.calls_in_header) {

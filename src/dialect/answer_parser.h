@@ -1,20 +1,23 @@
-// AnswerParser: from the bytes that a model samples to content, thinking and tool calls, as they arrive.
+// AnswerParser: splits the bytes that a model samples into content, thinking and tool calls, as
+// they arrive.
 //
 //   text ──opener──▶ thinking ──closer──▶ text ──call opener──▶ call ──closer──▶ text ...
 //
-// One parser reads one answer. It is driven by a Format and knows no model. Each byte is looked at once: text
-// that may be the beginning of a marker is held back, and released as content if it turns out to be none.
-// What cannot be read is content too: a call of a tool that was not offered, a marker with something else
-// behind it, JSON that breaks before the call's name. A call whose arguments break after it was announced ends
-// with complete = false, and what follows is content. Only markers themselves and blanks beside them are dropped.
+// One parser reads one answer. It is driven by a Format and knows no model. Each byte is read once:
+// text that may begin a marker is held back, and released as content if it turns out not to be a
+// marker. Text that cannot be parsed is content too: a call of a tool that was not offered, a
+// marker followed by something unexpected, JSON that breaks before the call's name. If the
+// arguments of an announced call break, the call ends with complete = false, and what follows is
+// content. Only markers themselves and blanks beside them are dropped.
 //
-// Invariant:  the message that the events add up to depends on the bytes alone, not on how they were cut.
-//             An event has whole characters, except for bytes that are no UTF-8. All of the answer is told, except
-//             markers, blanks beside them, and the last argument of a call that was cut off.
+// Invariant:  the message that the events add up to depends only on the bytes, not on how they were
+//             cut. An event has whole characters, except for bytes that are not UTF-8. The events
+//             contain the whole answer, except markers, blanks beside them, and the last argument
+//             of a call that was cut off.
 // Threading:  one thread at a time.
 // Ownership:  the Format must outlive the parser; tools are copied.
-// Cost:       O(bytes), about 0.15 us a token. It holds at most kMostHeldBytes, and kMostValueBytes for an
-//             argument that is JSON in a string, or that stands in tags and is not text.
+// Cost:       O(bytes), about 0.15 us a token. It holds at most kMostHeldBytes, or kMostValueBytes
+//             for an argument that is JSON in a string, or a non-text argument in tags.
 #pragma once
 
 #include <cstddef>
@@ -37,24 +40,24 @@ enum class AnswerStart : uint8_t {
   thinking,  // The prompt has opened thinking.
   header,    // The prompt has opened a channel's header.
 };
-// Reads it off the end of the prompt.
+// Finds it from the end of the prompt.
 AnswerStart answer_start(const Format& format, std::string_view prompt);
 
 enum class AnswerEnd : uint8_t {
   stop,    // The model ended its turn, or a stop text was found.
-  length,  // There was no room for more.
+  length,  // The answer reached its length limit.
 };
 
 class AnswerParser {
  public:
-  // Without tools, calls are not looked for.
+  // Without tools, the parser does not look for calls.
   AnswerParser(const Format& format, std::vector<Tool> tools, AnswerStart start);
   AnswerParser(const AnswerParser&) = delete;
   AnswerParser& operator=(const AnswerParser&) = delete;
 
-  // Appends what the bytes make known.
+  // Appends the events that follow from the bytes.
   void feed(std::string_view bytes, std::vector<Event>& events);
-  // Nothing follows. The parser must not be used afterwards.
+  // Ends the answer. The parser must not be used afterwards.
   void finish(AnswerEnd end, std::vector<Event>& events);
 
   uint32_t calls() const noexcept { return calls_; }
@@ -65,9 +68,9 @@ class AnswerParser {
   enum class State : uint8_t {
     text,      // Content, or the text of a channel that is content.
     thinking,  // Up to the closer.
-    section,   // Between calls, inside what stands around all of them.
+    section,   // Between calls, inside the markers around all of them.
     call,
-    tail,    // Behind a call's arguments, before its closing marker.
+    tail,    // After a call's arguments, before its closing marker.
     header,  // Of a channel.
   };
   enum class Role : uint8_t {
@@ -80,7 +83,7 @@ class AnswerParser {
     channel_open,
     channel_close
   };
-  // Each returns whether it went on; false: it must see more bytes.
+  // Each returns whether it made progress; false: it needs more bytes.
   bool step();
   bool text_step();
   bool marker_step(Role role, size_t size);
@@ -105,14 +108,14 @@ class AnswerParser {
   ByteQueue bytes_;
   CallReader reader_;
   State state_ = State::text;
-  std::vector<std::string_view> marker_texts_;  // Those that mean something now.
+  std::vector<std::string_view> marker_texts_;  // Markers that are valid now.
   std::vector<Role> marker_roles_;
-  std::string blanks_;         // At the end of the text so far; at most kMostBlanks.
+  std::string blanks_;         // The end of the text so far; at most kMostBlanks.
   bool after_marker_ = false;  // Blanks here belong to the marker before them.
   bool fresh_ = true;          // No text since the beginning, since thinking, or since a call.
-  bool line_start_ = true;     // The last byte told was a newline, or there was none.
+  bool line_start_ = true;     // The last byte passed on was a newline, or there was none.
   bool list_closed_ = false;
-  bool section_comma_ = false;  // A bracket or comma was read, and no call behind it.
+  bool section_comma_ = false;  // A bracket or comma was read, and no call after it.
   uint32_t calls_ = 0;
   uint32_t calls_in_section_ = 0;
 };

@@ -89,7 +89,7 @@ TEST(AnswerParser, ThinkingTextAndCallsAreToldApart) {
 TEST(AnswerParser, AThoughtThatThePromptOpenedEndsAtItsCloser) {
   const ParsedMessage message = parse(hermes(), "hm\n</think>\n\nYes.", AnswerStart::thinking);
   EXPECT_EQ(message, (ParsedMessage{"Yes.", "hm", {}}));
-  // One that never ends is thinking to its end.
+  // Thinking that never ends lasts to the end of the answer.
   EXPECT_EQ(parse(hermes(), "hm </thi", AnswerStart::thinking, AnswerEnd::length),
             (ParsedMessage{"", "hm </thi", {}}));
 }
@@ -133,7 +133,7 @@ TEST(AnswerParser, WhatItCannotReadIsContent) {
     EXPECT_EQ(parse(hermes(), text), said(text));
     expect_any_cut_is_the_same(hermes(), text, AnswerStart::text, AnswerEnd::stop, 3);
   }
-  // A second opener after a broken one is still one.
+  // A second opener after a broken call still begins a call.
   const ParsedMessage message =
       parse(hermes(),
             "<tool_call>oops<tool_call>{\"name\": \"find_news\", \"arguments\": {}}</tool_call>");
@@ -228,7 +228,7 @@ TEST(AnswerParser, AMissingCloserIsForgivenWhereTheModelStopped) {
   EXPECT_EQ(parse(tagged(), answer, AnswerStart::text, AnswerEnd::stop).calls,
             (std::vector<ParsedCall>{{"get_weather", "{\"city\":\"Rome\"}", "", true}}));
   EXPECT_FALSE(parse(tagged(), answer, AnswerStart::text, AnswerEnd::length).calls[0].complete);
-  // Of a text that is cut off, what is there is told, without a part of the closer.
+  // Of a text that is cut off, everything is reported except a part of the closer.
   EXPECT_EQ(
       parse(tagged(), answer.substr(0, answer.size() - 4), AnswerStart::text, AnswerEnd::length)
           .calls,

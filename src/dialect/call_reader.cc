@@ -8,7 +8,7 @@ using Outcome = CallReader::Outcome;
 
 namespace {
 
-constexpr size_t kMostFieldBytes = 1024;  // Of an id, a key or a type.
+constexpr size_t kMostFieldBytes = 1024;  // Limit of an id, a key or a type.
 
 }  // namespace
 
@@ -104,7 +104,7 @@ Outcome CallReader::header(ByteQueue& bytes, EventWriter& events) {
   return Outcome::more;
 }
 
-// Moves piece_ on when the piece was read.
+// Moves piece_ on once the piece was read.
 Outcome CallReader::piece(const Piece& piece, const Piece* next, ByteQueue& bytes) {
   switch (piece.kind) {
     case PieceKind::text: {
@@ -128,7 +128,7 @@ Outcome CallReader::piece(const Piece& piece, const Piece* next, ByteQueue& byte
   return failed();
 }
 
-// The longest name of a tool that stands here.
+// Reads the longest tool name that fits here.
 Outcome CallReader::name(ByteQueue& bytes) {
   bytes.skip_blanks();
   const std::string_view text = bytes.rest();
@@ -143,7 +143,7 @@ Outcome CallReader::name(ByteQueue& bytes) {
     }
   }
   if (best == nullptr) return failed();
-  if (tool_ != nullptr && tool_ != best) return failed();  // A header that names two.
+  if (tool_ != nullptr && tool_ != best) return failed();  // The header names two tools.
   tool_ = best;
   bytes.read(best->name.size());
   ++piece_;
@@ -161,7 +161,7 @@ Outcome CallReader::digits(ByteQueue& bytes) {
   return Outcome::more;
 }
 
-// A field that goes on up to the next text of the header.
+// Reads a field that lasts until the next text of the header.
 Outcome CallReader::until(const Piece* next, ByteQueue& bytes, std::string& out) {
   const std::string_view closer = next == nullptr ? std::string_view() : trimmed(next->text);
   const std::string_view text = bytes.rest();
@@ -197,7 +197,7 @@ Outcome CallReader::literals(ByteQueue& bytes, EventWriter& events) {
 
 void CallReader::finish(ByteQueue& bytes, EventWriter& events) {
   if (!begun_ || at_ != At::tag_value || !value_opened_) return;
-  // The rest of a text that was cut off, without what may be the beginning of its closing tag.
+  // Emit the rest of a text that was cut off, without a possible beginning of its closing tag.
   if (value_type_ != ArgumentType::text) tell_key(events);
   const std::string_view closers[] = {value_closer_};
   const std::string_view text = bytes.all();

@@ -1,9 +1,10 @@
-// CallReader: one tool call, from behind its opener to the end of its arguments.
+// CallReader: reads one tool call, from after its opener to the end of its arguments.
 //
 //   nothing known ──name and header read──▶ begun ──arguments whole──▶ done
 //         '── not a call ──▶ refused           '── cannot be read ──▶ broken
 //
-// Until it has begun nothing is told, and the bytes stay in the queue, so that they can become content.
+// Before `begun` it writes no events and the bytes stay in the queue, so that they can become
+// content.
 //
 // Threading:  one thread at a time.
 // Ownership:  format and tools must outlive it.
@@ -34,12 +35,13 @@ class ByteQueue {
  public:
   void add(std::string_view bytes) { bytes_.append(bytes); }
   std::string_view all() const noexcept { return std::string_view(bytes_).substr(at_); }
-  // What may be looked at: no more than `limit` bytes are held. Decisions see the same bytes however they arrive.
+  // The bytes that may be read: at most `limit` bytes are held. So decisions see the same bytes,
+  // however these arrive.
   std::string_view rest() const noexcept {
     const size_t end = std::min(bytes_.size(), mark_ + limit);
     return std::string_view(bytes_).substr(at_, end - at_);
   }
-  // All that can be looked at is there, and it does not suffice.
+  // Whether the queue holds all that may be read: waiting for more does not help.
   bool full() const noexcept { return bytes_.size() >= mark_ + limit; }
   bool at_end() const noexcept { return final && bytes_.size() <= mark_ + limit; }
   std::string_view held_text() const noexcept {
@@ -75,17 +77,17 @@ class CallReader {
 
   CallReader(const Format& format, std::span<const Tool> tools) : format_(format), tools_(tools) {}
 
-  // A new call. `strict`: an object with members that calls do not have is no call.
+  // A new call. `strict`: an object with members that calls do not have is refused.
   void begin(uint32_t call, bool strict);
-  // A new call whose name is known; what follows is its arguments, as JSON.
+  // A new call with a known name; its arguments follow, as JSON.
   void begin_arguments(uint32_t call, const Tool& tool, EventWriter& events);
   Outcome read(ByteQueue& bytes, EventWriter& events);
-  // Nothing follows: tells what is left of the arguments.
+  // The answer ends here: passes on the rest of the arguments.
   void finish(ByteQueue& bytes, EventWriter& events);
 
   bool begun() const noexcept { return begun_; }
   const std::string& id() const noexcept { return id_; }
-  // Only the closing marker is missing, which close_arguments() takes as read.
+  // Whether only the closing marker is missing. close_arguments() then ends the call without it.
   bool between_arguments() const noexcept { return begun_ && at_ == At::tags; }
   void close_arguments(EventWriter& events);
 
@@ -140,7 +142,7 @@ class CallReader {
   void tell_text(ByteQueue& bytes, size_t count, EventWriter& events);
   void end_tag_value(std::string_view written, EventWriter& events);
   void tell_key(EventWriter& events);
-  // What stands behind a value or the header: another argument, the end of the call, or neither.
+  // What follows a value or the header: another argument, the end of the call, or neither.
   enum class Next : uint8_t { argument, call_end, neither, unknown };
   Next next_in_tags(std::string_view text, bool final) const;
 
@@ -159,7 +161,7 @@ class CallReader {
   bool value_started_ = false;
   std::string token_;  // A name or id that is being read.
   bool have_arguments_ = false;
-  std::string held_arguments_;      // Those that cannot be told yet.
+  std::string held_arguments_;      // Arguments that cannot be passed on yet.
   bool encoded_arguments_ = false;  // They are JSON in a JSON string.
   // literals
   LiteralReader literal_;
@@ -168,9 +170,9 @@ class CallReader {
   std::string type_;
   std::string value_closer_;
   ArgumentType value_type_ = ArgumentType::unknown;
-  bool value_opened_ = false;  // Its first bytes were looked at.
+  bool value_opened_ = false;  // Its first bytes were checked.
   bool in_character_data_ = false;
-  size_t scanned_ = 0;  // Of the value; no closer begins before it.
+  size_t scanned_ = 0;  // Bytes of the value in which no closer begins.
   uint32_t arguments_told_ = 0;
 };
 

@@ -9,9 +9,9 @@ using Verdict = JsonScanner::Verdict;
 
 namespace {
 
-constexpr size_t kMostTokenBytes = 1024;  // Of a member's name, a tool's name or an id.
+constexpr size_t kMostTokenBytes = 1024;  // Limit of a member's name, a tool's name or an id.
 
-// How many bytes at the front of `text` are a JSON string; 0: not all of it is there.
+// Size of the JSON string at the front of `text`; 0 if it is incomplete.
 size_t string_bytes(std::string_view text, bool& bad) {
   JsonScanner scanner;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -61,7 +61,7 @@ Outcome CallReader::choose_member(std::string_view key) {
   } else if (key == calls.name_key) {
     member_ = Member::name;
   } else if (key == calls.arguments_key) {
-    if (have_arguments_) return failed();  // Twice.
+    if (have_arguments_) return failed();  // The member came twice.
     member_ = Member::arguments;
   } else if (!calls.id_key.empty() && key == calls.id_key) {
     member_ = Member::id;
@@ -104,7 +104,7 @@ Outcome CallReader::value(ByteQueue& bytes, EventWriter& events) {
   return Outcome::more;
 }
 
-// How many more bytes of the value can be kept.
+// How many more bytes of the value may be kept.
 size_t CallReader::value_room() const noexcept {
   if (member_ == Member::other) return SIZE_MAX;
   if (member_ != Member::arguments) return kMostTokenBytes - token_.size();
@@ -158,7 +158,7 @@ Outcome CallReader::end_value(EventWriter& events) {
 Outcome CallReader::end_arguments(EventWriter& events) {
   have_arguments_ = true;
   if (!encoded_arguments_) return Outcome::more;
-  // null, or a JSON string with the object in it.
+  // Either null, or a JSON string that contains the object.
   const std::string decoded = json_unquoted(held_arguments_).value_or("");
   const std::string_view object = trimmed(decoded);
   if (object.empty()) {
@@ -190,7 +190,7 @@ Outcome CallReader::end_object(EventWriter& events) {
   return Outcome::done;
 }
 
-// The arguments alone, behind a header that had the name.
+// Reads the arguments alone, after a header with the name.
 Outcome CallReader::arguments(ByteQueue& bytes, EventWriter& events) {
   if (!value_started_) {
     bytes.skip_blanks();

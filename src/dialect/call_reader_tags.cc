@@ -74,7 +74,7 @@ void CallReader::tell_key(EventWriter& events) {
   events.arguments(call_, (arguments_told_++ == 0 ? "{" : ",") + json_string(key_) + ":");
 }
 
-// Looks at the first bytes of a value; false: they are not all there.
+// Looks at the first bytes of a value. Returns false if more bytes are needed.
 bool CallReader::open_tag_value(ByteQueue& bytes, EventWriter& events) {
   const std::string_view text = bytes.rest();
   if (text.empty()) return false;
@@ -86,7 +86,7 @@ bool CallReader::open_tag_value(ByteQueue& bytes, EventWriter& events) {
       in_character_data_ = true;
       value_closer_ = "]]>" + value_closer_;
       skip += match.bytes;
-      // Templates write numbers and booleans without it.
+      // Templates write numbers and booleans without this newline.
       if (value_type_ == ArgumentType::unknown) value_type_ = ArgumentType::text;
     }
   }

@@ -33,7 +33,7 @@ std::string object_text(const Calls& calls, const Call& call) {
   return out + "}";
 }
 
-// MiniMax M3's objects and lists, as tags in tags.
+// Writes MiniMax M3's objects and lists as nested tags.
 std::string nested_text(std::string_view open, const Value& value) {
   const auto tag = [&](std::string_view name, const Value& inner) {
     return std::string(open) + std::string(name) + ">" + nested_text(open, inner) +
@@ -79,12 +79,12 @@ std::string tags_text(const Calls& calls, const Value& arguments) {
   return out;
 }
 
-// Gemma's values and Python's.
+// Writes values in Gemma's and Python's notation.
 std::string literal_text(const Calls& calls, const Value& value) {
   const bool python = calls.shape == CallShape::python;
   switch (value.kind()) {
     case Kind::string:
-      // Python's strings are written as JSON's, whose escapes Python has too.
+      // Python strings are written as JSON strings, since Python has the same escapes.
       return python ? json_string(value.as_text().view())
                     : calls.quote + std::string(value.as_text().view()) + calls.quote;
     case Kind::list: {

@@ -9,7 +9,7 @@ namespace {
 struct Family {
   std::string_view name;
   FamilyTurn turn;
-  // All of these are in the template; empty ones are in every template.
+  // A template has all of these; every template contains the empty ones.
   std::array<std::string_view, 3> features;
   void (*apply)(Format& format);
 };
@@ -73,7 +73,7 @@ void muse(Format& format) {
   calls.value_close = "</atem:parameter>";
 }
 
-// MiniMax M3: every tag has a mark before it, and objects are tags in tags.
+// MiniMax M3: every tag has a mark before it, and objects are nested tags.
 void minimax_m3(Format& format) {
   Calls& calls = format.calls;
   calls.shape = CallShape::tagged;
@@ -89,7 +89,7 @@ void minimax_m3(Format& format) {
   calls.nested_tags = true;
 }
 
-// LFM2: <|tool_call_start|>[f(a=1)]<|tool_call_end|>; the template leaves calls to the content.
+// LFM2: <|tool_call_start|>[f(a=1)]<|tool_call_end|>; the template expects calls in the content.
 void lfm2(Format& format) {
   Calls& calls = format.calls;
   calls.shape = CallShape::python;
@@ -100,7 +100,7 @@ void lfm2(Format& format) {
   calls.header = {kName, text("(")};
 }
 
-// Kimi K2: the templates change lists, which the sandbox of Hugging Face and ours forbid.
+// Kimi K2: its templates modify lists, which Hugging Face's sandbox and ours forbid.
 void kimi_k2(Format& format) {
   Calls& calls = format.calls;
   calls.shape = CallShape::named_json;
@@ -112,7 +112,7 @@ void kimi_k2(Format& format) {
   calls.header = {kName, text(":"), kNumber, text("<|tool_call_argument_begin|>")};
 }
 
-// DeepSeek R1, where the template shows no calls.
+// DeepSeek R1, for templates that show no calls.
 void deepseek_r1(Format& format) {
   Calls& calls = format.calls;
   calls.shape = CallShape::named_json;
@@ -140,7 +140,8 @@ void functools(Format& format) {
   format.calls.section_open = "functools";
 }
 
-// Templates that tell the model to write <tool_call>, and leave the calls of the history to the content.
+// Templates that tell the model to write <tool_call>, and expect the history's calls in the
+// content.
 void hermes(Format& format) {
   json_members(format.calls);
   format.calls.parallel = true;

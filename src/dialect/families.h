@@ -1,7 +1,8 @@
-// Families: formats that differences do not show.
+// Families: formats that the probe cannot find by comparing renderings.
 //
-// Some templates write calls as messages of their own, and some do not write calls of the history at all although
-// their models make them. Those are known by texts that their templates contain, never by the name of a model.
+// Some templates write calls as separate messages, and some do not write past calls at all although
+// their models make calls. They are recognized by texts in their templates, never by a model's
+// name.
 //
 // Threading:  pure functions.
 #pragma once
@@ -12,12 +13,12 @@
 
 namespace stemma::dialect {
 
-// When a family is asked: before differences are looked at, because they would mislead, or after they showed
-// nothing.
+// When a family is tried: before comparing renderings, because differences would mislead, or after
+// they showed nothing.
 enum class FamilyTurn : uint8_t { before_difference, after_difference };
 
-// Fills in what the family's template means: thinking, content, calls and channels, and `source`.
-// Returns whether one of the families has this template.
+// If the template belongs to a family, fills in thinking, content, calls, channels and `source`,
+// and returns true.
 bool apply_family(std::string_view source, FamilyTurn turn, Format& format);
 
 }  // namespace stemma::dialect

@@ -1,7 +1,8 @@
 // Format: how one model writes thinking and tool calls, as plain data.
 //
-// probe.h finds it when a model is loaded, by rendering the model's chat template. The parser of answers and
-// the writer of history read it and know no model. A call is written in one of these shapes:
+// probe.h finds it when a model is loaded, by rendering the model's chat template. The parser of
+// answers and the writer of history read it and know no model. A call is written in one of these
+// shapes:
 //
 //   json        <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>       Hermes, Qwen, Llama, Mistral
 //   named_json  <function=f>{"a": 1}</function>                                   DeepSeek, Kimi, Functionary
@@ -9,8 +10,8 @@
 //   literals    call:f{a:1,b:<|"|>text<|"|>}                                      Gemma 4
 //   python      [f(a=1, b='text')]                                                LFM2
 //
-// Markers are kept without the blanks at their ends: models and templates disagree about those, so the parser
-// skips blanks beside markers. Inside a marker every byte counts.
+// Markers are stored without blanks at their ends. Models and templates disagree about these, so
+// the parser skips blanks beside markers. Inside a marker every byte counts.
 //
 // Threading:  immutable values.
 // Ownership:  plain strings; nothing points into the template.
@@ -24,7 +25,7 @@
 
 namespace stemma::dialect {
 
-// What a header or an argument's tag is made of, in order.
+// A part of a header or of an argument's tag, in order.
 enum class PieceKind : uint8_t {
   text,    // Exactly `text`; blanks around it may differ.
   name,    // The tool's name.
@@ -57,13 +58,13 @@ struct Thinking {
 
 struct Calls {
   CallShape shape = CallShape::none;
-  std::string section_open;  // Around all calls of an answer; empty where there is nothing.
+  std::string section_open;  // Around all calls of an answer; may be empty.
   std::string section_close;
-  std::string call_open;  // Around each call; empty where there is nothing.
+  std::string call_open;  // Around each call; may be empty.
   std::string call_close;
   bool list = false;      // Calls stand in [ ] with commas between them.
   bool parallel = false;  // The template renders more than one call of a message.
-  // Texts that may stand before a call and mean nothing, like Llama's <|python_tag|>.
+  // Meaningless texts that may precede a call, like Llama's <|python_tag|>.
   std::vector<std::string> optional_opens;
 
   // json: the members of a call's object.
@@ -75,7 +76,7 @@ struct Calls {
   // named_json, tagged, literals, python: what follows call_open, up to the arguments.
   std::vector<Piece> header;
 
-  // tagged: what stands before an argument's value, and after it.
+  // tagged: the text before and after an argument's value.
   std::vector<Piece> argument;
   std::string value_close;
   bool value_on_lines = false;    // A newline before and after the value is not part of it.
@@ -83,7 +84,7 @@ struct Calls {
   bool nested_tags = false;       // Objects and arrays are written as tags in tags.
   bool character_data = false;    // A value may stand in <![CDATA[ ]]>.
 
-  // literals: what stands around a string.
+  // literals: the quote around a string.
   std::string quote;
 
   bool operator==(const Calls&) const = default;
@@ -104,12 +105,12 @@ struct Channels {
   bool operator==(const Channels&) const = default;
 };
 
-// How history has to be given to the template.
+// How the template needs the history.
 enum class ArgumentsAs : uint8_t { object, text };
 enum class EmptyContentAs : uint8_t { empty_text, none };
 enum class ResultsAs : uint8_t {
   tool_messages,  // Messages of the role "tool".
-  user_text,      // The template loses or refuses them: put them into a user message.
+  user_text,      // The template loses or refuses tool messages: use a user message.
 };
 
 struct History {
@@ -117,10 +118,10 @@ struct History {
   bool keeps_content = false;         // Content beside calls reaches the text.
   bool content_before_calls = false;  // ... and stands before them.
   bool content_hides_calls = false;   // Calls reach the text only if the message has no content.
-  bool thinking_excludes_content = false;  // A message with calls may have one of them.
+  bool thinking_excludes_content = false;  // A message with calls may have only one of them.
   ArgumentsAs arguments = ArgumentsAs::object;
-  // Objects, arrays and booleans inside arguments are given as JSON text, because the template would print them
-  // the way Python does.
+  // Objects, arrays and booleans inside arguments are passed as JSON text, because the template
+  // would print them like Python.
   bool nested_as_text = false;
   EmptyContentAs empty_content = EmptyContentAs::empty_text;
   ResultsAs results = ResultsAs::user_text;
@@ -147,13 +148,13 @@ struct Format {
   bool operator==(const Format&) const = default;
 };
 
-// Whether a model can be given tools: it knows about them and we can read its calls.
+// Whether a model supports tools: it knows about them and we can read its calls.
 inline bool supports_tools(const Format& format) {
   return format.calls.shape != CallShape::none || format.channels.calls_in_header;
 }
 
-// Every marker of the format once. The server looks up which of them are special tokens of the model: those
-// must be printed into the bytes that the parser gets.
+// Every marker of the format once. The server looks up which of them are special tokens of the
+// model: these must appear in the bytes that the parser gets.
 std::vector<std::string> markers(const Format& format);
 
 // One line a fact, for tables and logs.

@@ -1,5 +1,5 @@
-// The chat templates of many models, which scripts/get-llama brings: the format of each is found, what is rendered
-// with it is read back, and answers in it are read however they are cut.
+// The chat templates of many models, which scripts/get-llama downloads. We find the format of each,
+// read back what it renders, and read answers in it however they are cut.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -87,20 +87,20 @@ std::optional<std::string> render(const ModelTemplate& model, std::vector<jinja:
 std::vector<Call> two_calls() {
   return {
       {"call00001", "get_weather",
-       // In the order of their names, which Gemma's template wants, and without null, which M3's drops.
+       // Sorted by name, as Gemma's template needs, and without null, which M3's template drops.
        R"({"city": "Pa\"ris\n'x' <b> naïve 東京", "days": 3, "exact": true, "hours": [1, 2], )"
        R"("limit": 0.5, "note": "42", "place": {"a": [1, "b", {"c": false}]}})"},
       {"call00002", "find_news", "{}"}};
 }
 
-// Texts in arguments that spell every marker of the format.
+// Calls whose text arguments contain every marker of the format.
 std::vector<Call> calls_with_markers(const Format& format) {
   std::string text = "x";
   for (const std::string& marker : markers(format)) text += " " + marker + " y";
   return {{"call00001", "get_weather", "{\"city\": " + json_string(text) + ", \"days\": 1}"}};
 }
 
-// Equal, once the arguments are written in one way.
+// Compares calls, after writing their arguments in one notation.
 void expect_calls(const std::vector<ParsedCall>& got, const std::vector<Call>& want,
                   const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
@@ -111,13 +111,13 @@ void expect_calls(const std::vector<ParsedCall>& got, const std::vector<Call>& w
   }
 }
 
-// An answer as the model itself would write it.
+// Writes an answer as the model itself would.
 std::string model_answer(const Format& format, const std::string& thought, const std::string& said,
                          const std::vector<Call>& calls) {
   const Channels& channels = format.channels;
   std::string out;
   if (!channels.opener.empty()) {
-    // The prompt has the first opener.
+    // The prompt contains the first opener.
     const std::string closer = channels.closers.empty() ? "" : channels.closers.front();
     if (!thought.empty() && !channels.thinking_headers.empty()) {
       out += channels.opener + channels.thinking_headers.front() + channels.header_close + thought +
@@ -147,7 +147,7 @@ AnswerStart start_of(const Format& format) {
   return format.channels.opener.empty() ? AnswerStart::text : AnswerStart::header;
 }
 
-// Families that the table has; everything else is found by difference, or has no calls.
+// Families found in our table. The others are found by difference, or have no calls.
 const std::map<std::string, std::string> kNotByDifference = {
     {"Kimi-K2-Instruct", "Kimi K2"},
     {"Kimi-K2-Thinking", "Kimi K2"},
@@ -191,11 +191,11 @@ TEST(LlamaTemplates, WhatIsRenderedIsReadBack) {
     const std::string prompt = render(model, {messages[0]}, true).value_or("");
     const std::string full = render(model, messages, false).value_or("");
     if (model.name == "llama-cpp-deepseek-r1") {
-      EXPECT_EQ(full, "");  // It cannot write definitions of tools, in Jinja2 neither.
+      EXPECT_EQ(full, "");  // The template cannot write tool definitions in Jinja2 either.
       continue;
     }
     ASSERT_FALSE(full.empty()) << model.name;
-    // What follows the prompt, or, where that opens thinking, what follows its last common marker.
+    // The text after the prompt. If the prompt opens thinking: after their last common marker.
     size_t same = 0;
     while (same < prompt.size() && same < full.size() && prompt[same] == full[same]) ++same;
     while (same < prompt.size() && same > 0 && prompt[same - 1] != '>' && prompt[same - 1] != ']' &&
@@ -204,13 +204,13 @@ TEST(LlamaTemplates, WhatIsRenderedIsReadBack) {
     }
     AnswerStart start = answer_start(format, std::string_view(full).substr(0, same));
     std::string answer = full.substr(same);
-    // Apriel opens thinking in prompts and leaves the opener out of history.
+    // Apriel opens thinking in prompts and omits the opener in history.
     if (format.thinking.opened_by_prompt && answer.compare(0, 9, "They ask.") == 0) {
       start = AnswerStart::thinking;
     }
-    // Nemotron's writes the opener before an answer that has no thinking.
+    // Nemotron's template writes the opener even before an answer without thinking.
     if (model.name == "NVIDIA-Nemotron-Nano-v2") start = AnswerStart::text;
-    // The end of the turn, behind the last call.
+    // The end of the turn, after the last call.
     const size_t last = answer.rfind(calls.back().name);
     const size_t end =
         format.turn_end.empty() ? std::string::npos : answer.find(format.turn_end, last);
@@ -257,7 +257,7 @@ TEST(LlamaTemplates, MarkersInsideArgumentsAreText) {
   for (const ModelTemplate& model : templates()) {
     const Format& format = model.format;
     if (!supports_tools(format)) continue;
-    // Gemma has no way to write its own quote, nor M3 its closing tag, inside a text.
+    // A text cannot contain Gemma's own quote, nor M3's closing tag.
     if (format.calls.shape == CallShape::literals || format.calls.nested_tags) continue;
     const std::vector<Call> calls = calls_with_markers(format);
     const std::string answer = model_answer(format, "", "", calls);
@@ -291,7 +291,7 @@ TEST(LlamaTemplates, AnswersThatAreCutOffAnywhereAreReadAsFarAsTheyGo) {
           ASSERT_EQ(i + 1, message.calls.size()) << model.name << ": " << part;
         }
       }
-      // Thinking that was told is the beginning of the thought.
+      // Thinking emitted so far is the beginning of the thought.
       if (message.reasoning.size() <= whole.reasoning.size()) {
         ASSERT_EQ(whole.reasoning.substr(0, message.reasoning.size()), message.reasoning);
       }

@@ -6,7 +6,7 @@ namespace stemma::dialect {
 
 namespace {
 
-constexpr size_t kMostBlanks = 64;  // In the place of a newline; more do not match.
+constexpr size_t kMostBlanks = 64;  // That may replace a newline; more do not match.
 
 }  // namespace
 

@@ -1,10 +1,10 @@
-// Looking for markers in text that is still arriving.
+// Finds markers in text that is still arriving.
 //
-// A run of blanks with a newline in it, inside a marker, matches any run of blanks and none: models are careless
-// about newlines between tags. Everything else must be equal byte by byte.
+// Inside a marker, a run of blanks with a newline matches any run of blanks, also an empty one:
+// models are careless about newlines between tags. Everything else must be equal byte by byte.
 //
 // Threading:  pure functions.
-// Cost:       find_marker is O(bytes) plus O(markers) where a byte could begin one.
+// Cost:       find_marker is O(bytes) plus O(markers) for each byte that could begin one.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,9 @@ struct FoundMarker {
   size_t marker = kNoMarker;  // Which one; kNoMarker: none is complete.
   size_t bytes = 0;
 };
-// The first place where one of the markers stands, the longest if several do. With `final` false, a place where
-// a marker may still become complete, or a longer one, is an answer without a marker.
+// Finds the first place with a marker; of several there, the longest. If `final` is false and a
+// marker, or a longer one, may still become complete at a place, the result is that place without a
+// marker.
 FoundMarker find_marker(std::span<const std::string_view> markers, std::string_view text,
                         bool final) noexcept;
 

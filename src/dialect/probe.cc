@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kNowhere = std::string_view::npos;
 constexpr size_t kMostTurnEndBytes = 64;
 
-// What follows the question.
+// Returns the text after the question.
 std::string_view after_question(std::string_view text) {
   const size_t at = text.rfind(kAsked);
   return at == kNowhere ? std::string_view() : text.substr(at + kAsked.size());
@@ -33,7 +33,7 @@ class Probe {
   Format run() {
     prompt_ = talk_.prompt();
     if (!prompt_) {
-      // A template may fail over the definitions of tools; the rest of it can still be seen.
+      // A template may fail on tool definitions; the rest of it can still be probed.
       talk_.with_tools = false;
       prompt_ = talk_.prompt();
     }
@@ -60,12 +60,13 @@ class Probe {
     if (!close.empty() && rest.substr(0, close.size()) == close) {
       rest = trimmed(rest.substr(close.size()));
     }
-    // Some templates go on with instructions for the next turn.
+    // Some templates add instructions for the next turn.
     if (rest.size() > kMostTurnEndBytes) rest = rest.substr(0, rest.find_first_of(">]") + 1);
     format_.turn_end = rest;
   }
 
-  // Tries the ways to give calls to the template, until one of them shows calls that we can read back.
+  // Tries the ways to pass calls to the template, until one of them renders calls that we can read
+  // back.
   bool find_calls(bool family) {
     for (const ArgumentsAs as : {ArgumentsAs::object, ArgumentsAs::text}) {
       for (const uint32_t calls : {2U, 1U}) {
@@ -75,8 +76,9 @@ class Probe {
     return false;
   }
 
-  // With each kind of content: the first that works tells about history. Of the formats, the one with the shortest
-  // opener counts, because some templates write content as a message of its own before the calls.
+  // Tries each kind of content. The first that works shows what history looks like. Of the formats,
+  // keep the one with the shortest opener, because some templates write content as a separate
+  // message before the calls.
   bool find_calls(bool family, ArgumentsAs as, uint32_t calls) {
     const Format before = format_;
     std::optional<Format> best;
@@ -107,14 +109,15 @@ class Probe {
     return format.calls.section_open.size() + format.calls.call_open.size();
   }
 
-  // The answer in a rendered conversation: what follows the question and the header of the assistant.
+  // Returns the answer in a rendered conversation: the text after the question and the assistant's
+  // header.
   std::string_view answer_of(std::string_view text) const {
     std::string_view rest = after_question(text);
     const std::string_view header = prompt_ ? after_question(*prompt_) : std::string_view();
     size_t same = 0;
     while (same < rest.size() && same < header.size() && rest[same] == header[same]) ++same;
     if (same < header.size()) {
-      // The prompt goes on where the answer does not: with thinking that it opens.
+      // Here the prompt differs from the answer: the prompt opens thinking.
       while (same > 0 && header[same - 1] != '>' && header[same - 1] != ']' &&
              !is_blank(header[same - 1])) {
         --same;
@@ -290,7 +293,7 @@ class Probe {
   const ProbeOptions& options_;
   ProbeTalk talk_;
   Format format_;
-  ProbeAnswer calls_;  // The way to give calls that worked.
+  ProbeAnswer calls_;  // The way to pass calls that worked.
   std::optional<std::string> prompt_;
   std::optional<std::string> plain_;
 };

@@ -1,17 +1,17 @@
 // Probe: finds out how a model writes thinking and calls, from its chat template alone.
 //
-// The template is rendered over small conversations: with and without thinking, with and without calls, with two
-// calls, with results. What the texts differ in shows the markers, and where names and arguments stand. A template
-// that refuses a conversation has told a fact; so has one that loses a call. A format counts only if our own parser
-// reads the rendered calls back with it.
+// The template is rendered over small conversations: with and without thinking, with and without
+// calls, with two calls, with results. The differences between the texts show the markers and the
+// places of names and arguments. It is also a fact about a template if it refuses a conversation or
+// loses a call. A format counts only if our own parser reads the rendered calls back with it.
 //
-// Templates that write calls in a way of their own, or write none although their models do, are known by features
-// of their text (families.h). What is found neither way has the shape `none`: the server may then describe tools
-// in a system prompt of its own, or refuse them.
+// Templates that write calls in an unusual way, or write none although their models do, are
+// recognized by features of their text (families.h). If neither way finds a shape, it is `none`:
+// the server may then describe tools in its own system prompt, or refuse them.
 //
 // Threading:  pure functions.
-// Cost:       about 30 renderings of a few messages: about 4 ms. Templates are not trusted: each rendering has small
-//             limits.
+// Cost:       about 30 renderings of a few messages: about 4 ms. Templates are not trusted: each
+//             rendering has small limits.
 #pragma once
 
 #include <optional>

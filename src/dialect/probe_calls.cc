@@ -22,9 +22,9 @@ std::string_view between(std::string_view text, size_t begin, size_t end) {
   return text.substr(begin, end - begin);
 }
 
-// Where names and arguments stand. The second call's places are kNowhere if only one was rendered.
+// Positions of names and arguments. The second call's are kNowhere if only one was rendered.
 struct Places {
-  size_t open_1 = 0;  // Where the object, or the name, of the first call begins.
+  size_t open_1 = 0;  // Begin of the first call's object, or of its name.
   size_t close_1 = 0;
   size_t open_2 = kNowhere;
   size_t close_2 = kNowhere;
@@ -34,13 +34,13 @@ bool begins_with(std::string_view text, std::string_view front) {
   return text.substr(0, front.size()) == front;
 }
 
-// What stands before the end that all answers have.
+// Returns the text before the end that all answers have.
 std::string_view before_tail(std::string_view rest, std::string_view tail) {
   if (rest.size() < tail.size() || rest.substr(rest.size() - tail.size()) != tail) return rest;
   return rest.substr(0, rest.size() - tail.size());
 }
 
-// The marker that ends a section: the counterpart of one that opens it, or all that is left.
+// Returns the marker that ends a section: the counterpart of its opener, or all the remaining text.
 std::string section_close(std::string_view open, std::string_view rest, std::string_view tail) {
   for (size_t at = 0; at < open.size(); ++at) {
     if (!begins_marker(open[at])) continue;
@@ -50,14 +50,15 @@ std::string section_close(std::string_view open, std::string_view rest, std::str
   return std::string(trimmed(before_tail(rest, tail)));
 }
 
-// What follows a section before the end that all answers have.
+// Returns the text between a section and the end that all answers have.
 std::string after_section(std::string_view close, std::string_view rest, std::string_view tail) {
   const size_t at = rest.find(close);
   if (at == kNowhere) return {};
   return std::string(trimmed(before_tail(rest.substr(at + close.size()), tail)));
 }
 
-// Splits what stands before, between and behind two calls into what belongs to the section and to each call.
+// Splits the text before, between and after two calls into the parts of the section and the parts
+// of each call.
 void split_around(std::string_view text, const Places& places, std::string_view tail, Calls& calls,
                   std::string& after_calls) {
   const std::string_view before = text.substr(0, places.open_1);
@@ -84,7 +85,7 @@ void split_around(std::string_view text, const Places& places, std::string_view 
   }
 }
 
-// --- JSON objects -----------------------------------------------------------------------------------
+// --- JSON objects --------------------------------------------------------------------------------
 
 bool is_text(const Value& value, std::string_view text) {
   return value.is(Kind::string) && value.as_text().view() == text;
@@ -94,7 +95,7 @@ bool has_arguments(const Value& value) {
   return value.is(Kind::dict) && value.as_dict().find(kFirstKey) != nullptr;
 }
 
-// Which members of a call's object are what.
+// Finds the meaning of each member of a call's object.
 bool read_members(const Value& object, std::string_view tool, Calls& calls) {
   if (!object.is(Kind::dict)) return false;
   for (const auto& [key, value] : object.as_dict().entries()) {
@@ -115,7 +116,7 @@ bool read_members(const Value& object, std::string_view tool, Calls& calls) {
   return !calls.name_key.empty() && !calls.arguments_key.empty();
 }
 
-// The JSON value that begins at or behind `from` and has the text at `inside` in it.
+// Returns the JSON value that begins at or after `from` and contains the position `inside`.
 std::optional<Value> value_around(std::string_view text, size_t from, size_t inside, size_t& begin,
                                   size_t& end) {
   for (begin = from; begin < inside; ++begin) {
@@ -156,13 +157,13 @@ std::optional<Calls> read_json_calls(std::string_view text, size_t name_1, std::
   return calls;
 }
 
-// --- a name, and what follows it --------------------------------------------------------------------
+// --- a name, and what follows it -----------------------------------------------------------------
 
 void add_text(std::vector<Piece>& pieces, std::string_view text) {
   if (!trimmed(text).empty()) pieces.push_back({PieceKind::text, std::string(trimmed(text))});
 }
 
-// A text with the call's id in it, as pieces.
+// Adds a text that contains the call's id, as pieces.
 void add_with_id(std::vector<Piece>& pieces, std::string_view text) {
   const size_t id = text.find(kId);
   add_text(pieces, text.substr(0, id));
@@ -171,7 +172,7 @@ void add_with_id(std::vector<Piece>& pieces, std::string_view text) {
   add_text(pieces, text.substr(id + kId.size()));
 }
 
-// Texts that stand in the same place of two calls; digits in which they differ are numbers.
+// Adds the texts at one place of two calls; digits that differ become numbers.
 void add_numbered(std::vector<Piece>& pieces, std::string_view first, std::string_view second) {
   size_t front = 0;
   while (front < first.size() && front < second.size() && first[front] == second[front]) ++front;
@@ -191,7 +192,7 @@ void add_numbered(std::vector<Piece>& pieces, std::string_view first, std::strin
   add_with_id(pieces, first.substr(first.size() - back));
 }
 
-// Puts what stands before the name into call_open and header: an id there is a piece.
+// Moves the text before the name into call_open and header; an id there becomes a piece.
 void move_id_into_header(Calls& calls) {
   const size_t id = calls.call_open.find(kId);
   std::vector<Piece> front;
@@ -204,7 +205,7 @@ void move_id_into_header(Calls& calls) {
   calls.header.insert(calls.header.begin(), front.begin(), front.end());
 }
 
-// The object of arguments that begins behind a name.
+// Finds the object of arguments that begins after a name.
 bool arguments_behind(std::string_view text, size_t name_end, size_t& begin, size_t& end) {
   begin = text.find('{', name_end);
   if (begin == kNowhere) return false;
@@ -237,9 +238,9 @@ std::optional<Calls> read_named_json(std::string_view text, size_t name_1, std::
   return calls;
 }
 
-// --- arguments in tags ------------------------------------------------------------------------------
+// --- arguments in tags ---------------------------------------------------------------------------
 
-// Where the arguments of the first call stand, and the second call's.
+// Positions of the arguments in the first and the second call.
 struct TagPlaces {
   size_t key_1, value_1, key_2, value_2, key_3, value_3;
 };
@@ -257,7 +258,7 @@ bool find_tags(std::string_view text, size_t from, TagPlaces& at) {
   return at.value_3 != kNowhere;
 }
 
-// What stands between a key and its value; a type there is a piece.
+// Reads the text between a key and its value; a type there becomes a piece.
 void read_key_close(std::string_view of_text, std::string_view of_number, Calls& calls) {
   if (of_text == of_number) {
     add_text(calls.argument, of_text);
@@ -321,7 +322,7 @@ std::optional<Calls> read_tagged(std::string_view text, size_t name_1, std::stri
   return calls;
 }
 
-// --- Gemma's literals and Python's calls ------------------------------------------------------------
+// --- Gemma's literals and Python's calls ---------------------------------------------------------
 
 std::optional<Calls> read_literals(std::string_view text, size_t name_1, std::string_view tail,
                                    std::string& after_calls) {
@@ -417,7 +418,7 @@ std::optional<Calls> read_calls(std::string_view text, std::string_view tail,
                                 std::string& after_calls) {
   const size_t name_1 = text.find(kFirstTool);
   if (name_1 == kNowhere) return std::nullopt;
-  // The message as Python prints it: no model was trained on that.
+  // The template printed a Python dict: no model was trained on that.
   if (name_1 > 0 && text[name_1 - 1] == '\'') return std::nullopt;
   for (const auto& read : {read_json_calls, read_named_json, read_literals, read_tagged}) {
     after_calls.clear();

@@ -14,7 +14,7 @@
 
 namespace stemma::dialect {
 
-// Words that no template has by itself.
+// Words that no template contains.
 inline constexpr std::string_view kAsked = "Askedsomething";
 inline constexpr std::string_view kSaid = "Saidsomething";
 inline constexpr std::string_view kThought = "Thoughtsomething";
@@ -26,7 +26,7 @@ inline constexpr std::string_view kFirstKey = "keyone";
 inline constexpr std::string_view kFirstValue = "valuone";
 inline constexpr std::string_view kSecondKey = "keytwo";
 inline constexpr std::string_view kSecondValue = "valutwo";
-inline constexpr std::string_view kNumberKey = "keyzip";  // Behind the others: some templates sort.
+inline constexpr std::string_view kNumberKey = "keyzip";  // Sorts last: some templates sort keys.
 inline constexpr std::string_view kNumber = "31337";
 
 enum class ContentAs : uint8_t { text, empty, none };

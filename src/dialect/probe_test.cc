@@ -14,7 +14,7 @@ Format probed(const std::string& source) {
   return probe(std::get<jinja::Template>(parsed), source);
 }
 
-// A template whose answers are written by `answer`.
+// Returns a template that writes answers with `answer`.
 std::string chat(const std::string& answer) {
   return "{% for m in messages %}{% if m.role == 'assistant' %}<|a|>" + answer +
          "<|e|>{% else %}<|{{ m.role }}|>{{ m.content }}<|e|>{% endif %}{% endfor %}"

@@ -27,13 +27,13 @@ std::string_view after_question(std::string_view text) {
   return at == kNowhere ? std::string_view() : text.substr(at + kAsked.size());
 }
 
-// Thinking in quotes is a message as Python prints it, not an answer.
+// A quoted thought is a Python dict that the template printed, not an answer.
 bool shows_thought(std::string_view text) {
   const size_t at = text.find(kThought);
   return at != kNowhere && at > 0 && text[at - 1] != '\'' && text[at - 1] != '"';
 }
 
-// The part of the answers that they have in common with the prompt: the header of the assistant.
+// Size of the beginning that the answers share with the prompt: the assistant's header.
 size_t header_size(std::string_view prompt, std::string_view plain, std::string_view thought) {
   size_t same = 0;
   while (same < prompt.size() && same < plain.size() && same < thought.size() &&
@@ -46,7 +46,7 @@ size_t header_size(std::string_view prompt, std::string_view plain, std::string_
   return same;
 }
 
-// Thinking that a template renders, between the header and the content.
+// Reads how a template renders thinking, between the header and the content.
 void read_thinking(std::string_view prompt, std::string_view plain, std::string_view thought,
                    Format& format) {
   const size_t at = thought.find(kThought);
@@ -55,7 +55,7 @@ void read_thinking(std::string_view prompt, std::string_view plain, std::string_
   const std::string_view before = trimmed(thought.substr(0, at));
   const std::string_view behind =
       trimmed(thought.substr(at + kThought.size(), said - at - kThought.size()));
-  // A closer whose opener stands right before the thought.
+  // A closer whose opener stands directly before the thought.
   for (size_t end = 1; end <= behind.size(); ++end) {
     if (behind[end - 1] != '>' && behind[end - 1] != ']') continue;
     const std::string_view closer = behind.substr(0, end);
@@ -82,7 +82,7 @@ void read_thinking(std::string_view prompt, std::string_view plain, std::string_
   format.thinking.closer = closer;
 }
 
-// Markers around content: what is left between the header and it, once thinking is taken away.
+// Finds markers around content: the text between header and content, without the thinking.
 void read_content_marks(std::string_view prompt, std::string_view plain, Format& format) {
   const size_t said = plain.find(kSaid);
   if (said == kNowhere) return;
@@ -94,15 +94,15 @@ void read_content_marks(std::string_view prompt, std::string_view plain, Format&
   const std::string_view open =
       trimmed(without_thinking(plain.substr(header, said - header), format.thinking));
   if (open.empty() || open == opener || (open.back() != '>' && open.back() != ']')) return;
-  if (ends_with(trimmed(prompt), open)) return;  // The prompt has it already.
+  if (ends_with(trimmed(prompt), open)) return;  // The prompt already contains it.
   format.content_open = open;
   const std::string closer = closer_for(open);
   const std::string_view behind = trimmed(plain.substr(said + kSaid.size()));
   if (!closer.empty() && begins_with(behind, closer)) format.content_close = closer;
 }
 
-// Models that think although their templates render no thinking: the template cuts it away by its closer, or the
-// prompt opens it.
+// Models that think although their templates render no thinking: the template cuts thinking off by
+// its closer, or the prompt opens it.
 void known_thinking(std::string_view source, Format& format) {
   struct Pair {
     std::string_view open, close;
@@ -134,7 +134,7 @@ std::string_view without_thinking(std::string_view text, const Thinking& thinkin
 }
 
 std::string find_thinking_field(const ProbeTalk& talk, Format& format) {
-  // Some templates render thinking if they are told to, or beside calls only.
+  // Some templates render thinking only if told to, or only beside calls.
   for (const uint32_t calls : {0U, 1U}) {
     for (const bool on : {false, true}) {
       ProbeTalk tried = talk;
@@ -158,7 +158,7 @@ std::string find_thinking_field(const ProbeTalk& talk, Format& format) {
 void find_thinking(std::string_view source, const ProbeTalk& talk, std::string_view prompt,
                    std::string_view plain, Format& format) {
   const std::string text = find_thinking_field(talk, format);
-  // Beside calls, content need not follow the thought.
+  // Beside calls, the content need not follow the thought.
   if (!text.empty() && after_question(text).find(kFirstTool) == kNowhere) {
     read_thinking(after_question(prompt), after_question(plain), after_question(text), format);
   }

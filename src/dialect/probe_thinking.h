@@ -1,4 +1,4 @@
-// Finds how a template writes thinking, and what stands around content.
+// Finds how a template writes thinking, and the markers around content.
 // Threading:  pure functions.
 #pragma once
 
@@ -10,11 +10,12 @@
 
 namespace stemma::dialect {
 
-// `prompt` and `plain` are a rendered question, and one with an answer that has neither thinking nor calls.
+// `prompt` is a rendered question; `plain` is the question with an answer that has neither thinking
+// nor calls.
 void find_thinking(std::string_view source, const ProbeTalk& talk, std::string_view prompt,
                    std::string_view plain, Format& format);
-// Only the field of messages that thinking is read from, and whether it is kept. Returns a rendered answer with
-// thinking; nothing if the template renders none.
+// Finds only the message field that thinking is read from, and whether thinking is kept. Returns a
+// rendered answer with thinking, or an empty string if the template renders none.
 std::string find_thinking_field(const ProbeTalk& talk, Format& format);
 
 // `text` without thinking at its front, which may be empty or only its closer.

@@ -1,6 +1,7 @@
 #include "dialect/write_calls.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "dialect/values/json_text.h"
@@ -19,7 +20,7 @@ bool is_letter_or_digit(char byte) {
          (byte >= 'A' && byte <= 'Z');
 }
 
-// An id of nine letters or digits: itself if it is one, otherwise always the same for the same id.
+// Returns `id` if it is nine letters or digits, otherwise nine that are derived from `id`.
 std::string nine(const std::string& id) {
   if (id.size() == 9 && std::all_of(id.begin(), id.end(), is_letter_or_digit)) return id;
   uint64_t hash = 0xCBF2'9CE4'8422'2325U;
@@ -59,7 +60,7 @@ class Writer {
     return format_.history.ids_of_nine ? nine(id) : id;
   }
 
-  // The content and thinking of a message, where the template looks for them.
+  // Writes a message's content and thinking where the template looks for them.
   void add_texts(const Message& message, const std::string& content, const std::string& reasoning,
                  Members& members) const {
     const std::string& field = format_.thinking.field;
@@ -111,7 +112,7 @@ class Writer {
     }
   }
 
-  // The result that follows a call, in the run of results behind message `index`.
+  // Finds the call's result in the run of results after message `index`.
   size_t result_of(const Call& call, size_t index) const {
     for (size_t i = index + 1; i < messages_.size() && messages_[i].role == "tool"; ++i) {
       if (!used_[i] && messages_[i].call_id == call.id) return i;
@@ -142,15 +143,21 @@ class Writer {
   Value arguments(const Message& message, const Call& call) const {
     if (format_.history.arguments == ArgumentsAs::text) return text(message, call.arguments);
     std::optional<Value> value = read_json(call.arguments, message.origin);
-    if (!value || !value->is(Kind::dict)) return text(message, call.arguments);
+    if (!value || !value->is(Kind::dict)) {
+      // A call that was cut off. Templates that write each argument apart need an object.
+      const CallShape shape = format_.calls.shape;
+      const bool apart =
+          shape == CallShape::tagged || shape == CallShape::literals || shape == CallShape::python;
+      if (!apart) return text(message, call.arguments);
+      return Value::dict({{"arguments", text(message, call.arguments)}});
+    }
     if (!format_.history.nested_as_text) return *value;
-    Members members;
+    auto dict = std::make_shared<jinja::Dict>();
     for (const auto& [key, inner] : value->as_dict().entries()) {
       const bool plain = inner.is(Kind::string) || inner.is(Kind::integer) || inner.is(Kind::real);
-      members.emplace_back(std::string(key.as_text().view()),
-                           plain ? inner : text(message, write_json(inner)));
+      dict->set(key, plain ? inner : text(message, write_json(inner)));
     }
-    return Value::dict(std::move(members));
+    return Value::of(std::shared_ptr<const jinja::Dict>(std::move(dict)));
   }
 
   void result(const Message& message) {
@@ -179,7 +186,7 @@ class Writer {
 
   const Format& format_;
   std::span<const Message> messages_;
-  std::vector<bool> used_;  // Results that stand behind their call already.
+  std::vector<bool> used_;  // Results already written after their call.
   std::vector<Value> out_;
 };
 

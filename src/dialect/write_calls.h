@@ -1,17 +1,21 @@
-// From a conversation with tool calls to the messages that a model's template expects.
+// Turns a conversation with tool calls into the messages that a model's template expects.
 //
-// Templates disagree about history: arguments as objects or as text, content beside calls, several calls in one
-// message, results, ids, and where thinking goes. The Format knows; this writes accordingly:
+// Templates disagree about history: arguments as objects or as text, content beside calls, several
+// calls in one message, results, ids, and where thinking goes. The Format says what a template
+// needs:
 //
-//  - A template that renders one call of a message gets one message a call, each followed by its result.
-//  - A template that renders no calls gets them as text in the content, written as the model writes them.
+// - A template that renders one call of a message gets one message a call, each followed by its
+// result.
+// - A template that renders no calls gets them as text in the content, written as the model writes
+// them.
 //  - A template that loses results gets them as user messages.
-//  - Thinking goes into the field that the template reads; where it reads none, thinking is left out.
+// - Thinking goes into the field that the template reads; where it reads none, thinking is left
+// out.
 //
-// What was written and rendered, and is then parsed as an answer, is the same message again.
+// If a message is written, rendered and then parsed as an answer, the result is the same message.
 //
 // Threading:  pure functions.
-// Ownership:  the values are the caller's.
+// Ownership:  the caller owns the values.
 // Cost:       O(bytes).
 #pragma once
 
@@ -27,7 +31,7 @@ namespace stemma::dialect {
 struct Call {
   std::string id;
   std::string name;
-  std::string arguments;  // A JSON object. What is none is given to the template as text.
+  std::string arguments;  // A JSON object. Anything else goes to the template as text.
 
   bool operator==(const Call&) const = default;
 };
@@ -39,7 +43,7 @@ struct Message {
   std::vector<Call> calls = {};
   std::string call_id = {};    // role "tool": the call that this is the result of.
   std::string tool_name = {};  // role "tool": may be empty if the call is in the conversation.
-  jinja::Origin origin = jinja::kNoOrigin;  // Marks what the message says in the rendered text.
+  jinja::Origin origin = jinja::kNoOrigin;  // Marks the message's words in the rendered text.
 };
 
 // The value of the template's variable `messages`, as a list of dicts.

@@ -52,6 +52,19 @@ TEST(WriteCalls, ArgumentsAreObjectsOrTexts) {
       std::string::npos);
 }
 
+TEST(WriteCalls, ArgumentsThatAreNoObjectStayText) {
+  Format format = rendering();
+  std::vector<Message> cut = conversation();
+  cut[1].calls[0].arguments = R"({"days": )";
+  EXPECT_NE(written(format, cut).find(R"("arguments": "{\"days\": "})"), std::string::npos)
+      << written(format, cut);
+  // A template that writes each argument in its own tags goes through an object.
+  format.calls.shape = CallShape::tagged;
+  EXPECT_NE(written(format, cut).find(R"("arguments": {"arguments": "{\"days\": "}})"),
+            std::string::npos)
+      << written(format, cut);
+}
+
 TEST(WriteCalls, NestedValuesAreTextWhereTheTemplatePrintsThemAsPythonDoes) {
   Format format = rendering();
   format.history.nested_as_text = true;

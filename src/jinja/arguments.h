@@ -1,4 +1,4 @@
-// The values a call, filter or test is given, by place or by name.
+// The arguments of a call, filter or test, by position or by name.
 // Threading: immutable values.
 #pragma once
 
@@ -18,7 +18,7 @@ class Arguments {
   std::vector<Value> values;
   std::vector<std::pair<std::string_view, Value>> named;
 
-  // The one at `index` or of this name; null if it was not given.
+  // The argument at `index` or with this name; null if it was not given.
   const Value* get(size_t index, std::string_view name) const {
     return index < values.size() ? &values[index] : get(name);
   }
@@ -33,7 +33,7 @@ class Arguments {
     if (value == nullptr) fail("argument '" + std::string(name) + "' is missing");
     return *value;
   }
-  // Fails if there are more than these.
+  // Fails if there are arguments other than these.
   void only(std::initializer_list<std::string_view> names) const {
     if (values.size() > names.size()) {
       fail("at most " + std::to_string(names.size()) + " arguments are taken, not " +

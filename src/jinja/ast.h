@@ -1,6 +1,6 @@
 // The parsed template: expressions, and statements that hold them.
 //
-// Names are numbers into Ast::names. No node is deeper than kMaxNodeDepth over its leaves, so that
+// Names are numbers into Ast::names. No node is higher than kMaxNodeDepth above its leaves, so
 // walking and destroying the tree needs little stack.
 // Threading: immutable once parsed.
 #pragma once
@@ -75,7 +75,7 @@ struct Expr {
   ExprKind kind;
   Op op = Op::add;
   bool negated = false;
-  MethodId method = MethodId::none;  // Of an attribute's name.
+  MethodId method = MethodId::none;  // Of the attribute's name.
   uint32_t line = 0;
   uint32_t depth = 1;
   uint32_t name = 0;
@@ -84,14 +84,14 @@ struct Expr {
   std::vector<ExprPtr> parts;
   std::vector<std::pair<std::string, ExprPtr>> keywords;
   std::vector<Op> ops;
-  FilterFunction filter = nullptr;  // Null: we do not have it.
+  FilterFunction filter = nullptr;  // Null: not supported.
   TestFunction test = nullptr;
 };
 
 // Where a value goes: a name, an attribute of a namespace, or several of these.
 struct Target {
   uint32_t name = 0;
-  std::string attribute;  // Not empty: of the namespace `name`.
+  std::string attribute;  // If not empty: an attribute of the namespace `name`.
   std::vector<Target> parts;
 };
 
@@ -106,7 +106,7 @@ enum class StatementKind : uint8_t {
   call,       // expr with the body, a macro of its own, as caller
   filter,     // expr over body
   with,       // targets = values: body
-  scope,      // body, its variables its own
+  scope,      // body, with its own variables
   break_loop,
   continue_loop,
 };
@@ -137,7 +137,7 @@ struct Ast {
   std::vector<std::string> names;
   std::set<std::string, std::less<>> mentioned;  // Names, attributes, constant subscripts.
   std::vector<Problem> unsupported;
-  // Names that statements and macros give values to by themselves.
+  // Names that statements and macros set by themselves.
   uint32_t loop = 0;
   uint32_t caller = 0;
   uint32_t varargs = 0;

@@ -1,9 +1,9 @@
-// What a rendering may still use, and how it stops: a Failure is thrown where something is wrong and
-// becomes a Problem in template.cc. Nothing else catches it.
+// What a rendering may still use, and how it stops: code throws a Failure on an error, and
+// template.cc turns it into a Problem. Nothing else catches it.
 //
-// Every loop over data of unknown size charges for it, so that no template runs or grows for long:
-// a step is a node of the template or an element of a list, and a few bytes that are looked at are
-// another one. Bytes are counted when something is made and never given back.
+// Every loop over data of unknown size charges the budget, so that no template runs or grows for
+// long. Each node of the template, each list element and each few bytes read cost one step. Bytes
+// are counted when a value is made and are never given back.
 // Threading: one thread at a time.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace stemma::jinja {
 struct Failure {
   ProblemKind kind;
   std::string message;
-  uint32_t line = 0;  // 0: where the renderer or the parser is.
+  uint32_t line = 0;  // 0: the current line of the renderer or parser.
 };
 
 [[noreturn]] inline void fail(std::string message) {
@@ -45,11 +45,10 @@ class Budget {
     if (count > bytes_) fail(ProblemKind::limit, "the template takes too much memory");
     bytes_ -= count;
   }
-  // So many bytes are compared or searched, or read character by character, which takes longer.
+  // look() charges for bytes that are compared or searched; read() for bytes read character by
+  // character, which takes longer.
   void look(uint64_t count) { steps(1 + count / 16); }
   void read(uint64_t count) { steps(1 + count / 4); }
-
-  uint64_t steps_left() const noexcept { return steps_; }
 
  private:
   uint64_t steps_;

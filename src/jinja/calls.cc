@@ -7,7 +7,7 @@
 namespace stemma::jinja {
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // As Jinja2's sandbox.
+constexpr int64_t kMaxRange = 100'000;  // The same limit as Jinja2's sandbox.
 
 }  // namespace
 
@@ -176,7 +176,7 @@ Value Renderer::strftime_now(const Arguments& arguments) {
   arguments.only({"format"});
   const TextPtr format = text_of(arguments.need(0, "format"));
   if (!options_.now) fail("'strftime_now' is called and nobody knows the time");
-  // Directive by directive, so that whatever else is in the format keeps its origin.
+  // One directive at a time, so that the rest of the format keeps its origin.
   TextBuilder out(budget_);
   const std::string& bytes = format->bytes;
   for (size_t at = 0; at < bytes.size();) {
@@ -206,7 +206,7 @@ Value Renderer::strftime_now(const Arguments& arguments) {
   return own_text(out);
 }
 
-// --- loop -------------------------------------------------------------------------------------------
+// --- loop ----------------------------------------------------------------------------------------
 
 Value Renderer::loop_attribute(Loop& loop, std::string_view name) {
   const auto index0 = static_cast<int64_t>(loop.index0);

@@ -84,7 +84,7 @@ Arguments Renderer::arguments_of(const Expr& expr) {
   return arguments;
 }
 
-// A method that is called at once needs no value of its own.
+// A method that is called directly needs no value of its own.
 Value Renderer::evaluate_call(const Expr& expr) {
   const Expr& callee = *expr.parts[0];
   if (callee.kind == ExprKind::attribute) {
@@ -177,7 +177,7 @@ Value Renderer::evaluate_concat(const Expr& expr) {
   return own_text(out);
 }
 
-// --- access -----------------------------------------------------------------------------------------
+// --- access --------------------------------------------------------------------------------------
 
 Value Renderer::attribute(const Value& object, const std::string& name, MethodId method) {
   if (object.is(Kind::undefined)) fail_undefined(object);
@@ -228,7 +228,7 @@ Value Renderer::item(const Value& object, const Value& key) {
     default: break;
   }
   if (!key.is(Kind::string)) return {};
-  // x['strip'] is x.strip, after all else.
+  // x['strip'] means x.strip if nothing else matches.
   const std::string& name = key.as_text().bytes;
   const MethodId method = method_of(name);
   if (object.is(Kind::dict) && !has_method(object, method)) return {};

@@ -1,5 +1,5 @@
-// The filters of `|`: those about strings and numbers in filters_text.cc, those about lists and dicts in
-// filters_list.cc.
+// The filters of `|`: filters_text.cc has those about strings and numbers, filters_list.cc those
+// about lists and dicts.
 // Threading: immutable.
 #pragma once
 
@@ -18,7 +18,7 @@ struct FilterEntry {
 std::span<const FilterEntry> text_filters() noexcept;
 std::span<const FilterEntry> list_filters() noexcept;
 
-// Null: there is none of this name.
+// Returns null if there is none of this name.
 FilterFunction find_filter(std::string_view name) noexcept;
 
 }  // namespace stemma::jinja

@@ -20,7 +20,7 @@ V generator(R& renderer, std::vector<V> items) {
   return make_list(renderer.budget(), std::move(items), ListKind::generator);
 }
 
-// What sorting and the like look at: an attribute perhaps, in lower case perhaps.
+// The key that filters compare: the item or its attribute, perhaps in lower case.
 class Key {
  public:
   Key(R& renderer, const V* attribute, const V* case_sensitive)
@@ -41,7 +41,7 @@ class Key {
   bool fold_;
 };
 
-// Stable merge sort that may stop in the middle, and bears an order that is none.
+// Stable merge sort that can stop in the middle, and tolerates an inconsistent order.
 void sort_by(R& renderer, std::vector<std::pair<V, V>>& keyed, bool reverse) {
   std::vector<std::pair<V, V>> other(keyed.size());
   for (size_t width = 1; width < keyed.size(); width *= 2) {
@@ -214,7 +214,7 @@ V items(R& renderer, const V& input, const A& arguments) {
   return generator(renderer, renderer.items_of(call_method(renderer, input, MethodId::items, {})));
 }
 
-// --- one by one -------------------------------------------------------------------------------------
+// --- one by one ----------------------------------------------------------------------------------
 
 const std::string& name_argument(const V& value, std::string_view what) {
   if (!value.is(Kind::string)) fail("the name of a " + std::string(what) + " is a string");
@@ -299,7 +299,7 @@ V batch(R& renderer, const V& input, const A& arguments) {
 }
 
 V attr(R& renderer, const V& input, const A& arguments) {
-  // Attributes only: an entry of a dict is none.
+  // Attributes only: entries of a dict do not count.
   const std::string& name = name_argument(arguments.need(0, "name"), "attribute");
   const MethodId method = method_of(name);
   if (input.is(Kind::dict) && !has_method(input, method)) return {};

@@ -25,7 +25,7 @@ V change(R& renderer, const V& input, const A& arguments) {
   return change_case(renderer.budget(), renderer.text_of(input), casing);
 }
 
-// Jinja's own: words begin after space, hyphens and brackets, and not after apostrophes.
+// Jinja's own rule: words begin after spaces, hyphens and brackets, but not after apostrophes.
 V title(R& renderer, const V& input, const A& arguments) {
   arguments.only({});
   Budget& budget = renderer.budget();
@@ -81,7 +81,7 @@ V indent(R& renderer, const V& input, const A& arguments) {
     by = calculate(renderer, Op::multiply, make_text(budget, " "), Value::integer(count));
   }
   const bool all = blank != nullptr && is_true(*blank);
-  // One newline more, as Jinja has it: a text that ends with one has an empty last line.
+  // Add a newline, as Jinja does: then a text that ends with one has an empty last line.
   TextBuilder extended(budget);
   extended.add(*renderer.text_of(input));
   extended.add("\n");
@@ -148,13 +148,13 @@ V to_json(R& renderer, const V& input, const A& arguments) {
   return renderer.own_text(out);
 }
 
-// --- numbers ----------------------------------------------------------------------------------------
+// --- numbers -------------------------------------------------------------------------------------
 
 std::string stripped(const V& input) {
   const std::string_view view = input.as_text().view();
   const size_t begin = skip_space(view, 0);
   std::string text(view.substr(begin, skip_space_back(view, begin, view.size()) - begin));
-  // Underscores between digits are for the eye.
+  // Python allows underscores between digits.
   for (size_t i = 1; i + 1 < text.size(); ++i) {
     const auto digit = [](char c) { return c >= '0' && c <= '9'; };
     if (text[i] == '_' && digit(text[i - 1]) && digit(text[i + 1])) text.erase(i--, 1);
@@ -255,7 +255,7 @@ V round_number(R& /*renderer*/, const V& input, const A& arguments) {
     return Value::integer(integral(input));
   const double value = real(input);
   if (method == "common" && precision >= 0) {
-    // Decimal rounding of the exact value, as Python does it.
+    // Round the exact value in decimal, as Python does.
     std::array<char, 1024> buffer{};
     const auto done = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
                                     std::chars_format::fixed, static_cast<int>(precision));

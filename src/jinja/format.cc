@@ -25,7 +25,7 @@ struct Spec {
   char type = 's';
 };
 
-// Hands out the values of 'text' % values, one after the other or by name.
+// Hands out the values of 'text' % values, in order or by name.
 class Source {
  public:
   Source(const Value& values) : values_(values) {}  // NOLINT: implicit is fine here.
@@ -46,7 +46,7 @@ class Source {
     if (values_.is(Kind::list) && values_.as_list().kind == ListKind::tuple) {
       return at_ == values_.as_list().items.size();
     }
-    // Whatever can be asked for an item counts as one with names.
+    // Any value that has items counts as one with names.
     return at_ == 1 || values_.is(Kind::dict) || values_.is(Kind::list) ||
            values_.is(Kind::undefined);
   }

@@ -1,5 +1,5 @@
-// Templates in the manner of the well-known families, times conversations of every kind, against Jinja2
-// itself; then random expressions.
+// Compares our output with Jinja2's: templates in the style of well-known families with
+// conversations of every kind, then random expressions.
 #include "templates/judge.h"
 
 #include <gtest/gtest.h>
@@ -263,7 +263,7 @@ TEST(Judge, FamiliesOfTemplatesGiveTheSameTextAsJinja2) {
               rendered);
 }
 
-// --- random expressions -----------------------------------------------------------------------------
+// --- random expressions --------------------------------------------------------------------------
 
 class Generator {
  public:
@@ -417,7 +417,7 @@ class Generator {
 };
 
 TEST(Judge, RandomExpressionsGiveTheSameTextAsJinja2) {
-  // The same expressions in every run, unless STEMMA_SEED names others.
+  // The same expressions in every run, unless STEMMA_SEED sets another seed.
   const char* given = std::getenv("STEMMA_SEED");
   const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
   const char* count = std::getenv("STEMMA_EXPRESSIONS");
@@ -440,10 +440,10 @@ TEST(Judge, RandomExpressionsGiveTheSameTextAsJinja2) {
   for (size_t i = 0; i < runs; ++i) {
     const Verdict ours = render(requests[i].source, variables);
     const Verdict& theirs = (*verdicts)[i];
-    // What Python shows of its own insides has no meaning; integers of ours end at 64 bits.
+    // Python's internal representations have no meaning; our integers end at 64 bits.
     if (theirs.ok && theirs.text.find(" object at 0x") != std::string::npos) continue;
     if (!ours.ok && ours.text.find("64 bits") != std::string::npos) continue;
-    // Slices of what has none are folded to undefined or fail, as the optimizer likes.
+    // Slices of values that cannot be sliced become undefined or fail, depending on the optimizer.
     if (!ours.ok && ours.text.find("cannot be sliced") != std::string::npos) continue;
     EXPECT_EQ(ours.ok, theirs.ok) << requests[i].source << "\nours:   " << ours.text
                                   << "\ntheirs: " << theirs.text;

@@ -46,7 +46,7 @@ bool is_letter(uint32_t code) noexcept {
 Value change_case(Budget& budget, const TextPtr& text, Casing casing) {
   TextBuilder out(budget);
   Origins origins(*text);
-  bool inside = false;  // Of a word; for capitalize, of the text.
+  bool inside = false;  // Inside a word; for capitalize, inside the text.
   for (size_t at = 0; at < text->bytes.size();) {
     const Character c = character_at(text->bytes, at);
     const bool upper =

@@ -1,6 +1,7 @@
-// Upper and lower case, character by character; only the German sharp s and the dotted capital I become two.
+// Upper and lower case, character by character. Only the German sharp s and the dotted capital I
+// become two characters.
 // Threading: pure functions.
-// Cost:      ASCII a comparison, all else a binary search.
+// Cost:      a comparison for ASCII, a binary search for all else.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ uint32_t to_upper(uint32_t code) noexcept;
 uint32_t to_lower(uint32_t code) noexcept;
 bool is_upper(uint32_t code) noexcept;
 bool is_lower(uint32_t code) noexcept;
-// Letters: everything that has a case, and beyond Latin, Greek and Cyrillic whatever is no space,
-// punctuation or symbol as far as a few ranges tell.
+// Letters are all characters with a case. Beyond Latin, Greek and Cyrillic, they are all characters
+// that are not spaces, punctuation or symbols by a few ranges.
 bool is_letter(uint32_t code) noexcept;
 
 enum class Casing : uint8_t { upper, lower, title, capitalize, swap };

@@ -1,6 +1,6 @@
 // Which characters beyond ASCII have another case, from the Unicode Character Database by way of
-// Python's str.upper and str.lower: every `stride`th of [first, last] moves by `delta`. What becomes
-// more than one character is not here.
+// Python's str.upper and str.lower: every `stride`th of [first, last] moves by `delta`. Characters
+// that become more than one are not in the table.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@ namespace stemma::jinja {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-// Letters of other scripts are let through as they are.
+// Letters of other scripts count as parts of names.
 bool begins_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<uint8_t>(c) >= 0x80;
@@ -25,7 +25,7 @@ std::optional<uint32_t> hex_digit(char c) {
   return std::nullopt;
 }
 
-// All newlines become \n, and one at the end goes.
+// All newlines become \n, and a newline at the end is removed.
 std::string with_plain_newlines(std::string_view source) {
   std::string plain;
   plain.reserve(source.size());
@@ -96,7 +96,7 @@ class Lexer {
     return std::string_view::npos;
   }
 
-  // Where the data before the tag at `tag` ends. A tag alone on its line takes its indent with it.
+  // Returns where the data before `tag` ends. A tag alone on its line removes its indent.
   size_t strip_before(size_t begin, size_t tag, bool is_block) const {
     const char sign = tag + 2 < view_.size() ? view_[tag + 2] : '\0';
     if (sign == '-') return skip_space_back(view_, begin, tag);
@@ -110,7 +110,7 @@ class Lexer {
 
   bool starts(std::string_view what) const { return view_.substr(at_).starts_with(what); }
 
-  // After the end of a tag or comment. `-` takes all space, else a newline goes.
+  // Trims after the end of a tag or comment. `-` removes all space, otherwise a newline is removed.
   void trim_after(bool minus, bool plus) {
     if (minus) {
       advance(skip_space(view_, at_));
@@ -129,7 +129,7 @@ class Lexer {
     trim_after(sign == '-', sign == '+');
   }
 
-  // {% raw %} as a whole, if it is one.
+  // Reads {% raw %} as a whole, if this is one.
   bool raw() {
     size_t word = at_ + 2;
     if (word < view_.size() && (view_[word] == '-' || view_[word] == '+')) ++word;
@@ -167,7 +167,7 @@ class Lexer {
     put(begin, "");
     advance(at_ + 2);
     if (at_ < view_.size() && (view_[at_] == '-' || view_[at_] == '+')) advance(at_ + 1);
-    std::string open;  // Brackets that wait for their other half.
+    std::string open;  // Brackets that are still open.
     while (true) {
       advance(skip_space(view_, at_));
       if (at_ >= view_.size()) {
@@ -262,7 +262,7 @@ class Lexer {
     tokens_.push_back({TokenKind::string, line, std::move(text)});
   }
 
-  // As Python's string literals; returns where the text goes on.
+  // Works as in Python's string literals; returns where the text continues.
   size_t escape(size_t i, std::string& out) const {
     const char c = view_[i];
     switch (c) {

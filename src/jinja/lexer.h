@@ -1,5 +1,6 @@
-// From a template's text to its tokens, with the whitespace rules of chat templates: trim_blocks and
-// lstrip_blocks are on, `-` and `+` at a tag's ends overrule them, one newline at the very end is dropped.
+// Splits a template's text into tokens, with the whitespace rules of chat templates: trim_blocks
+// and lstrip_blocks are on, `-` and `+` at a tag's ends override them, and one newline at the very
+// end is dropped.
 // Threading: pure function.
 #pragma once
 
@@ -29,7 +30,7 @@ enum class TokenKind : uint8_t {
 struct Token {
   TokenKind kind = TokenKind::end;
   uint32_t line = 0;
-  std::string text;  // Of data and strings what they mean; of all else what stands there.
+  std::string text;  // The value of data and strings; for others, the source text.
 
   bool is(TokenKind k, std::string_view t) const { return kind == k && text == t; }
   bool symbol(std::string_view t) const { return is(TokenKind::symbol, t); }

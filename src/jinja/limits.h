@@ -1,4 +1,4 @@
-// What one rendering may use. Far more than any conversation needs, and little for a server.
+// What one rendering may use: far more than any conversation needs, but little for a server.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@ namespace stemma::jinja {
 
 struct Limits {
   uint64_t steps = 10'000'000;
-  uint64_t work_bytes = uint64_t{256} << 20U;   // Of all values ever made.
+  uint64_t work_bytes = uint64_t{256} << 20U;   // Of all values made.
   uint64_t output_bytes = uint64_t{64} << 20U;  // Of the text.
-  uint32_t depth = 700;                         // Of expressions, blocks and macros in each other.
+  uint32_t depth = 700;                         // Nesting of expressions, blocks and macros.
 };
 
 }  // namespace stemma::jinja

@@ -1,5 +1,5 @@
-// The chat templates of many models, which scripts/get-llama brings, over conversations with tools: the text is
-// Jinja2's own.
+// Renders the chat templates of many models, which scripts/get-llama downloads, with conversations
+// that use tools, and compares with Jinja2's text.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -49,7 +49,7 @@ Value object_arguments() {
        {"place", Value::dict({{"a", Value::list({Value::integer(1), plain("b")})}})}});
 }
 
-// Conversations with calls, in the ways that clients send them.
+// Conversations with calls, in each form that clients send.
 std::vector<std::pair<std::string, Value>> tool_conversations() {
   std::vector<std::pair<std::string, Value>> all;
   for (const bool object : {true, false}) {
@@ -96,8 +96,8 @@ std::string template_text(const std::filesystem::path& path) {
   return all.str();
 }
 
-// Functionary 3.1 adds strings to `'...'|safe`, which makes Jinja2 escape them for HTML. We have no such strings: the
-// text is the same without the escapes.
+// Functionary 3.1 adds strings to `'...'|safe`, which makes Jinja2 escape them for HTML. We do not
+// support such strings: our text is the same without the escapes.
 std::string without_escapes(const std::string& text) {
   static const std::vector<std::pair<std::string, std::string>> kEscapes = {
       {"&#34;", "\""}, {"&#39;", "'"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&amp;", "&"}};

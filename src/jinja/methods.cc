@@ -1,4 +1,4 @@
-// Methods of strings, dicts and lists, as Python has them.
+// Methods of strings, dicts and lists, with Python's meaning.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -79,7 +79,7 @@ const Text& text_argument(const Value& value, std::string_view what) {
   return value.as_text();
 }
 
-// Null for None and for what was not given.
+// Returns null for None and for a missing argument.
 const Text* optional_text(const Value* value, std::string_view what) {
   if (value == nullptr || value->is(Kind::none)) return nullptr;
   return &text_argument(*value, what);
@@ -98,7 +98,7 @@ bool begins_or_ends(Renderer& renderer, const Text& self, const Arguments& argum
   return std::any_of(parts.begin(), parts.end(), one);
 }
 
-// find, rfind, index, count: with bounds in characters.
+// find, rfind, index, count: their bounds count characters.
 Value search(Renderer& renderer, const Value& self, MethodId method, const Arguments& arguments) {
   arguments.only({"sub", "start", "end"});
   Budget& budget = renderer.budget();
@@ -126,7 +126,7 @@ Value search(Renderer& renderer, const Value& self, MethodId method, const Argum
     if (method == MethodId::index) fail("what is looked for is not in the string");
     return Value::integer(-1);
   }
-  // What was cut off before counts too.
+  // Count the characters before `start` too.
   int64_t before = 0;
   if (start != nullptr && !start->is(Kind::none)) {
     const auto size = static_cast<int64_t>(renderer.length_of(self));
@@ -169,7 +169,7 @@ Value join(Renderer& renderer, const Text& separator, const Arguments& arguments
   return renderer.own_text(out);
 }
 
-// All characters are of a kind, and there is one.
+// Whether there is a character and all of them satisfy `is`.
 template <class Is>
 Value every(Renderer& renderer, const Text& text, Is is) {
   renderer.budget().read(text.bytes.size());
@@ -207,6 +207,35 @@ Value zfill(Renderer& renderer, const TextPtr& self, const Arguments& arguments)
   return calculate(renderer, Op::add, head, filled);
 }
 
+Value strip(Renderer& renderer, const TextPtr& text, MethodId method, const Arguments& arguments) {
+  arguments.only({"chars"});
+  const Side side = method == MethodId::strip    ? Side::both
+                    : method == MethodId::lstrip ? Side::left
+                                                 : Side::right;
+  return strip(renderer.budget(), text,
+               optional_text(arguments.get(0, "chars"), "what is stripped"), side);
+}
+
+Value split(Renderer& renderer, const TextPtr& text, MethodId method, const Arguments& arguments) {
+  Budget& budget = renderer.budget();
+  arguments.only({"sep", "maxsplit"});
+  const Text* separator = optional_text(arguments.get(0, "sep"), "the separator");
+  const Value* given = arguments.get(1, "maxsplit");
+  const int64_t limit = given != nullptr ? integer_of(*given, "'maxsplit'") : -1;
+  return make_list(budget, method == MethodId::split ? split(budget, text, separator, limit)
+                                                     : split_right(budget, text, separator, limit));
+}
+
+Value pad(Renderer& renderer, const TextPtr& text, MethodId method, const Arguments& arguments) {
+  arguments.only({"width", "fillchar"});
+  const Text* fill = optional_text(arguments.get(1, "fillchar"), "what fills up");
+  const Side side = method == MethodId::center  ? Side::both
+                    : method == MethodId::ljust ? Side::left
+                                                : Side::right;
+  return pad(renderer.budget(), text, integer_of(arguments.need(0, "width"), "the width"),
+             fill != nullptr ? *fill : Text{" ", {}}, side);
+}
+
 Value string_method(Renderer& renderer, const Value& self, MethodId method,
                     const Arguments& arguments) {
   Budget& budget = renderer.budget();
@@ -219,24 +248,9 @@ Value string_method(Renderer& renderer, const Value& self, MethodId method,
     case MethodId::swapcase: return change_case(budget, text, Casing::swap);
     case MethodId::strip:
     case MethodId::lstrip:
-    case MethodId::rstrip: {
-      arguments.only({"chars"});
-      const Side side = method == MethodId::strip    ? Side::both
-                        : method == MethodId::lstrip ? Side::left
-                                                     : Side::right;
-      return strip(budget, text, optional_text(arguments.get(0, "chars"), "what is stripped"),
-                   side);
-    }
+    case MethodId::rstrip: return strip(renderer, text, method, arguments);
     case MethodId::split:
-    case MethodId::rsplit: {
-      arguments.only({"sep", "maxsplit"});
-      const Text* separator = optional_text(arguments.get(0, "sep"), "the separator");
-      const Value* given = arguments.get(1, "maxsplit");
-      const int64_t limit = given != nullptr ? integer_of(*given, "'maxsplit'") : -1;
-      return make_list(budget, method == MethodId::split
-                                   ? split(budget, text, separator, limit)
-                                   : split_right(budget, text, separator, limit));
-    }
+    case MethodId::rsplit: return split(renderer, text, method, arguments);
     case MethodId::splitlines: {
       arguments.only({"keepends"});
       const Value* keep = arguments.get(0, "keepends");
@@ -282,15 +296,7 @@ Value string_method(Renderer& renderer, const Value& self, MethodId method,
     case MethodId::zfill: return zfill(renderer, text, arguments);
     case MethodId::center:
     case MethodId::ljust:
-    case MethodId::rjust: {
-      arguments.only({"width", "fillchar"});
-      const Text* fill = optional_text(arguments.get(1, "fillchar"), "what fills up");
-      const Side side = method == MethodId::center  ? Side::both
-                        : method == MethodId::ljust ? Side::left
-                                                    : Side::right;
-      return pad(budget, text, integer_of(arguments.need(0, "width"), "the width"),
-                 fill != nullptr ? *fill : Text{" ", {}}, side);
-    }
+    case MethodId::rjust: return pad(renderer, text, method, arguments);
     default: return {};
   }
 }

@@ -1,7 +1,7 @@
-// What only a rendering makes: bound methods, namespaces, macros, loops, functions.
+// Things that only a rendering uses: bound methods, namespaces, macros, loops, functions.
 //
-// A namespace is the one thing that changes. It may come to hold itself, so objects are owned by their
-// rendering and values point to them.
+// Only namespaces can change. A namespace may hold itself, so the rendering owns the objects and
+// values point to them.
 // Threading: one thread at a time, the rendering's; functions are immutable.
 #pragma once
 
@@ -58,7 +58,7 @@ enum class MethodId : uint8_t {
   items,
   keys,
   values,
-  // Those that would change something.
+  // Methods that would change a value.
   append,
   clear,
   extend,
@@ -75,7 +75,7 @@ enum class MethodId : uint8_t {
 // MethodId::none: nothing has a method of this name.
 MethodId method_of(std::string_view name) noexcept;
 std::string_view name_of(MethodId method) noexcept;
-// If values of this kind have it.
+// Whether values of this kind have the method.
 bool has_method(const Value& self, MethodId method) noexcept;
 
 struct Method {
@@ -123,7 +123,7 @@ struct Joiner : Object {
   bool used = false;
 };
 
-// The variables of a block. A macro keeps those it was defined in.
+// The variables of a block. A macro keeps the scope it was defined in.
 struct Scope {
   Scope* parent = nullptr;
   std::vector<std::pair<uint32_t, Value>> variables;
@@ -136,17 +136,18 @@ struct Macro : Object {
   Scope* scope;
 };
 
-// A running `for`. Items come when they are asked for, because a condition may change its mind.
+// A running `for`. It takes each item only when needed, because its condition may depend on earlier
+// rounds.
 struct Loop : Object {
   Loop() : Object(ObjectKind::loop) {}
   const Statement* node = nullptr;
   Scope* scope = nullptr;     // Around it.
-  std::vector<Value> source;  // All there is ...
-  size_t next_source = 0;     // ... not looked at from here on.
-  std::vector<Value> items;   // What the condition let through.
+  std::vector<Value> source;  // All items.
+  size_t next_source = 0;     // The first one not yet looked at.
+  std::vector<Value> items;   // Items that passed the condition.
   size_t index0 = 0;
   uint32_t level = 1;
-  std::vector<Value> changed;  // What loop.changed() saw last.
+  std::vector<Value> changed;  // The last arguments of loop.changed().
 };
 
 [[noreturn]] void fail_undefined(const Value& undefined);

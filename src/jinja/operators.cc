@@ -191,7 +191,7 @@ Value calculate(Renderer& renderer, Op op, const Value& a, const Value& b) {
   }
 }
 
-// --- slices -----------------------------------------------------------------------------------------
+// --- slices --------------------------------------------------------------------------------------
 
 namespace {
 
@@ -201,7 +201,7 @@ struct Bounds {
   int64_t step;
 };
 
-// As Python's slice.indices.
+// The same as Python's slice.indices.
 Bounds resolve(const Value& start, const Value& stop, const Value& step, int64_t size) {
   Bounds bounds{};
   bounds.step = step.is(Kind::none) ? 1 : integer_of(step, "the step of a slice");
@@ -220,7 +220,7 @@ Bounds resolve(const Value& start, const Value& stop, const Value& step, int64_t
   return bounds;
 }
 
-// Calls `take` with each index.
+// Calls `take` with each index of the slice.
 template <class Take>
 void walk(Budget& budget, const Bounds& bounds, Take take) {
   int64_t at = bounds.start;
@@ -247,7 +247,7 @@ Value slice_text(Renderer& renderer, const TextPtr& text, const Value& start, co
     for (int64_t i = bounds.start; i < bounds.stop; ++i) end += character_at(bytes, end).bytes;
     return cut(budget, text, begin, end);
   }
-  std::vector<size_t> places;  // Where each character begins, unless each is a byte.
+  std::vector<size_t> places;  // Where each character begins; empty if each is a byte.
   if (!ascii) {
     budget.bytes((static_cast<size_t>(size) + 1) * sizeof(size_t));
     for (size_t at = 0; at < bytes.size(); at += character_at(bytes, at).bytes)

@@ -1,4 +1,4 @@
-// Where bytes came from: whatever a template does to a marked string, its bytes stay marked.
+// Tests origins: whatever a template does to a marked string, its bytes stay marked.
 #include <gtest/gtest.h>
 
 #include "jinja/template.h"
@@ -83,7 +83,7 @@ TEST(Origins, GoThroughVariablesMacrosAndBlocks) {
       "3[P]4[Q][('v', 1)][\"5[v]\", 1]");
 }
 
-// The danger is a user who writes what the template itself would write.
+// The danger is a user who writes the same bytes as the template itself.
 TEST(Origins, TellAUsersSpecialTokensFromTheTemplates) {
   const auto chat = Template::parse(
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% "

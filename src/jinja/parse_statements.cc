@@ -5,7 +5,7 @@
 
 namespace stemma::jinja {
 
-// --- tokens -----------------------------------------------------------------------------------------
+// --- tokens --------------------------------------------------------------------------------------
 
 std::string Parser::describe(const Token& token) const {
   switch (token.kind) {
@@ -64,7 +64,7 @@ void Parser::lacks(std::string_view what, std::string_view name, uint32_t line) 
                               std::string(what) + " '" + std::string(name) + "' is not supported"});
 }
 
-// --- blocks -----------------------------------------------------------------------------------------
+// --- blocks --------------------------------------------------------------------------------------
 
 Ast Parser::run() {
   ast_.loop = intern("loop");
@@ -87,7 +87,7 @@ void Parser::end_tag() {
   next();
 }
 
-// Up to a tag that begins with one of `ends`, whose name is then the current token.
+// Parses up to a tag that begins with one of `ends`; that name is then the current token.
 Body Parser::statements(std::string_view block, uint32_t opened, const Ends& ends) {
   const Nest nest(*this);
   Body body;
@@ -227,7 +227,7 @@ Statement Parser::set() {
 Statement Parser::branch() {
   Statement node = make(StatementKind::branch);
   while (true) {
-    next();  // if, elif
+    next();  // Skip `if` or `elif`.
     node.conditions.push_back(tuple(true));
     end_tag();
     node.bodies.push_back(statements("if", node.line, {"elif", "else", "endif"}));
@@ -308,7 +308,7 @@ Statement Parser::call() {
   if (now().symbol("(")) signature(node);
   node.expr = expression();
   if (node.expr->kind != ExprKind::call) wrong("'call' needs a call");
-  // The statement is the macro that the called one knows as `caller`.
+  // The statement is the macro that the called macro knows as `caller`.
   node.bodies.push_back(macro_body(node, "call", "endcall"));
   return node;
 }
@@ -335,7 +335,7 @@ Statement Parser::with() {
   return node;
 }
 
-// Marks what an assistant generates, for training. The text is the same.
+// Marks text that an assistant generates, for training. The text is unchanged.
 Statement Parser::generation() {
   Statement node = make(StatementKind::scope);
   next();

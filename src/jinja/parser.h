@@ -1,5 +1,5 @@
 // The parser, as one class over two files: expressions (parse_expressions.cc) and statements
-// (parse_statements.cc). It goes down as Jinja2's does, so that the same texts mean the same.
+// (parse_statements.cc). It descends like Jinja2's parser, so that the same texts mean the same.
 // Threading: one thread at a time.
 #pragma once
 
@@ -20,7 +20,7 @@ class Parser {
   Ast run();
 
  private:
-  // Brackets, blocks and operators in front of others, in each other.
+  // Nested brackets, blocks and prefix operators.
   static constexpr uint32_t kMaxNesting = 100;
   class Nest;
 
@@ -61,7 +61,7 @@ class Parser {
   ExprPtr list();
   ExprPtr dict();
   ExprPtr number(const Token& token);
-  // a, b, c without brackets; one alone is itself. `conditional`: `if ... else` may be inside.
+  // a, b, c without brackets; a single one is no tuple. `conditional`: `if ... else` may be inside.
   ExprPtr tuple(bool conditional, bool in_brackets = false);
   void arguments(Expr& call);
   bool ends_tuple(bool in_brackets) const;
@@ -72,7 +72,6 @@ class Parser {
   void statement(Body& body);
   Statement make(StatementKind kind) const;
   void end_tag();
-  void end_block(std::string_view name);
   Body block(std::string_view block, uint32_t opened, std::string_view end);
   Statement set();
   Statement branch();

@@ -11,7 +11,7 @@
 namespace stemma::jinja {
 namespace {
 
-// Characters that repr() escapes, nearly: what no font shows.
+// Characters that repr() does not escape, approximately: it escapes what no font shows.
 bool is_printable(uint32_t code) noexcept {
   if (code < 0x20 || (code >= 0x7F && code <= 0xA0) || code == 0xAD) return false;
   if (code < 0x300) return true;

@@ -1,4 +1,4 @@
-// Values as text, the way Python writes them; marks stay on what came from marked strings.
+// Writes values as text the way Python does. Bytes from marked strings keep their marks.
 // Threading: pure functions.
 #pragma once
 
@@ -17,14 +17,14 @@ void print_quoted(Budget& budget, TextBuilder& out, const Value& value, uint32_t
 std::string print_real(double value);
 
 struct JsonStyle {
-  bool ascii = false;   // All else as \uXXXX.
-  bool sorted = false;  // Keys.
+  bool ascii = false;   // Writes all else as \uXXXX.
+  bool sorted = false;  // By key.
   bool indented = false;
   Text indent;
   Text between = {", ", {}};
   Text after_key = {": ", {}};
 };
-// json.dumps(). Fails for what JSON has not.
+// json.dumps(). Fails for values that JSON does not have.
 void print_json(Budget& budget, TextBuilder& out, const Value& value, const JsonStyle& style,
                 uint32_t depth = 0);
 

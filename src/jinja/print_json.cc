@@ -20,7 +20,7 @@ void quote(TextBuilder& out, const Text& text, bool ascii) {
   out.add("\"");
   out.budget().read(text.bytes.size());
   Origins origins(text);
-  size_t plain = 0;  // From here on nothing needed an escape.
+  size_t plain = 0;  // No byte from here on has needed an escape.
   for (size_t at = 0; at < text.bytes.size();) {
     const Character c = character_at(text.bytes, at);
     if (c.code >= 0x20 && c.code != '"' && c.code != '\\' && (!ascii || c.code < 0x7F)) {

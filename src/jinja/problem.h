@@ -1,4 +1,4 @@
-// What can be wrong with a template, or with rendering it, told to the person who must act.
+// What is wrong with a template or its rendering, for the person who must act.
 // Threading: immutable values.
 #pragma once
 
@@ -8,8 +8,8 @@
 namespace stemma::jinja {
 
 enum class ProblemKind : uint8_t {
-  syntax,       // No template: fix the text.
-  unsupported,  // Jinja2 has it and we do not; the message names it.
+  syntax,       // Not a valid template: fix the text.
+  unsupported,  // A Jinja2 feature that we lack; the message names it.
   runtime,      // The template does something its values do not allow.
   raised,       // The template called raise_exception(); the message is its own.
   limit,        // More steps, bytes or nesting than allowed.

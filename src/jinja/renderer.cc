@@ -32,7 +32,7 @@ Text Renderer::run() {
   return out.take();
 }
 
-// --- variables --------------------------------------------------------------------------------------
+// --- variables -----------------------------------------------------------------------------------
 
 Scope* Renderer::new_scope(Scope* parent) {
   Scope* scope = nullptr;
@@ -104,7 +104,7 @@ void Renderer::assign(const Target& target, Value value) {
   for (size_t i = 0; i < items.size(); ++i) assign(target.parts[i], items[i]);
 }
 
-// --- output -----------------------------------------------------------------------------------------
+// --- output --------------------------------------------------------------------------------------
 
 TextPtr Renderer::text_of(const Value& value) {
   if (value.is(Kind::string)) return value.text_ptr();
@@ -125,7 +125,7 @@ void Renderer::emit(const Value& value) {
   }
 }
 
-// --- statements -------------------------------------------------------------------------------------
+// --- statements ----------------------------------------------------------------------------------
 
 Renderer::Flow Renderer::execute(const Body& body) {
   const Deeper deeper(*this);
@@ -179,7 +179,7 @@ Renderer::Flow Renderer::branch(const Statement& statement) {
   return Flow::next;
 }
 
-// Brings the loop's next item, if there is one.
+// Fetches the loop's next item, if there is one.
 bool Renderer::pull(Loop& loop) {
   while (loop.next_source < loop.source.size()) {
     budget_.step();

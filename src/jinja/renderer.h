@@ -1,4 +1,4 @@
-// Renderer: one rendering of one template. Walks the tree; everything it makes is its own.
+// Renderer: one rendering of one template. It walks the tree and owns everything it makes.
 //
 // statements are in renderer.cc, expressions in evaluate.cc, arithmetic in operators.cc, calls in
 // calls.cc; filters, tests and methods are functions over it.
@@ -31,11 +31,11 @@ class Renderer {
   // --- what filters, tests and methods use
   Budget& budget() noexcept { return budget_; }
   TextPtr text_of(const Value& value);              // str()
-  std::vector<Value> items_of(const Value& value);  // What a `for` would see.
+  std::vector<Value> items_of(const Value& value);  // The items that a `for` would visit.
   size_t length_of(const Value& value);
   Value attribute(const Value& object, const std::string& name, MethodId method);
   Value item(const Value& object, const Value& key);
-  // 'a.b.0', as the attribute= of filters has it.
+  // A path like 'a.b.0', as in the attribute= of filters.
   Value path(const Value& object, const Value& path);
   bool contains(const Value& container, const Value& item);
   Value call(const Value& callee, Arguments arguments);
@@ -71,7 +71,6 @@ class Renderer {
 
   // --- expressions
   Value evaluate(const Expr& expr);
-  Value evaluate_name(const Expr& expr);
   Value evaluate_list(const Expr& expr);
   Value evaluate_dict(const Expr& expr);
   Value evaluate_slice(const Expr& expr);
@@ -96,32 +95,32 @@ class Renderer {
   const Ast& ast_;
   const RenderOptions& options_;
   Budget budget_;
-  std::vector<Value> context_;  // By name: what the caller gave, or a global function.
+  std::vector<Value> context_;  // By name: a variable of the caller or a global function.
   std::deque<Scope> scopes_;
   std::vector<Scope*> free_scopes_;
   std::vector<std::unique_ptr<Object>> objects_;
   Scope* scope_ = nullptr;
   TextBuilder* out_ = nullptr;
-  bool at_top_ = true;  // out_ is the rendering's.
+  bool at_top_ = true;  // out_ is the output of the whole rendering.
   uint32_t depth_ = 0;
   uint32_t line_ = 0;
 };
 
-// --- operators.cc ----------------------------------------------------------------------------------
+// --- operators.cc --------------------------------------------------------------------------------
 
 Value calculate(Renderer& renderer, Op op, const Value& a, const Value& b);
 Value negate(const Value& value);
 Value slice(Renderer& renderer, const Value& object, const Value& start, const Value& stop,
             const Value& step);
-// An index or count; fails if it is no integer.
+// An index or count; fails if it is not an integer.
 int64_t integer_of(const Value& value, std::string_view what);
 
-// --- methods.cc ------------------------------------------------------------------------------------
+// --- methods.cc ----------------------------------------------------------------------------------
 
 Value call_method(Renderer& renderer, const Value& self, MethodId method,
                   const Arguments& arguments);
 
-// --- format.cc -------------------------------------------------------------------------------------
+// --- format.cc -----------------------------------------------------------------------------------
 
 // 'text' % values, and 'text'|format(values): %s %r %d %i %x %o %f %e %g %c.
 Value format_percent(Renderer& renderer, const Text& format, const Value& values);
@@ -144,7 +143,7 @@ class Renderer::Deeper {
   Renderer& renderer_;
 };
 
-// A scope of its own, while it lives.
+// Opens a new scope for its lifetime.
 class Renderer::Inner {
  public:
   Inner(Renderer& renderer, Scope* parent)
@@ -159,7 +158,7 @@ class Renderer::Inner {
   Inner& operator=(const Inner&) = delete;
 
   Scope* scope() const noexcept { return inner_; }
-  // For the next round of a loop.
+  // Prepares the scope for the next round of a loop.
   void renew() {
     if (inner_->captured) {
       renderer_.scope_ = inner_ = renderer_.new_scope(inner_->parent);
@@ -174,7 +173,7 @@ class Renderer::Inner {
   Scope* inner_;
 };
 
-// What is printed while it lives goes into a text of its own.
+// Collects what is printed during its lifetime in a separate text.
 class Renderer::Capture {
  public:
   explicit Capture(Renderer& renderer)

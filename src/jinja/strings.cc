@@ -177,7 +177,7 @@ Value pad(Budget& budget, const TextPtr& text, int64_t width, const Text& fill, 
   if (width <= size) return Value::of(text);
   const int64_t missing = width - size;
   budget.steps(static_cast<uint64_t>(missing));
-  // Python puts the odd one to the left if the width is odd too.
+  // If the width is odd too, Python puts the odd space on the left.
   const int64_t left = side == Side::left    ? 0
                        : side == Side::right ? missing
                                              : missing / 2 + (missing & width & 1);

@@ -1,21 +1,21 @@
-// Template: a chat template as models bring it, parsed once and rendered often.
+// Template: a model's chat template, parsed once and rendered often.
 //
 // The language is the part of Jinja2 that chat templates use, with the settings of Hugging Face's
 // apply_chat_template: trim_blocks, lstrip_blocks, break and continue, an immutable sandbox,
 // raise_exception(), strftime_now(), `generation` blocks, and a tojson that does not escape HTML.
-// Expected is the same text, byte by byte; docs/ARCHITECTURE.md lists what differs.
+// The goal is the same text, byte by byte; docs/ARCHITECTURE.md lists the differences.
 //
-// Templates come out of model files and are not trusted: whatever one does, rendering ends within its
-// limits with a text or a Problem.
+// Templates come from model files and are not trusted: whatever a template does, rendering ends
+// within its limits with a text or a Problem.
 //
-// Strings of the variables may have an origin (value.h). The text says which of its bytes came from
-// them, so that a caller can see to it that what a user wrote is never read as a special token: what a
-// template copies, cuts, joins, replaces in, quotes or changes the case of keeps its mark, and what it
-// adds has none.
+// Strings of the variables may have an origin (value.h). The rendered text marks which of its bytes
+// came from them, so that a caller can make sure that a user's text is never read as a special
+// token. Bytes keep their marks when a template copies, cuts, joins, quotes, replaces in or changes
+// the case of a string. Bytes that the template adds have no mark.
 //
 // Threading:  immutable; any number of threads may render at once.
-// Ownership:  the text and the marks are the caller's.
-// Cost:       about 50 ns a node of the template that is reached, plus the bytes that are moved.
+// Ownership:  the caller owns the text and the marks.
+// Cost:       about 50 ns for each visited node of the template, plus moving the bytes.
 #pragma once
 
 #include <ctime>
@@ -37,7 +37,7 @@ struct Ast;
 
 struct RenderOptions {
   Limits limits;
-  std::optional<std::tm> now;  // What strftime_now() tells; without it, it fails.
+  std::optional<std::tm> now;  // The time for strftime_now(), which fails without it.
 };
 
 class Template {
@@ -50,11 +50,11 @@ class Template {
   std::variant<Text, Problem> render(const Value& variables,
                                      const RenderOptions& options = {}) const;
 
-  // If the name occurs as a variable, an attribute, or a constant subscript or argument: `tools`,
-  // `reasoning_content`. It does not say that the place is ever reached.
+  // Whether the name (`tools`, `reasoning_content`) occurs as a variable, an attribute, or a
+  // constant subscript or argument. The place may never be reached.
   bool mentions(std::string_view name) const;
 
-  // Filters and tests that we lack. A rendering that meets one fails; others do not.
+  // Filters and tests that we lack. Only a rendering that reaches one fails.
   const std::vector<Problem>& unsupported() const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// What callers of Template are promised. That texts are those of Jinja2 is judge_test.cc's affair.
+// Tests Template's guarantees to callers. judge_test.cc compares its texts with Jinja2's.
 #include "jinja/template.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ std::string rendered(std::string_view source, const Value& variables = Value::di
   return std::get<Text>(result).bytes;
 }
 
-// --- problems ---------------------------------------------------------------------------------------
+// --- problems ------------------------------------------------------------------------------------
 
 TEST(Problems, NameTheConstructAndTheLine) {
   EXPECT_EQ(parse_problem("a\n{% include 'x' %}").to_string(),
@@ -102,7 +102,7 @@ TEST(Problems, IntegersEndAt64Bits) {
   EXPECT_EQ(rendered("{{ (-9223372036854775807 - 1) % -1 }}"), "0");
 }
 
-// --- limits -----------------------------------------------------------------------------------------
+// --- limits --------------------------------------------------------------------------------------
 
 TEST(Limits, EveryWayToGoOnForeverEnds) {
   const Value variables = Value::dict({{"text", Value::string(std::string(20'000, 'a'))}});
@@ -176,7 +176,7 @@ TEST(Limits, DeepVariablesAreRefused) {
   EXPECT_EQ(render_problem("x", Value::list({})).kind, ProblemKind::runtime);
 }
 
-// --- what it is for ---------------------------------------------------------------------------------
+// --- what it is for ------------------------------------------------------------------------------
 
 TEST(Templates, KnowWhatTheyMention) {
   const Template chat = parsed(
@@ -236,7 +236,7 @@ TEST(Templates, AHundredMessagesTakeNoTime) {
     best_us = std::min(best_us, static_cast<double>(took) / 1e3);
   }
   std::printf("100 messages of 60 words: %.0f us\n", best_us);
-  EXPECT_LT(best_us, 50'000);  // A sanitizer's build is slow; the line above is for people.
+  EXPECT_LT(best_us, 50'000);  // Loose, as sanitizer builds are slow; the line above is for people.
 }
 
 }  // namespace

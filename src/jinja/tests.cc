@@ -46,7 +46,7 @@ bool cased(R& renderer, const V& input, const A& /*arguments*/) {
   return is_true(call_method(renderer, text, method, {}));
 }
 
-// The same object, as far as that can be told from here.
+// Whether both are the same object, as far as we can tell.
 bool same(R& renderer, const V& a, const V& b) {
   if (a.kind() != b.kind()) return false;
   if (a.is(Kind::list)) return &a.as_list() == &b.as_list();

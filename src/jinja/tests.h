@@ -8,7 +8,7 @@
 
 namespace stemma::jinja {
 
-// Null: there is none of this name.
+// Returns null if there is none of this name.
 TestFunction find_test(std::string_view name) noexcept;
 
 }  // namespace stemma::jinja

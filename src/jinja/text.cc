@@ -138,7 +138,7 @@ size_t find(Budget& budget, std::string_view text, std::string_view what, size_t
 
 size_t find_last(Budget& budget, std::string_view text, std::string_view what) {
   if (what.size() > text.size()) return std::string_view::npos;
-  // Most texts end soon after what is looked for, or are short.
+  // Most texts are short, or end soon after a match.
   if (text.size() < 256 || what.size() < 16) {
     const size_t at = text.rfind(what);
     budget.look(text.size() - (at == std::string_view::npos ? 0 : at));

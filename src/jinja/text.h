@@ -1,12 +1,12 @@
 // Text: bytes that know where they came from.
 //
-// A mark says that [begin, end) came from something the caller gave an origin, a message for example.
-// Marks are ascending, not empty, and do not touch if their origins are equal. What carries no mark is
-// the template's own. Bytes are UTF-8 by intention and anything in fact: a byte that belongs to no
-// character counts as one.
+// A mark says that [begin, end) came from a text to which the caller gave an origin, for example a
+// message. Marks are ascending, not empty, and do not touch if their origins are equal. Bytes
+// without a mark are the template's own. Bytes should be UTF-8 but may be anything: a byte that
+// belongs to no character counts as one.
 //
 // Threading: immutable values; a TextBuilder one thread at a time.
-// Cost:      24 bytes a mark; cutting is O(what is cut + log marks).
+// Cost:      24 bytes a mark; cutting is O(bytes cut + log marks).
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ struct Text {
   std::string_view view() const noexcept { return bytes; }
 };
 
-// Puts texts together. Charges the budget as it grows.
+// Joins texts. Charges the budget as it grows.
 class TextBuilder {
  public:
   explicit TextBuilder(Budget& budget) : budget_(&budget) {}
@@ -58,7 +58,7 @@ class TextBuilder {
   Text text_;
 };
 
-// The origins of a text's bytes, asked for from left to right.
+// The origins of a text's bytes. Positions must be asked from left to right.
 class Origins {
  public:
   explicit Origins(const Text& text) : marks_(&text.marks) {}
@@ -73,10 +73,10 @@ class Origins {
   size_t next_ = 0;
 };
 
-// --- UTF-8 ----------------------------------------------------------------------------------------
+// --- UTF-8 ---------------------------------------------------------------------------------------
 
 struct Character {
-  uint32_t code = 0;  // kNotACharacter: a byte that belongs to none.
+  uint32_t code = 0;  // kNotACharacter: a byte that is part of no character.
   uint32_t bytes = 0;
 };
 inline constexpr uint32_t kNotACharacter = 0xFFFF'FFFFU;
@@ -90,17 +90,17 @@ inline Character character_at(std::string_view text, size_t position) noexcept {
 // Where the character before `position` begins; `position` is not 0.
 size_t character_before(std::string_view text, size_t position) noexcept;
 size_t count_characters(std::string_view text) noexcept;
-// The bytes of a character, in `room`; of what is none, those of U+FFFD.
+// Writes a character's bytes to `room`; those of U+FFFD if `code` is not a character.
 std::string_view encode_utf8(uint32_t code, std::array<char, 4>& room) noexcept;
 void append_utf8(std::string& out, uint32_t code);
 
-// As Python's str.isspace.
+// Like Python's str.isspace.
 bool is_space(uint32_t code) noexcept;
 // The bounds of `text` without the space at its ends.
 size_t skip_space(std::string_view text, size_t begin) noexcept;
 size_t skip_space_back(std::string_view text, size_t begin, size_t end) noexcept;
 
-// Where `what` is in text[from, end), or npos. Linear, whatever is looked for.
+// Where `what` is in text[from, end), or npos. Always linear.
 size_t find(Budget& budget, std::string_view text, std::string_view what, size_t from = 0);
 size_t find_last(Budget& budget, std::string_view text, std::string_view what);
 

@@ -31,7 +31,7 @@ size_t hash_key(const Value& key) noexcept {
   return is_number(key) ? std::hash<double>{}(real(key)) : 1;
 }
 
-// Exact: long double has at least 64 bits of precision where we run.
+// Exact, because long double has at least 64 bits of precision on our platforms.
 int compare_numbers(const Value& a, const Value& b) noexcept {
   const auto wide = [](const Value& v) -> long double {
     return v.is(Kind::real) ? static_cast<long double>(v.as_real())

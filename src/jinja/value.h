@@ -1,11 +1,11 @@
-// Value: what templates compute with, as Python has it: undefined, None, bool, int, float, str, list,
-// tuple, dict; and things only a rendering can make (methods, namespaces, macros).
+// Value: a value that templates compute with, as in Python: undefined, None, bool, int, float, str,
+// list, tuple, dict; also things that only a rendering can make (methods, namespaces, macros).
 //
-// Values share what they hold and nothing of it changes once it is inside a Value; so copies are cheap
+// Values share their contents, which never change once they are inside a Value. So copies are cheap
 // and there are no cycles. Integers have 64 bits.
 //
 // Threading:  immutable values.
-// Ownership:  shared; objects and the names of undefined values belong to the rendering that made them,
+// Ownership:  shared; the rendering that made them owns objects and the names of undefined values,
 //             and no value of a rendering leaves it.
 // Cost:       24 bytes, and one allocation for a string, list or dict.
 #pragma once
@@ -83,13 +83,11 @@ class Value {
   const Text& as_text() const { return *std::get<TextPtr>(what_); }
   const TextPtr& text_ptr() const { return std::get<TextPtr>(what_); }
   const List& as_list() const { return *std::get<ListPtr>(what_); }
-  const ListPtr& list_ptr() const { return std::get<ListPtr>(what_); }
   const Dict& as_dict() const { return *std::get<DictPtr>(what_); }
-  const DictPtr& dict_ptr() const { return std::get<DictPtr>(what_); }
   const Method& as_method() const { return *std::get<std::shared_ptr<const Method>>(what_); }
   Object* as_object() const { return std::get<Object*>(what_); }
 
-  // How deep lists and dicts are in each other; 0 for all else.
+  // How deeply lists and dicts are nested; 0 for all else.
   uint32_t depth() const noexcept;
 
  private:
@@ -101,14 +99,14 @@ class Value {
   What what_;
 };
 
-// A generator is what filters like `map` give: it is true, has no length, and can be walked once.
+// Filters like `map` return generators: a generator is true, has no length, and can be walked once.
 enum class ListKind : uint8_t { list, tuple, generator };
 
 struct List {
   std::vector<Value> items;
   ListKind kind = ListKind::list;
   uint32_t depth = 1;
-  mutable bool spent = false;  // Of a generator, which never leaves its rendering.
+  mutable bool spent = false;  // For a generator, which never leaves its rendering.
 };
 
 // Keeps the order of insertion. Keys are strings, numbers, booleans or None.
@@ -131,11 +129,11 @@ class Dict {
   size_t place(const Value& key) const noexcept;
 
   std::vector<Entry> entries_;
-  std::unordered_multimap<size_t, uint32_t> index_;  // Once there are many.
+  std::unordered_multimap<size_t, uint32_t> index_;  // Used once there are many entries.
   uint32_t depth_ = 1;
 };
 
-// --- as Python has it ------------------------------------------------------------------------------
+// --- as Python has it ----------------------------------------------------------------------------
 
 std::string_view type_name(const Value& value) noexcept;  // 'str', 'NoneType'.
 bool is_true(const Value& value) noexcept;
@@ -147,14 +145,14 @@ int64_t integral(const Value& value) noexcept;
 // Requires: is_number.
 double real(const Value& value) noexcept;
 
-// Lists and dicts cannot, nor tuples of them.
+// False for lists, dicts and tuples of them.
 bool can_be_hashed(Budget& budget, const Value& value);
 bool equal(Budget& budget, const Value& a, const Value& b);
 // Less than 0, 0, more than 0; kUnordered beside a NaN. Fails if they cannot be compared.
 inline constexpr int kUnordered = 2;
 int compare(Budget& budget, const Value& a, const Value& b);
 
-// Lists and dicts of a rendering: charged for, and not too deep.
+// Values made in a rendering: charged to the budget; lists and dicts fail if nested too deeply.
 Value make_list(Budget& budget, std::vector<Value> items, ListKind kind = ListKind::list);
 Value make_dict(Budget& budget, Dict dict);
 Value make_text(Budget& budget, std::string_view bytes);

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "json/utf8.h"
@@ -11,7 +9,7 @@
 namespace stemma {
 namespace {
 
-// Builds a Json out of the parser's events, within limits.
+// Builds a Json from the parser's events, within limits.
 class Builder {
  public:
   Builder(const JsonLimits& limits, size_t text_bytes) : limits_(limits), text_bytes_(text_bytes) {}
@@ -25,7 +23,7 @@ class Builder {
   }
   bool number_float(double value, const std::string& /*text*/) { return put({value}); }
   bool string(std::string& value) { return put({std::move(value)}); }
-  bool binary(nlohmann::json::binary_t& /*value*/) { return false; }  // Not in JSON.
+  bool binary(nlohmann::json::binary_t& /*value*/) { return false; }  // JSON has none.
 
   bool start_array(size_t /*unknown*/) { return open({Json::Array()}); }
   bool start_object(size_t /*unknown*/) { return open({Json::Object()}); }
@@ -36,7 +34,7 @@ class Builder {
   bool end_array() { return close(); }
   bool end_object() {
     const Json::Object& object = std::get<Json::Object>(open_.back()->value);
-    // Sorted, so that many names cost little more than few.
+    // Sorted, so that many names take little longer than few.
     names_.clear();
     for (const Json::Member& member : object) names_.push_back(member.name);
     std::sort(names_.begin(), names_.end());
@@ -67,7 +65,7 @@ class Builder {
     fault_ = JsonFault{std::move(message), 0};
     return false;
   }
-  // Where the next value goes.
+  // Returns where the next value goes.
   Json* place() {
     if (open_.empty()) return &root_;
     if (auto* array = std::get_if<Json::Array>(&open_.back()->value)) return &array->emplace_back();
@@ -80,7 +78,7 @@ class Builder {
     *place() = std::move(value);
     return true;
   }
-  // Only the innermost array or object grows, so that pointers to the outer ones hold.
+  // Only the innermost array or object grows, so pointers to the outer ones stay valid.
   bool open(Json value) {
     if (++values_ > limits_.values) {
       return fail("more than " + std::to_string(limits_.values) + " values");
@@ -106,63 +104,6 @@ class Builder {
   uint32_t values_ = 0;
   std::optional<JsonFault> fault_;
 };
-
-// For each byte: 1 if it stands for itself, the letter after the backslash ('u' for \u00XX), or 0 if it
-// is above ASCII.
-constexpr std::array<char, 256> make_escapes() {
-  std::array<char, 256> table{};
-  for (int i = 0; i < 0x20; ++i) table[i] = 'u';
-  for (int i = 0x20; i < 0x80; ++i) table[i] = 1;
-  table['"'] = '"';
-  table['\\'] = '\\';
-  table['\b'] = 'b';
-  table['\f'] = 'f';
-  table['\n'] = 'n';
-  table['\r'] = 'r';
-  table['\t'] = 't';
-  table[0x7F] = 'u';
-  return table;
-}
-constexpr std::array<char, 256> kEscapes = make_escapes();
-
-void append_escape(std::string& out, uint8_t byte) {
-  out += '\\';
-  out += kEscapes[byte];
-  if (kEscapes[byte] != 'u') return;
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  out += "00";
-  out += kDigits[byte >> 4U];
-  out += kDigits[byte & 15U];
-}
-
-// Bytes of the character at the front of `text`, or 0 if there is none. Of those above ASCII.
-size_t character_bytes(std::string_view text) noexcept {
-  const auto at = [&](size_t i) {
-    return i < text.size() ? static_cast<uint8_t>(text[i]) : uint8_t{0};
-  };
-  const auto follows = [&](size_t i) { return (at(i) & 0xC0U) == 0x80; };
-  const uint8_t first = at(0);
-  const uint8_t second = at(1);
-  if (first < 0xC2 || first > 0xF4 || !follows(1)) return 0;
-  if (first < 0xE0) return 2;
-  if (!follows(2) || (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return 0;
-  if (first < 0xF0) return 3;
-  if (!follows(3) || (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return 0;
-  return 4;
-}
-
-template <class T>
-void append_floating(std::string& out, T value) {
-  if (!std::isfinite(value)) {
-    out += "null";
-    return;
-  }
-  std::array<char, 32> text;
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  out.append(text.data(), end);
-  // "-0" is a whole number to readers, and has no sign there.
-  if (value == 0 && std::signbit(value)) out += ".0";
-}
 
 }  // namespace
 
@@ -195,47 +136,6 @@ std::variant<Json, JsonFault> parse_json(std::string_view text, const JsonLimits
   return builder.take();
 }
 
-void append_json_escaped(std::string& out, std::string_view text) {
-  size_t begin = 0;  // Of what can be copied as it is.
-  size_t i = 0;
-  while (i < text.size()) {
-    const uint8_t byte = static_cast<uint8_t>(text[i]);
-    if (kEscapes[byte] == 1) {
-      ++i;
-      continue;
-    }
-    if (byte >= 0x80) {
-      if (const size_t bytes = character_bytes(text.substr(i)); bytes != 0) {
-        i += bytes;
-        continue;
-      }
-      // Text of ours is valid; where it is not, take the slow way for the rest.
-      out.append(text.substr(begin, i - begin));
-      append_json_escaped(out, to_utf8(text.substr(i)));
-      return;
-    }
-    out.append(text.substr(begin, i - begin));
-    append_escape(out, byte);
-    begin = ++i;
-  }
-  out.append(text.substr(begin));
-}
-
-void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
-  append_json_escaped(out, text);
-  out += '"';
-}
-
-void append_json_number(std::string& out, uint64_t value) {
-  std::array<char, 20> text;
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
-  out.append(text.data(), end);
-}
-
-void append_json_number(std::string& out, double value) { append_floating(out, value); }
-void append_json_number(std::string& out, float value) { append_floating(out, value); }
-
 void append_json(std::string& out, const Json& json) {
   if (const bool* flag = json.boolean()) {
     out += *flag ? "true" : "false";
@@ -266,6 +166,23 @@ void append_json(std::string& out, const Json& json) {
   } else {
     out += "null";
   }
+}
+
+bool append_json_object_text(std::string& out, std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == text.npos || text[first] != '{') return false;
+  if (!nlohmann::json::accept(text.begin(), text.end())) return false;
+  bool in_string = false;
+  for (size_t i = first; i < text.size(); ++i) {
+    const char byte = text[i];
+    if (!in_string && kBlanks.find(byte) != kBlanks.npos) continue;
+    out += byte;
+    if (byte == '"') in_string = !in_string;
+    // What follows a backslash does not end the string.
+    if (in_string && byte == '\\') out += text[++i];
+  }
+  return true;
 }
 
 }  // namespace stemma

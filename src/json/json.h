@@ -1,9 +1,9 @@
-// Json: a JSON document as a plain value, and what writes one without building it first.
+// Json: a JSON document as a plain value. json/write.h writes JSON without building one.
 //
-// Reading is strict: UTF-8 only, no name twice in an object, no deeper and no larger than a limit. The
-// parser behind it is nlohmann's, in json.cc and nowhere else.
+// Reading is strict: UTF-8 only, no name twice in an object, limits on depth and size. Only json.cc
+// uses the parser behind it, nlohmann's.
 // Threading:  values and pure functions.
-// Cost:       about 56 bytes a value beside its text; append_* allocate only as `out` grows.
+// Cost:       about 56 bytes a value besides its text.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "json/write.h"
 
 namespace stemma {
 
@@ -28,7 +30,7 @@ struct Json {
   const std::string* string() const noexcept { return std::get_if<std::string>(&value); }
   const Array* array() const noexcept { return std::get_if<Array>(&value); }
   const Object* object() const noexcept { return std::get_if<Object>(&value); }
-  std::optional<double> number() const noexcept;  // Any of the three.
+  std::optional<double> number() const noexcept;  // Any of the three kinds.
   // The member of an object; null if there is none or this is no object. O(members).
   const Json* find(std::string_view name) const noexcept;
   // "a string", "an array": for messages.
@@ -41,28 +43,25 @@ struct Json::Member {
 };
 
 struct JsonLimits {
-  uint32_t depth = 32;          // Arrays and objects inside each other.
-  uint32_t values = 4'000'000;  // All of them, names not counted.
+  uint32_t depth = 32;          // Nested arrays and objects.
+  uint32_t values = 4'000'000;  // All values, not counting names.
 };
 
-// What is wrong with a text, and where.
+// What is wrong with a text, and at which byte.
 struct JsonFault {
   std::string message;
   uint64_t byte = 0;
 };
 
-// The text as one value, or what is wrong with it.
+// Parses the text as one value, or returns what is wrong with it.
 std::variant<Json, JsonFault> parse_json(std::string_view text, const JsonLimits& limits = {});
 
-// Appends `text` in quotes, escaped; what is not UTF-8 becomes U+FFFD.
-void append_json_string(std::string& out, std::string_view text);
-// The same without the quotes.
-void append_json_escaped(std::string& out, std::string_view text);
-void append_json_number(std::string& out, uint64_t value);
-// The shortest text that reads back as the same number; null for what JSON cannot say.
-void append_json_number(std::string& out, double value);
-void append_json_number(std::string& out, float value);
-// The whole value, without spaces.
+// Appends the whole value, without spaces.
 void append_json(std::string& out, const Json& value);
+
+// Appends `text`, without the blanks between its values, if it is one JSON object. Returns false
+// and appends nothing if it is not. Unlike parse_json(), it takes any depth and names that come
+// twice: what another parser makes of them is its own affair.
+bool append_json_object_text(std::string& out, std::string_view text);
 
 }  // namespace stemma

@@ -1,4 +1,4 @@
-// Promises of Json: strict reading within limits, and text that any other reader understands.
+// Tests Json: it reads strictly within limits, and any other reader understands its output.
 #include "json/json.h"
 
 #include <gtest/gtest.h>
@@ -73,6 +73,21 @@ TEST(Json, DepthAndSizeAreLimited) {
   EXPECT_NE(fault_of(objects), "");
 }
 
+TEST(Json, TheTextOfAnObjectIsKeptWhateverItsDepthAndNames) {
+  const auto compact = [](std::string_view text) {
+    std::string out = ">";
+    return append_json_object_text(out, text) ? out : "refused" + out;
+  };
+  EXPECT_EQ(compact(" { \"a b\" : [ 1.50 , \"\\\\\" , \"\\\" ,\" ] }\n"),
+            R"(>{"a b":[1.50,"\\","\" ,"]})");
+  EXPECT_EQ(compact(R"({"a":1,"a":2})"), R"(>{"a":1,"a":2})");
+  const std::string deep = R"({"a":)" + std::string(5000, '[') + std::string(5000, ']') + "}";
+  EXPECT_EQ(compact(deep), ">" + deep);
+  for (const std::string_view text : {"", "[]", "1", "{", R"({"a":1)", "{} x", "{\"\xFF\":1}"}) {
+    EXPECT_EQ(compact(text), "refused>") << text;
+  }
+}
+
 TEST(Json, NumbersThatJsonCannotSayAreNull) {
   std::string out;
   append_json_number(out, std::nan(""));
@@ -110,6 +125,22 @@ TEST(Json, FloatsReadBackExactly) {
     append_json_number(out, value);
     ASSERT_EQ(static_cast<float>(nlohmann::json::parse(out).get<double>()), value);
   }
+}
+
+TEST(JsonWrite, AnObjectEndsItselfAndEscapesWhatItIsGiven) {
+  std::string out = "[";
+  {
+    JsonObject object(out);
+    object.add("requests", uint64_t{3});
+    object.add("a \"name\"", "line\nline");
+    object.add("seconds", 0.25);
+    object.add("never", std::numeric_limits<double>::infinity());
+    JsonObject inner(object.name("inner"));
+    inner.add("none", "");
+  }
+  out += ']';
+  EXPECT_EQ(out, R"([{"requests":3,"a \"name\"":"line\nline","seconds":0.25,"never":null,)"
+                 R"("inner":{"none":""}}])");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace stemma {
 namespace {
 
-// Bytes at the front of `text` that are ASCII.
+// The number of ASCII bytes at the front of `text`.
 size_t ascii_run(std::string_view text) noexcept {
   size_t n = 0;
   for (; n + 8 <= text.size(); n += 8) {
@@ -19,8 +19,8 @@ size_t ascii_run(std::string_view text) noexcept {
 
 }  // namespace
 
-// The first byte of a character. The second one's range keeps out what is written longer than it must be,
-// surrogates and what lies beyond U+10FFFF.
+// Begins a character. The second byte's range excludes overlong forms, surrogates and code points
+// above U+10FFFF.
 void Utf8Stream::begin(uint8_t byte, std::string& out) {
   low_ = 0x80;
   high_ = 0xBF;
@@ -55,7 +55,7 @@ void Utf8Stream::add(std::string_view bytes, std::string& out) {
     }
     const uint8_t byte = static_cast<uint8_t>(bytes.front());
     if (byte < low_ || byte > high_) {
-      // What had begun is not continued; this byte is looked at again, as the first of another.
+      // The character was not continued; treat this byte again as the first of another one.
       out += kReplacementCharacter;
       have_ = 0;
       continue;
@@ -77,7 +77,7 @@ void Utf8Stream::finish(std::string& out) {
 }
 
 bool is_utf8(std::string_view text) {
-  // Valid text is what replacing errors leaves as it is: one set of rules.
+  // Text is valid if error replacement leaves it unchanged, so both use one set of rules.
   const size_t run = ascii_run(text);
   return run == text.size() || to_utf8(text.substr(run)) == text.substr(run);
 }

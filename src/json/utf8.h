@@ -1,7 +1,7 @@
-// UTF-8 as it arrives: bytes in any portions become whole characters, and what is none becomes U+FFFD.
+// UTF-8 in portions: bytes cut anywhere become whole characters, and invalid bytes become U+FFFD.
 //
-// Each longest beginning of a character that is not continued counts as one error, as browsers and Python
-// do it, so that the outcome does not depend on how the bytes were cut.
+// Like browsers and Python, it counts each longest incomplete beginning of a character as one
+// error, so that the result does not depend on how the bytes were cut.
 // Threading:  one thread at a time.
 // Cost:       O(bytes); a run of ASCII is copied at once.
 #pragma once
@@ -16,11 +16,11 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 class Utf8Stream {
  public:
-  // Appends the characters that `bytes` complete; the beginning of another one waits.
+  // Appends the characters that `bytes` complete; an incomplete character waits.
   void add(std::string_view bytes, std::string& out);
-  // Nothing follows: appends U+FFFD if a character waits for its end.
+  // Ends the text: appends U+FFFD if a character is incomplete.
   void finish(std::string& out);
-  // Bytes of the character that has begun, 0 to 3.
+  // Bytes of the incomplete character, 0 to 3.
   uint32_t waiting() const noexcept { return have_; }
 
  private:
@@ -29,7 +29,7 @@ class Utf8Stream {
   char part_[4] = {};
   uint32_t have_ = 0;
   uint32_t want_ = 0;
-  uint8_t low_ = 0x80;  // What the next byte may be.
+  uint8_t low_ = 0x80;  // The least value of the next byte.
   uint8_t high_ = 0xBF;
 };
 

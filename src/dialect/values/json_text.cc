@@ -31,7 +31,7 @@ Verdict JsonScanner::push(char byte) {
   }
 }
 
-// A byte that is no blank, between values.
+// Handles a byte between values that is not blank.
 Verdict JsonScanner::between(char byte) {
   switch (at_) {
     case At::first_key:

@@ -1,7 +1,7 @@
 // JSON as it arrives, and JSON as template values.
 //
-// JsonScanner judges a text byte by byte, so that what a model samples can be passed on before it is whole.
-// Reading is strict where JSON is: no comments, no trailing commas, no NaN.
+// JsonScanner judges a text byte by byte, so that what a model samples can be passed on before it
+// is whole. Reading is strict where JSON is: no comments, no trailing commas, no NaN.
 //
 // Threading:  a scanner one thread at a time; the functions are pure.
 // Cost:       O(bytes); a scanner holds one byte for each level of nesting, at most kMostDepth.

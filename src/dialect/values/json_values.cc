@@ -1,6 +1,7 @@
 // JSON to template values and back.
 #include <charconv>
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -14,14 +15,14 @@ using jinja::Value;
 
 namespace {
 
-// Four digits; the text was scanned, so they are there.
+// Reads four digits; the text was scanned, so they are there.
 uint32_t hex4(std::string_view digits) {
   uint32_t code = 0;
   std::from_chars(digits.data(), digits.data() + 4, code, 16);
   return code;
 }
 
-// Reads what JsonScanner has found to be one value.
+// Reads a text that JsonScanner has accepted as one value.
 class Reader {
  public:
   Reader(std::string_view text, jinja::Origin origin) : text_(text), origin_(origin) {}
@@ -81,19 +82,20 @@ class Reader {
   }
 
   Value object() {
-    std::vector<std::pair<std::string, Value>> entries;
+    auto dict = std::make_shared<jinja::Dict>();
     for (++at_;; ++at_) {
       skip();
       if (text_[at_] == '}') break;
-      std::string key = string();
+      // Names were written by the same writer.
+      Value key = Value::string(string(), origin_);
       skip();
-      ++at_;  // The colon.
-      entries.emplace_back(std::move(key), value());
+      ++at_;  // Skip the colon.
+      dict->set(std::move(key), value());
       skip();
       if (text_[at_] == '}') break;
     }
     ++at_;
-    return Value::dict(std::move(entries));
+    return Value::of(std::shared_ptr<const jinja::Dict>(std::move(dict)));
   }
 
   Value array() {
@@ -125,7 +127,8 @@ class Reader {
     }
     double real = 0;
     if (std::from_chars(digits.begin(), digits.end(), real).ec != std::errc()) {
-      // JSON has no infinity: what is too large becomes the largest, what is too small becomes zero.
+      // JSON has no infinity: numbers that are too large become the largest double, numbers that
+      // are too small become zero.
       const bool small = digits.find("e-") != digits.npos || digits.find("E-") != digits.npos;
       real = small ? 0.0 : std::numeric_limits<double>::max();
       if (digits.front() == '-') real = -real;
@@ -169,7 +172,7 @@ std::string write_json(const Value& value) {
   try {
     jinja::print_json(budget, out, value, {});
   } catch (const jinja::Failure&) {
-    return "null";  // Undefined, or a thing that only a rendering makes: JSON has neither.
+    return "null";  // Undefined, or an object that exists only while rendering: JSON has neither.
   }
   return out.take().bytes;
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostDepth = 128;
 constexpr size_t kMostWordBytes = 1024;
-constexpr size_t kMostBlanks = 64;  // Between a quote and the comma or bracket behind it.
+constexpr size_t kMostBlanks = 64;  // Between a quote and the comma or bracket after it.
 
 char closer_of(char opener) { return opener == '(' ? ')' : opener == '[' ? ']' : '}'; }
 
@@ -33,7 +33,7 @@ Verdict LiteralReader::read(std::string_view text, size_t& at, bool final, std::
     const size_t before = at;
     const Verdict verdict = step(text, at, final, out);
     if (verdict != Verdict::more) return verdict;
-    if (at == before) return Verdict::more;  // It must see more to go on.
+    if (at == before) return Verdict::more;  // It needs more bytes to continue.
   }
   return Verdict::more;
 }
@@ -86,7 +86,7 @@ Verdict LiteralReader::step(std::string_view text, size_t& at, bool final, std::
   return in_word(text, at, final, out);
 }
 
-// Whether a string begins at `at`, which is then moved into it.
+// Whether a string begins at `at`; if so, moves `at` into it.
 bool LiteralReader::begin_string(std::string_view text, size_t& at, bool final, bool& wait) {
   if (quote_.empty()) {
     if (text[at] != '"' && text[at] != '\'') return false;
@@ -164,7 +164,7 @@ Verdict LiteralReader::in_string(std::string_view text, size_t& at, bool final, 
   return ended();
 }
 
-// A backslash and what follows it in a Python string.
+// Reads a backslash and what follows it in a Python string.
 Verdict LiteralReader::escape(std::string_view text, size_t& at, std::string& out) {
   if (at + 1 >= text.size()) return Verdict::more;
   const char what = text[at + 1];
@@ -172,7 +172,7 @@ Verdict LiteralReader::escape(std::string_view text, size_t& at, std::string& ou
   const std::string_view to = "\n\t\r\b\f'\"\\";
   const size_t known = from.find(what);
   if (known == std::string_view::npos) {
-    append_json_escaped(out, "\\");  // Python keeps a backslash that means nothing.
+    append_json_escaped(out, "\\");  // Python keeps the backslash of an unknown escape.
     ++at;
     return Verdict::more;
   }
@@ -181,7 +181,7 @@ Verdict LiteralReader::escape(std::string_view text, size_t& at, std::string& ou
   return Verdict::more;
 }
 
-// A number, true, None, or a key without quotes.
+// Reads a number, true, None, or a key without quotes.
 Verdict LiteralReader::in_word(std::string_view text, size_t& at, bool final, std::string& out) {
   const std::string_view ends = is_key_ ? (stack_.back() == '(' ? "=" : ":") : ",)]}";
   const std::string_view rest = text.substr(at);

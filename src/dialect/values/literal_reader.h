@@ -3,8 +3,8 @@
 //   Python  (place='Rome', days=3, exact=True)        ->  {"place":"Rome","days":3,"exact":true}
 //   Gemma   {place:<|"|>Rome<|"|>,days:3}             ->  {"place":"Rome","days":3}
 //
-// A Python quote ends a string only where a comma, a colon or a bracket follows: templates do not escape quotes
-// inside strings.
+// A Python quote ends a string only where a comma, a colon or a bracket follows: templates do not
+// escape quotes inside strings.
 //
 // Invariant:  what was appended so far is the beginning of a JSON value; after `done` it is one.
 // Threading:  one thread at a time.
@@ -23,11 +23,12 @@ class LiteralReader {
  public:
   enum class Verdict : uint8_t { more, done, bad };
 
-  // `quote` stands around strings; empty: strings are Python's. The value is an object, or what stands in
-  // brackets if `in_call`: the opening "(" was read.
+  // `quote` stands around strings; empty: strings are Python's. The value is an object, or what
+  // stands in brackets if `in_call`: the opening "(" was read.
   explicit LiteralReader(std::string quote = {}, bool in_call = false);
 
-  // Reads text[at, end) as far as it can be decided, moves `at`, and appends JSON. `final`: nothing follows.
+  // Reads text[at, end) as far as it can be decided, moves `at`, and appends JSON. `final`: nothing
+  // follows.
   Verdict read(std::string_view text, size_t& at, bool final, std::string& out);
 
  private:

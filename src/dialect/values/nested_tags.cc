@@ -12,7 +12,7 @@ constexpr int kMostDepth = 32;
 
 std::optional<std::string> value_of(std::string_view open, std::string_view written, int depth);
 
-// Objects and arrays; nullopt: these are no tags that close.
+// Reads objects and arrays. Returns nullopt if these are not tags that close.
 std::optional<std::string> members_of(std::string_view open, std::string_view written, int depth) {
   if (depth == 0) return std::nullopt;
   std::string object;

@@ -15,7 +15,8 @@
 
 namespace stemma::dialect {
 
-// `open` is what a tag begins with, up to its name: "]<]minimax[>[<". What is not in tags is a plain value.
+// `open` is what a tag begins with, up to its name: "]<]minimax[>[<". What is not in tags is a
+// plain value.
 std::string nested_tags_as_json(std::string_view open, std::string_view written, ArgumentType type);
 
 }  // namespace stemma::dialect

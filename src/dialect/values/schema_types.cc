@@ -28,7 +28,7 @@ bool is_null_schema(const Value& schema) {
   return type != nullptr && type->is(Kind::string) && type->as_text().view() == "null";
 }
 
-// The one answer of all, null aside; unknown if they differ.
+// The type that all of them give, ignoring null; unknown if they differ.
 template <class TypeOf>
 ArgumentType agreed(const Value& list, TypeOf type_of) {
   if (!list.is(Kind::list)) return ArgumentType::unknown;
@@ -44,7 +44,7 @@ ArgumentType agreed(const Value& list, TypeOf type_of) {
   return all;
 }
 
-// "#/$defs/place", looked up in the schema of the whole tool.
+// Looks up "#/$defs/place" in the schema of the whole tool.
 const Value* referenced(const Value& root, std::string_view path) {
   if (path.substr(0, 2) != "#/") return nullptr;
   path.remove_prefix(2);
@@ -92,7 +92,7 @@ std::string argument_as_json(std::string_view written, ArgumentType type) {
   if (type == ArgumentType::text) return json_string(written);
   const std::string_view value = trimmed(written);
   if (is_json(value)) return std::string(value);
-  // Some templates print values the way Python does, and their models learned from them.
+  // Some templates print values in Python's notation, and their models learned it from them.
   const bool container = !value.empty() && (value.front() == '{' || value.front() == '[');
   const bool word = value == "True" || value == "False" || value == "None";
   if (container || word) {
