@@ -16,12 +16,12 @@ std::string utf8_of(uint32_t code_point) {
   return out;
 }
 
-// Byte sequences whose bytes vary independently of each other. Of those with equal tails the first bytes
-// are one set.
+// Byte sequences in which each byte varies independently of the others. Sequences with equal tails
+// are merged: their first bytes form one set.
 class Sequences {
  public:
-  // All of [first, last], which have the same number of bytes in UTF-8. The range is cut until every byte
-  // behind the first one that varies takes all its values.
+  // Adds [first, last], whose code points all have the same number of bytes in UTF-8. Splits the
+  // range until every byte after the first varying one takes all its values.
   void add(uint32_t first, uint32_t last) {
     const size_t bytes = utf8_of(first).size();
     for (uint32_t i = 1; i < bytes; ++i) {
@@ -197,7 +197,7 @@ Expr one_of_json(GrammarBuilder& build, const CodePointSet& set) {
     if (set.has(static_cast<uint8_t>(code_point))) letters.add(static_cast<uint8_t>(letter));
   }
   if (!letters.empty()) choices.push_back(build.sequence({build.text("\\"), build.byte(letters)}));
-  // Control characters without a letter: \u00XX, by their first digit.
+  // Control characters without a short escape: \u00XX, grouped by their first digit.
   for (uint32_t high = 0; high < 2; ++high) {
     ByteSet low;
     for (uint32_t digit = 0; digit < 16; ++digit) {

@@ -1,5 +1,5 @@
-// A CodePointSet is a set of Unicode characters, and knows how they are written as bytes.
-// Surrogates are no characters: no set has them.
+// A CodePointSet is a set of Unicode characters, and knows their encoding as bytes. Surrogates are
+// not characters: no set has them.
 // Threading: a plain value.
 #pragma once
 
@@ -29,7 +29,7 @@ class CodePointSet {
   CodePointSet intersection(const CodePointSet& other) const;
   bool has(uint32_t code_point) const;
   bool empty() const { return ranges_.empty(); }
-  // Sorted, with a gap between each two.
+  // Sorted, with gaps between ranges.
   const std::vector<Range>& ranges() const { return ranges_; }
 
  private:
@@ -38,13 +38,13 @@ class CodePointSet {
 };
 
 void append_utf8(std::string& out, uint32_t code_point);
-// The character at `at`, which moves on behind it; kLast + 1 if there is no valid one.
+// Returns the character at `at` and moves `at` past it; kLast + 1 if there is no valid one.
 uint32_t next_code_point(std::string_view text, size_t& at);
 
 // One character of the set in UTF-8.
 Expr one_of(GrammarBuilder& build, const CodePointSet& set);
-// One character of the set as it stands in a JSON string. Each character has one spelling here: itself, or an
-// escape if JSON asks for one.
+// One character of the set as written in a JSON string. Each character has one spelling here:
+// itself, or an escape if JSON asks for one.
 Expr one_of_json(GrammarBuilder& build, const CodePointSet& set);
 
 }  // namespace stemma::constrain

@@ -17,17 +17,24 @@ constexpr uint64_t kMaxRepeat = 10'000'000;
 
 class GbnfParser {
  public:
-  GbnfParser(std::string_view text, const GrammarLimits& limits) : text_(text), build_(limits) {}
+  GbnfParser(std::string_view text, GrammarBuilder& build) : text_(text), build_(build) {}
 
-  std::variant<GrammarPtr, Problem> parse() {
+  // Adds the rule `root` to the builder's grammar.
+  std::variant<RuleId, Problem> add() {
     skip(true);
     if (done()) fail("there is no rule");
     while (!done() && !problem_) parse_rule();
     const auto root = rules_.find("root");
     if (!problem_ && root == rules_.end()) fail("there is no rule called 'root'");
     if (problem_) return *problem_;
+    return root->second.id;
+  }
+
+  std::variant<GrammarPtr, Problem> parse() {
+    const auto root = add();
+    if (const auto* problem = std::get_if<Problem>(&root)) return *problem;
     std::optional<RuleId> culprit;
-    auto made = build_.finish(root->second.id, &culprit);
+    auto made = build_.finish(std::get<RuleId>(root), &culprit);
     if (auto* problem = std::get_if<Problem>(&made); problem != nullptr && culprit) {
       for (const auto& [name, rule] : rules_) {
         if (rule.id == *culprit) problem->where = place(rule.at);
@@ -39,7 +46,7 @@ class GbnfParser {
  private:
   struct Rule {
     RuleId id{};
-    size_t at = 0;  // Where it is defined, or first used.
+    size_t at = 0;  // Where the rule is defined, or first used.
     bool defined = false;
   };
 
@@ -61,7 +68,7 @@ class GbnfParser {
     at_ += wanted.size();
     return true;
   }
-  // Blanks and comments; with `lines` also ends of lines.
+  // Skips blanks and comments; with `lines` also line ends.
   void skip(bool lines) {
     while (!done()) {
       const char c = peek();
@@ -137,7 +144,7 @@ class GbnfParser {
     return build_.sequence(parts);
   }
 
-  // A literal, a class, a group, any character, or a call; nothing if something else follows.
+  // Reads a literal, a class, a group, any character, or a call; nothing if something else follows.
   std::optional<Expr> parse_part(uint32_t depth) {
     if (take("\"")) return parse_literal();
     if (take("[")) return one_of(build_, parse_class());
@@ -272,7 +279,7 @@ class GbnfParser {
 
   std::string_view text_;
   size_t at_ = 0;
-  GrammarBuilder build_;
+  GrammarBuilder& build_;
   std::map<std::string, Rule> rules_;
   std::optional<Problem> problem_;
 };
@@ -283,7 +290,16 @@ std::variant<GrammarPtr, Problem> compile_gbnf(std::string_view text, const Gbnf
   if (text.size() > options.max_bytes) {
     return Problem{"the grammar has more than " + std::to_string(options.max_bytes) + " bytes", ""};
   }
-  return GbnfParser(text, options.limits).parse();
+  GrammarBuilder build(options.limits);
+  return GbnfParser(text, build).parse();
+}
+
+std::variant<RuleId, Problem> add_gbnf(GrammarBuilder& build, std::string_view text,
+                                       const GbnfOptions& options) {
+  // Compile it alone first: then its errors have a line and a column.
+  auto alone = compile_gbnf(text, options);
+  if (auto* problem = std::get_if<Problem>(&alone)) return std::move(*problem);
+  return GbnfParser(text, build).add();
 }
 
 }  // namespace stemma::constrain

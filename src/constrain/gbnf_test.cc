@@ -1,4 +1,4 @@
-// Promises of GBNF: the notation as llama.cpp documents it, and mistakes by line and column.
+// Tests GBNF: the notation as llama.cpp documents it, and errors with line and column.
 #include "constrain/gbnf.h"
 
 #include <gtest/gtest.h>
@@ -102,7 +102,7 @@ TEST(Gbnf, MistakesHaveALineAndAColumn) {
   EXPECT_NE(problem_of(std::string(2U << 20U, '#')), "");
 }
 
-// The grammars that come with llama.cpp's sources, where STEMMA_GBNF_FOLDER says where they are.
+// Reads the grammars in llama.cpp's sources, if STEMMA_GBNF_FOLDER names their folder.
 TEST(Gbnf, TheGrammarsOfLlamaCppAreUnderstood) {
   const char* const folder = std::getenv("STEMMA_GBNF_FOLDER");
   if (folder == nullptr) GTEST_SKIP() << "STEMMA_GBNF_FOLDER is not set";

@@ -1,13 +1,15 @@
-// A Grammar says which byte strings an answer may be: a compiled pushdown automaton with counters.
+// A Grammar defines which byte strings are valid answers. It is a compiled pushdown automaton with
+// counters.
 //
-// It is a small program. Each instruction is a state; `step.h` runs it. A stack has a frame for each rule
-// that was called and for each counted repetition that is under way, and the frame has the count. So a
-// repetition of up to 65,536 characters is three instructions, whatever its bounds are.
+// It is a small program. Each instruction is a state; `step.h` runs it. A stack has a frame for
+// each called rule and for each counted repetition in progress, and the frame has the count. So a
+// repetition of up to 65,536 characters is three instructions, whatever its bounds.
 //
-// A GrammarBuilder (grammar_builder.h) makes one, after checking that it can be run: no rule calls itself
-// before it reads a byte, and some answer exists within the limit on depth.
+// A GrammarBuilder (grammar_builder.h) makes one, after checking that it can be run: no rule calls
+// itself before it reads a byte, and some answer exists within the limit on depth.
 //
-// Invariant:  from every state that a matcher can reach, some answer can be completed within the limits.
+// Invariant:  from every state that a matcher can reach, some answer can be completed within the
+// limits.
 // Threading:  immutable.
 // Ownership:  shared_ptr; matchers and masks hold it.
 // Cost:       14 bytes an instruction; a byte of literal text is one instruction.
@@ -25,7 +27,7 @@ namespace stemma::constrain {
 
 struct GrammarLimits {
   uint32_t rules = 1'000'000;
-  uint32_t states = 8'000'000;  // Instructions, a byte of literal text is one.
+  uint32_t states = 8'000'000;  // Instructions; a byte of literal text is one.
   uint32_t depth = 256;         // Frames of a stack, at run time.
   uint32_t stacks = 4096;       // Ways to read an answer that are followed at once.
 };
@@ -40,7 +42,7 @@ class Grammar {
     split,   // Goes to each of the `b` targets from `a` on.
     call,    // Pushes a frame that returns to `b`, goes to the rule's entry `a`.
     jump,    // Goes to `a`: a call at the end of a rule.
-    back,    // Returns to what the top frame says; with no frame the answer may end here.
+    back,    // Returns to the state in the top frame; without a frame the answer may end.
     repeat,  // Pushes a frame with count 0 for loop `a`, then as `again`.
     again,   // Goes once more through loop `a`, or pops its frame and leaves.
   };
@@ -57,10 +59,11 @@ class Grammar {
     uint32_t again = 0;
     uint32_t exit = 0;
     uint32_t least_bytes = 1;  // Of a round that reads something.
-    // The body may read nothing. Then `min` is 0, and going through it without reading is not counted.
+    // Whether the body may read nothing. Then `min` is 0, and rounds that read nothing do not
+    // count.
     bool may_read_nothing = false;
   };
-  // Counts go no further; a larger maximum is none.
+  // The highest count; a larger maximum means unbounded.
   static constexpr uint32_t kMaxCount = 0x7FFF'0000;
   // No answer can be completed from here.
   static constexpr uint16_t kHopeless = 0xFFFF;
@@ -74,7 +77,7 @@ class Grammar {
   uint32_t entry() const { return entry_; }
   const GrammarLimits& limits() const { return limits_; }
 
-  // Bytes that no state tells apart have one number.
+  // Bytes that no state distinguishes have the same kind.
   uint32_t byte_kinds() const { return byte_kinds_; }
   uint8_t kind_of(uint8_t byte) const { return kind_of_[byte]; }
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint16_t kMaxHeight = 1000;  // The compiler goes down the tree by recursion.
 
-// Whether (x{a,b}){c,d} is x{ac,bd}: no count between the two is left out.
+// Whether (x{a,b}){c,d} equals x{ac,bd}: no count between the two bounds is missing.
 bool without_gaps(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   if (c == d) return true;
   if (b == kUnbounded) return c > 0 || a <= 1;

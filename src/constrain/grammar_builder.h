@@ -1,4 +1,4 @@
-// A GrammarBuilder puts a grammar together from expressions: bytes, sequences, alternatives, repetitions
+// A GrammarBuilder makes a grammar from expressions: bytes, sequences, alternatives, repetitions
 // and calls of rules.
 //
 //   GrammarBuilder build;
@@ -7,10 +7,11 @@
 //                                      build.repeat(build.call(list), 0, 9), build.text(")")}));
 //   auto grammar = build.finish(list);   // (), (()), (()(())) ...
 //
-// Expressions are a tree: each may be used in one place only. What is needed twice becomes a rule. A call
-// at the end of a rule costs no frame, so a rule may also be a state of a finite automaton.
+// Expressions form a tree: each may be used in one place only. Make a rule for an expression that
+// is needed twice. A call at the end of a rule costs no frame, so a rule may also be a state of a
+// finite automaton.
 //
-// The builder never fails half-way: what goes beyond a limit is remembered, and finish() says it.
+// The builder never fails half-way: it remembers an exceeded limit, and finish() reports it.
 //
 // Threading:  one thread at a time.
 // Cost:       finish() takes time in proportion to the size of the tree, about 100 ns a node.
@@ -45,7 +46,7 @@ class GrammarBuilder {
   Expr byte(const ByteSet& set);     // One byte of the set.
   Expr sequence(std::span<const Expr> parts);
   Expr sequence(std::initializer_list<Expr> parts) { return sequence(std::span(parts)); }
-  Expr either(std::span<const Expr> choices);  // never() if there is none.
+  Expr either(std::span<const Expr> choices);  // never() if empty.
   Expr either(std::initializer_list<Expr> choices) { return either(std::span(choices)); }
   // `max` may be kUnbounded. Requires: min <= max.
   Expr repeat(Expr part, uint32_t min, uint32_t max);
@@ -61,13 +62,13 @@ class GrammarBuilder {
     return made;
   }
 
-  // Whether a limit was passed: whoever builds a lot may stop early.
+  // Whether a limit was passed: a caller that builds a lot may stop early.
   bool failed() const { return !failure_.empty(); }
   uint32_t nodes() const { return static_cast<uint32_t>(nodes_.size()); }
 
-  // The grammar of `root`. The builder is used up.
-  // Problem: a limit was passed; a rule was never defined, calls itself before it reads a byte, or
-  // `root` matches no text within the limit on depth. `culprit`, if given, is the rule that it is about.
+  // The grammar of `root`. The builder is used up. Problem: a limit was passed; a rule was never
+  // defined, calls itself before it reads a byte, or `root` matches no text within the limit on
+  // depth. `culprit`, if given, is set to the rule that has the problem.
   std::variant<GrammarPtr, Problem> finish(RuleId root, std::optional<RuleId>* culprit = nullptr);
 
  private:
@@ -92,7 +93,6 @@ class GrammarBuilder {
   };
 
   Expr add(Node node, std::span<const Expr> children);
-  Expr merge_repeat(uint32_t child, uint32_t min, uint32_t max);
   void fail(std::string message);
   uint32_t set_index(const ByteSet& set);
   Node& node(Expr expr) { return nodes_[static_cast<uint32_t>(expr)]; }

@@ -52,7 +52,7 @@ std::string GrammarCompiler::name_of(uint32_t rule) const {
   return name.empty() ? "number " + std::to_string(rule) : "'" + name + "'";
 }
 
-// --- what may read nothing --------------------------------------------------------------------------
+// --- nullable nodes ------------------------------------------------------------------------------
 
 void GrammarCompiler::mark_nullable() {
   std::vector<std::vector<uint32_t>> calls(from_.rules_.size());
@@ -77,14 +77,14 @@ void GrammarCompiler::mark_nullable() {
       continue;
     }
     Node& parent = from_.nodes_[node.parent];
-    // Of a sequence `b` counts the parts that are not known to be nullable yet.
+    // For a sequence, `b` counts the parts that are not known to be nullable yet.
     if (parent.kind != Kind::sequence || --parent.b == 0) ready.push_back(node.parent);
   }
 }
 
-// --- left recursion ---------------------------------------------------------------------------------
+// --- left recursion ------------------------------------------------------------------------------
 
-// The rules that `node` may call before it reads a byte.
+// Collects the rules that `node` may call before it reads a byte.
 void GrammarCompiler::left_calls(uint32_t index, std::vector<uint32_t>& calls) const {
   const Node& node = from_.nodes_[index];
   if (node.kind == Kind::call) calls.push_back(node.a);
@@ -158,7 +158,7 @@ std::optional<Problem> GrammarCompiler::check_left_recursion(uint32_t root) {
   return std::nullopt;
 }
 
-// --- instructions -----------------------------------------------------------------------------------
+// --- instructions --------------------------------------------------------------------------------
 
 uint32_t GrammarCompiler::put(Grammar::Instruction instruction) {
   if (out_->code_.size() >= out_->limits_.states) {
@@ -192,7 +192,7 @@ void GrammarCompiler::emit_rules(uint32_t root) {
   }
 }
 
-// Instructions that match `node` and go on to `next`; returns the first of them.
+// Emits instructions that match `node` and continue at `next`; returns the first of them.
 uint32_t GrammarCompiler::emit(uint32_t index, uint32_t next) {
   if (!failure_.empty()) return kBack;
   const Node& node = from_.nodes_[index];
@@ -240,7 +240,8 @@ uint32_t GrammarCompiler::emit_repeat(const Node& node, uint32_t next) {
   const uint32_t max = node.b > Grammar::kMaxCount ? kUnbounded : node.b;
   if (min > Grammar::kMaxCount) failure_ = "a repetition has a minimum above 2^31";
   if (max == 1 || (min <= 1 && max == kUnbounded)) {
-    // A way around it, or through it and back: no counting. The targets come after the body is known.
+    // A way around it, or through it and back, without counting. The targets are filled in when the
+    // body is known.
     const auto first = static_cast<uint32_t>(out_->targets_.size());
     out_->targets_.resize(first + 2, next);
     if (max == 1) {
@@ -262,7 +263,7 @@ uint32_t GrammarCompiler::emit_repeat(const Node& node, uint32_t next) {
   return put({.op = Op::repeat, .a = index});
 }
 
-// --- depth ------------------------------------------------------------------------------------------
+// --- depth ---------------------------------------------------------------------------------------
 
 uint32_t GrammarCompiler::need_of(const Grammar::Instruction& made) const {
   const std::vector<uint16_t>& needs = out_->needs_;
@@ -290,8 +291,8 @@ uint32_t GrammarCompiler::need_of(const Grammar::Instruction& made) const {
   return least;
 }
 
-// Rules are judged until nothing changes: judge(rule) says whether its entry did. Most are judged once, because
-// those that they call come first. False if it takes too long.
+// Judges rules until nothing changes: judge(rule) returns whether its entry changed. Most need one
+// visit, because the rules that they call come first. Returns false if it takes too long.
 template <class Judge>
 bool GrammarCompiler::settle_rules(Judge judge) {
   constexpr uint64_t kMaxWork = 400'000'000;
@@ -330,10 +331,10 @@ bool GrammarCompiler::find_needs() {
   });
 }
 
-// --- length of rounds -------------------------------------------------------------------------------
+// --- length of rounds ----------------------------------------------------------------------------
 
 namespace {
-constexpr uint64_t kManyBytes = 1'000'000;  // More are not told apart.
+constexpr uint64_t kManyBytes = 1'000'000;  // Larger lengths are not told apart.
 }  // namespace
 
 uint32_t GrammarCompiler::least_bytes_of(const Grammar::Instruction& made,
@@ -375,7 +376,7 @@ bool GrammarCompiler::find_least_bytes() {
   return settled;
 }
 
-// --- bytes ------------------------------------------------------------------------------------------
+// --- bytes ---------------------------------------------------------------------------------------
 
 void GrammarCompiler::number_bytes() {
   std::array<uint32_t, 256> kinds{};

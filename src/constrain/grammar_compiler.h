@@ -1,8 +1,10 @@
-// From a builder's tree to the program of a Grammar. Only grammar_compiler.cc and its tests need this.
+// Compiles a builder's tree to the program of a Grammar. Only grammar_compiler.cc and its tests
+// need this.
 //
-// In five passes, each linear in the size of the tree: which expressions may read nothing; whether a rule
-// calls itself before it reads a byte; the instructions, each rule from its end to its beginning; how many
-// frames each state needs to get to the end of its rule; how many bytes a round of each loop has at least.
+// In five passes, each linear in the size of the tree: which expressions may read nothing; whether
+// a rule calls itself before it reads a byte; the instructions, each rule from its end to its
+// beginning; how many frames each state needs to get to the end of its rule; how many bytes a round
+// of each loop has at least.
 // Threading: one thread at a time.
 #pragma once
 
@@ -29,7 +31,7 @@ class GrammarCompiler {
   using Kind = GrammarBuilder::Kind;
   using Op = Grammar::Op;
   static constexpr uint32_t kNone = GrammarBuilder::kNone;
-  // The state that returns. All rules end in it.
+  // The state that returns from a rule. All rules end in it.
   static constexpr uint32_t kBack = 0;
 
   struct CompiledRule {
@@ -64,7 +66,7 @@ class GrammarCompiler {
   GrammarBuilder& from_;
   std::unique_ptr<Grammar> out_;
   std::vector<CompiledRule> rules_;
-  std::vector<uint32_t> order_;  // Rules, as they were met.
+  std::vector<uint32_t> order_;  // Rules, in the order they were met.
   uint32_t current_ = 0;         // The rule that is being emitted.
   std::string failure_;
   std::optional<RuleId> culprit_;  // The rule that a problem is about.

@@ -1,4 +1,4 @@
-// Promises of grammars and matchers, and a tiny recogniser that judges them.
+// Tests grammars and matchers against a tiny recogniser.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -131,7 +131,7 @@ TEST(Grammar, AnExpressionCannotBeUsedTwice) {
             std::string::npos);
 }
 
-// At the limit on depth what would go deeper is not offered, and every answer can still be ended.
+// At the depth limit nothing deeper is offered, and every answer can still be completed.
 TEST(Matcher, NestingEndsAtTheLimitAndTheAnswerCanBeCompleted) {
   GrammarBuilder build({.depth = 40});
   const RuleId list = build.rule();
@@ -174,7 +174,7 @@ TEST(Matcher, WhatIsRefusedChangesNothing) {
   EXPECT_TRUE(matcher.accept(""));
 }
 
-// --- against a recogniser that fits on a screen -------------------------------------------------------
+// --- against a tiny recogniser -------------------------------------------------------------------
 
 struct Model {
   enum Kind { letter, sequence, either, repeat, call } kind = letter;
@@ -184,7 +184,7 @@ struct Model {
   std::vector<Model> children;
 };
 
-// Where the model may stop when it begins at `from`.
+// Returns where the model may stop when it begins at `from`.
 std::set<size_t> ends(const Model& model, const std::vector<Model>& rules, std::string_view text,
                       size_t from, int fuel) {
   std::set<size_t> found;
@@ -209,7 +209,7 @@ std::set<size_t> ends(const Model& model, const std::vector<Model>& rules, std::
     case Model::repeat: {
       std::set<size_t> now = {from};
       if (model.min == 0) found = now;
-      // Behind as many rounds as the text has letters, further ones read nothing.
+      // After as many rounds as the text has letters, further rounds read nothing.
       for (uint32_t round = 1; round <= std::min<uint32_t>(model.max, model.min + 10); ++round) {
         std::set<size_t> next;
         for (const size_t at : now) next.merge(ends(model.children[0], rules, text, at, fuel));
@@ -230,7 +230,7 @@ Model random_model(std::mt19937_64& random, int depth) {
     return model;
   }
   if (kind == 8) {
-    // Calls come behind a letter, so that no rule calls itself first.
+    // Calls follow a letter, so that no rule calls itself before reading.
     model.kind = Model::sequence;
     model.children = {
         Model{.value = "ab"[random() % 2], .children = {}},
@@ -272,7 +272,7 @@ TEST(Matcher, AgreesWithATinyRecogniserOnRandomGrammars) {
     const std::vector<RuleId> rules = {build.rule(), build.rule()};
     for (size_t i = 0; i < 2; ++i) build.define(rules[i], build_model(build, models[i], rules));
     auto made = build.finish(rules[0]);
-    if (std::holds_alternative<Problem>(made)) continue;  // It has no text at all.
+    if (std::holds_alternative<Problem>(made)) continue;  // The grammar matches no text at all.
     const GrammarPtr& grammar = std::get<GrammarPtr>(made);
     for (uint32_t length = 0; length <= 8; ++length) {
       for (uint32_t bits = 0; bits < 1U << length; ++bits) {
@@ -283,7 +283,7 @@ TEST(Matcher, AgreesWithATinyRecogniserOnRandomGrammars) {
             << "seed " << seed << " round " << round << ": " << text;
       }
     }
-    // Whatever was begun can be ended.
+    // Every partial answer can be completed.
     const test::AnswerWalker walker(grammar);
     for (int i = 0; i < 5; ++i) {
       const auto answer = walker.walk(random, random() % 30);

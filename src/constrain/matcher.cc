@@ -5,7 +5,12 @@
 namespace stemma::constrain {
 namespace {
 
-// Memory that calls need while they run; matchers of one thread share it.
+// Limit on Stepper::work() for one token: about 2 ms, and a little more for each byte, so that a
+// long text can be read at once.
+constexpr uint64_t kMostTokenWork = 500'000;
+constexpr uint64_t kMoreWorkPerByte = 500;
+
+// Working memory of a call; the matchers of a thread share it.
 struct Workspace {
   Stepper stepper;
   Stacks stacks[2];
@@ -16,16 +21,21 @@ Workspace& workspace() {
   return space;
 }
 
-// Reads `bytes`; the stacks behind them are in `space`, at the index that is returned. Not for no bytes.
+// Reads `bytes`, which must not be empty. The resulting stacks are in `space`, at the returned
+// index.
 StepOutcome read_all(const Grammar& grammar, const Stacks& from, std::string_view bytes,
                      Workspace& space, uint32_t& at) {
   const Stacks* now = &from;
   at = 0;
+  uint64_t work = 0;
+  const uint64_t most = kMostTokenWork + kMoreWorkPerByte * bytes.size();
   for (const char byte : bytes) {
     at ^= 1U;
     const StepOutcome outcome =
         space.stepper.read(grammar, *now, static_cast<uint8_t>(byte), space.stacks[at]);
     if (outcome != StepOutcome::read) return outcome;
+    work += space.stepper.work();
+    if (work > most && bytes.size() > 1) return StepOutcome::limit;
     now = &space.stacks[at];
   }
   return StepOutcome::read;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint32_t kHeader = 2;  // Words of a stack before its frames.
 constexpr uint32_t kNoneAdded = 0xFFFF'FFFFU;
-constexpr uint64_t kMaxWork = 200'000;  // States that read nothing, passed for one byte.
+constexpr uint64_t kMaxWork = 50'000;  // Limit on states passed for one byte without reading.
 
 uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9E37'79B9'7F4A'7C15ULL;
@@ -30,6 +30,7 @@ void Stepper::begin(const Grammar& grammar, Stacks& to) {
   for (const Added& added : added_) added_by_[added.skeleton % added_by_.size()] = kNoneAdded;
   added_.clear();
   work_ = 0;
+  words_ = 0;
   seen_count_ = 0;
   ++round_;
 }
@@ -45,6 +46,7 @@ StepOutcome Stepper::start(const Grammar& grammar, Stacks& to) {
 
 StepOutcome Stepper::read(const Grammar& grammar, const Stacks& from, uint8_t byte, Stacks& to) {
   begin(grammar, to);
+  words_ = from.words.size();
   const uint32_t* stack = from.words.data();
   for (uint32_t i = 0; i < from.count; ++i, stack += kHeader + 2 * stack[1]) {
     const Grammar::Instruction& at = grammar.at(stack[0]);
@@ -67,7 +69,7 @@ StepOutcome Stepper::read(const Grammar& grammar, const Stacks& from, uint8_t by
   return to.dead() ? StepOutcome::refused : StepOutcome::read;
 }
 
-// The frames of a stack, none of them fresh: a byte was read.
+// Loads the frames of a stack. None of them is fresh, because a byte was read.
 void Stepper::load(const uint32_t* stack) {
   const uint32_t depth = stack[1];
   frames_.resize(depth);
@@ -79,7 +81,7 @@ void Stepper::load(const uint32_t* stack) {
   }
 }
 
-// --- frames, with a way back ------------------------------------------------------------------------
+// --- frames that can be restored -----------------------------------------------------------------
 
 void Stepper::push(Frame frame) {
   hashes_.push_back(mix(hashes_.back(), pair_of(frame.what, frame.count)));
@@ -117,9 +119,10 @@ void Stepper::undo(size_t changes) {
   }
 }
 
-// --- from state to state without reading ------------------------------------------------------------
+// --- from state to state without reading ---------------------------------------------------------
 
-// Follows every way from `state` until a byte is read. Depth first, with a list of choices to come back to.
+// Follows every way from `state` until it needs a byte. Depth first, with a list of postponed
+// choices.
 StepOutcome Stepper::follow(uint32_t state) {
   changes_.clear();
   choices_.clear();
@@ -135,7 +138,7 @@ StepOutcome Stepper::follow(uint32_t state) {
       }
       if (at.op == Grammar::Op::split) {
         if (first_visit(state)) choices_.push_back({at.a, at.a + at.b, changes_.size()});
-        break;  // Its targets are taken up as choices.
+        break;  // Its targets become choices.
       }
       state = next_state(at, dead);
     }
@@ -144,7 +147,7 @@ StepOutcome Stepper::follow(uint32_t state) {
   return StepOutcome::read;
 }
 
-// The next way that was put off, with the frames as they were there.
+// Takes the next postponed choice, and restores the frames as they were there.
 bool Stepper::next_choice(uint32_t& state) {
   while (!choices_.empty() && choices_.back().next == choices_.back().end) choices_.pop_back();
   if (choices_.empty()) return false;
@@ -174,7 +177,7 @@ uint32_t Stepper::next_state(const Grammar::Instruction& at, bool& dead) {
       return loop_once(grammar_->loop(at.a), 0, dead);
     case Grammar::Op::again: {
       const uint32_t count = frames_.back().count;
-      // Going through the loop without reading gets nowhere.
+      // A round that read nothing gets nowhere.
       dead = (count & kFresh) != 0;
       return dead ? 0 : loop_once(grammar_->loop(at.a), count, dead);
     }
@@ -182,7 +185,7 @@ uint32_t Stepper::next_state(const Grammar::Instruction& at, bool& dead) {
   }
 }
 
-// At the head of a loop: leave, go through it, or both, of which leaving is put off.
+// At the head of a loop: leaves it, goes through it, or both; then leaving is postponed.
 uint32_t Stepper::loop_once(const Grammar::Loop& loop, uint32_t count, bool& dead) {
   const bool may_leave = count >= loop.min;
   if (count < loop.max) {
@@ -217,7 +220,7 @@ bool Stepper::first_visit(uint32_t state) {
   return true;
 }
 
-// --- the stacks that result -------------------------------------------------------------------------
+// --- resulting stacks ----------------------------------------------------------------------------
 
 bool Stepper::add(uint32_t state) {
   const auto depth = static_cast<uint32_t>(frames_.size());
@@ -231,7 +234,7 @@ bool Stepper::add(uint32_t state) {
   return keep_last(begin);
 }
 
-// The same with the frames of `stack`, which are not fresh any more.
+// The same with the frames of `stack`, which are no longer fresh.
 bool Stepper::add_plain(const uint32_t* stack, uint32_t state) {
   const size_t begin = to_->words.size();
   to_->words.insert(to_->words.end(), stack, stack + kHeader + 2 * stack[1]);
@@ -240,11 +243,12 @@ bool Stepper::add_plain(const uint32_t* stack, uint32_t state) {
   return keep_last(begin);
 }
 
-// Whether there is room for the stack that begins at `begin`, the last one. It is taken away again if
-// another one can do all that it can.
+// Returns whether there is room for the last stack, which begins at `begin`. Removes it if another
+// stack can do everything that it can.
 bool Stepper::keep_last(size_t begin) {
   uint32_t* const stack = to_->words.data() + begin;
   const size_t words = to_->words.size() - begin;
+  words_ += words;
   const uint64_t skeleton = skeleton_of(stack);
   uint32_t& head = added_by_[skeleton % added_by_.size()];
   for (uint32_t i = head; i != kNoneAdded; i = added_[i].next) {
@@ -265,7 +269,7 @@ bool Stepper::keep_last(size_t begin) {
   return true;
 }
 
-// Equal for stacks that may differ only in counts that have reached their minimum.
+// Equal for stacks that differ only in counts that have reached their minimum.
 uint64_t Stepper::skeleton_of(const uint32_t* stack) const {
   uint64_t hash = pair_of(stack[0], stack[1]);
   for (uint32_t i = 0; i < stack[1]; ++i) {
@@ -280,7 +284,7 @@ uint64_t Stepper::skeleton_of(const uint32_t* stack) const {
   return hash;
 }
 
-// Whether `one` can do all that `other` can. They have the same state and depth.
+// Whether `one` can do everything that `other` can. They have the same state and depth.
 bool Stepper::covers(const uint32_t* one, const uint32_t* other) const {
   for (uint32_t i = 0; i < one[1]; ++i) {
     const uint32_t what = one[kHeader + 2 * i];

@@ -12,9 +12,10 @@ TokenMasks::TokenMasks(const TokenTable& table, GrammarPtr grammar, const Option
       kinds_(grammar_->byte_kinds()),
       path_(table.longest_bytes() + 2) {}
 
-// A count that no token tells apart from `count`: equal for all that are far enough from the bounds.
+// Returns a count that no token can tell apart from `count`: all counts far enough from the bounds
+// give the same one.
 uint32_t TokenMasks::round_count(uint32_t count, const Grammar::Loop& loop) const {
-  // The longest token ends the round that is under way, and begins as many others as it has room for.
+  // The longest token ends the current round, and begins as many other rounds as fit into it.
   const uint32_t longest = std::max(1U, table_.longest_bytes());
   const uint32_t reach = 2 + (longest - 1) / loop.least_bytes;
   if (count < loop.min) return loop.min - std::min(loop.min - count, reach);
@@ -60,7 +61,7 @@ uint32_t TokenMasks::number_of(std::u32string key) {
   return at->second;
 }
 
-// Forgets all positions but those that the walk comes from, at the first `depth` places of its path.
+// Forgets all positions except those at the first `depth` places of the walk's path.
 void TokenMasks::forget_positions(uint32_t depth) {
   std::vector<std::u32string> keys;
   for (uint32_t i = 0; i < depth; ++i) keys.push_back(key_of(positions_[path_[i]], false));
@@ -78,36 +79,49 @@ inline uint32_t TokenMasks::next(uint32_t position, uint8_t byte) {
 
 uint32_t TokenMasks::find_next(uint32_t position, uint8_t byte) {
   uint32_t number = kDead;
-  if (stepper_.read(*grammar_, positions_[position], byte, scratch_) == StepOutcome::read) {
-    number = number_of(key_of(scratch_, false));
-  }
+  const StepOutcome outcome = stepper_.read(*grammar_, positions_[position], byte, scratch_);
+  work_ += stepper_.work();
+  if (outcome == StepOutcome::read) number = number_of(key_of(scratch_, false));
+  if (outcome == StepOutcome::limit) ++limited_;
   followers_[size_t{position} * kinds_ + grammar_->kind_of(byte)] = number;
   return number;
 }
 
-TokenMask TokenMasks::compute(const std::u32string& key) {
-  TokenMask mask;
-  mask.bits.assign((size_t{table_.size()} + 63) / 64, 0);
-  path_[0] = number_of(key);
+// Adds the allowed tokens: those of one byte, or the longer ones. Returns false if it was cut short.
+bool TokenMasks::walk(TokenMask& mask, bool first_bytes) {
   const TokenTable::Node* const nodes = table_.nodes().data();
   const size_t count = table_.nodes().size() - 1;
   const uint32_t* const tokens = table_.tokens().data();
   for (size_t i = 0; i < count;) {
     const TokenTable::Node& node = nodes[i];
     if (words_ > options_.positions_words) forget_positions(node.depth + 1U);
+    // Without any token, the answer would end here.
+    if (work_ > options_.work && mask.count > 0) return false;
     const uint32_t position = next(path_[node.depth], node.byte);
     if (position == kDead) {
       i = node.after;
       continue;
     }
     path_[node.depth + 1U] = position;
-    const uint32_t end = nodes[i + 1].first_token;
-    for (uint32_t at = node.first_token; at < end; ++at) {
-      mask.bits[tokens[at] >> 6U] |= uint64_t{1} << (tokens[at] & 63U);
-      ++mask.count;
+    if (first_bytes == (node.depth == 0)) {
+      const uint32_t end = nodes[i + 1].first_token;
+      for (uint32_t at = node.first_token; at < end; ++at) {
+        mask.bits[tokens[at] >> 6U] |= uint64_t{1} << (tokens[at] & 63U);
+        ++mask.count;
+      }
     }
-    ++i;
+    i = first_bytes ? node.after : i + 1;
   }
+  return true;
+}
+
+TokenMask TokenMasks::compute(const std::u32string& key) {
+  TokenMask mask;
+  mask.bits.assign((size_t{table_.size()} + 63) / 64, 0);
+  path_[0] = number_of(key);
+  work_ = 0;
+  const bool whole = walk(mask, true) && walk(mask, false);
+  if (!whole) ++cut_short_;
   return mask;
 }
 
@@ -125,6 +139,8 @@ std::shared_ptr<const TokenMask> TokenMasks::mask(const Matcher& matcher) {
 }
 
 void TokenMasks::keep(const std::u32string& key, std::shared_ptr<const TokenMask> mask) {
+  // Only hostile grammars have so many stacks; their keys would take too much memory.
+  if (key.size() > options_.positions_words / options_.masks) return;
   while (!order_.empty() && kept_.size() >= options_.masks) {
     const std::u32string* const oldest = order_.front();
     order_.pop_front();

@@ -1,10 +1,13 @@
-// Promises of token tables and masks: a mask says of every token what the matcher says of it.
+// Tests token tables and masks: a mask agrees with the matcher about every token.
 #include "constrain/token_masks.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
+#include <vector>
 
+#include "constrain/gbnf.h"
 #include "constrain/schema/json_schema.h"
 #include "support/answer_walker.h"
 #include "support/environment.h"
@@ -18,7 +21,7 @@ GrammarPtr schema(std::string_view text) {
   return std::get<CompiledSchema>(made).grammar;
 }
 
-// Every byte, pieces of JSON, words, parts of characters, one token twice, and one without bytes.
+// Every byte, pieces of JSON, words, parts of characters, one token twice, and an empty token.
 std::vector<std::string> vocabulary(std::mt19937_64& random) {
   std::vector<std::string> tokens = {""};
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
@@ -55,7 +58,7 @@ TEST(TokenTable, KeepsTheBytesOfEveryToken) {
   ASSERT_EQ(table.size(), tokens.size());
   for (uint32_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(table.bytes(i), tokens[i]);
   EXPECT_EQ(table.longest_bytes(), 3U);
-  EXPECT_EQ(table.tokens().size(), 5U);  // The empty one is in no mask.
+  EXPECT_EQ(table.tokens().size(), 5U);  // No mask contains the empty token.
 }
 
 TEST(TokenMasks, SayWhatTheMatcherSays) {
@@ -65,7 +68,7 @@ TEST(TokenMasks, SayWhatTheMatcherSays) {
   const TokenTable table(tokens);
   for (const char* text : kSchemas) {
     const GrammarPtr grammar = schema(text);
-    // The second one forgets all the time.
+    // The second object forgets all the time.
     TokenMasks masks(table, grammar);
     TokenMasks forgetful(table, grammar, {.masks = 1, .positions_words = 2'000});
     for (int answer = 0; answer < 6; ++answer) {
@@ -107,6 +110,68 @@ TEST(TokenMasks, ALongBoundedStringHasOneMaskUntilItNearsItsEnd) {
   const auto last = masks.mask(matcher);
   EXPECT_TRUE(last->allows(2));
   EXPECT_EQ(last->count, 1U);
+}
+
+// Every letter of the answer makes other stacks, so hardly any step of a mask is known already.
+GrammarPtr slow_grammar() {
+  std::string text = "w ::= [a-z]\nroot ::= ";
+  for (char letter = 'a'; letter <= 'z'; ++letter) {
+    text += (letter == 'a' ? "w* \"" : " | w* \"") + std::string(1, letter) + "\" w{500}";
+  }
+  auto made = compile_gbnf(text);
+  if (auto* problem = std::get_if<Problem>(&made)) ADD_FAILURE() << problem->text();
+  return std::get<GrammarPtr>(made);
+}
+
+std::vector<std::string> words_of_letters(size_t count, std::mt19937_64& random) {
+  std::vector<std::string> tokens;
+  for (char letter = 'a'; letter <= 'z'; ++letter) tokens.emplace_back(1, letter);
+  while (tokens.size() < count) {
+    std::string token;
+    for (uint64_t left = 2 + random() % 8; left > 0; --left)
+      token += "abcdefghijklmno"[random() % 15];
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
+TEST(TokenMasks, AMaskThatTakesTooLongIsCutShortButLetsTheAnswerGoOn) {
+  std::mt19937_64 random(test::from_environment("STEMMA_SEED", 1));
+  const std::vector<std::string> tokens = words_of_letters(20'000, random);
+  const TokenTable table(tokens);
+  const GrammarPtr grammar = slow_grammar();
+  Matcher matcher(grammar);
+  for (int i = 0; i < 400; ++i) ASSERT_TRUE(matcher.accept(tokens[random() % 26]));
+  TokenMasks masks(table, grammar, {.work = 200'000});
+  const auto mask = masks.mask(matcher);
+  EXPECT_EQ(masks.cut_short(), 1U);
+  EXPECT_LT(mask->count, tokens.size());  // All of them could follow.
+  uint32_t count = 0;
+  for (uint32_t token = 0; token < tokens.size(); ++token) {
+    if (!mask->allows(token)) {
+      EXPECT_GE(token, 26U) << tokens[token];
+      continue;
+    }
+    ++count;
+    EXPECT_TRUE(matcher.allows(tokens[token]));
+  }
+  EXPECT_EQ(mask->count, count);
+  TokenMasks patient(table, grammar, {.work = uint64_t{1} << 60U});
+  EXPECT_EQ(patient.mask(matcher)->count, tokens.size());
+  EXPECT_EQ(patient.cut_short(), 0U);
+}
+
+TEST(Matcher, ATokenThatTakesTooLongIsRefusedUnlessItIsOneByte) {
+  std::mt19937_64 random(test::from_environment("STEMMA_SEED", 1));
+  const GrammarPtr grammar = slow_grammar();
+  Matcher matcher(grammar);
+  std::string text;
+  for (int i = 0; i < 450; ++i) text += static_cast<char>('a' + random() % 26);
+  // As one token, this would cost hundreds of thousands of steps.
+  EXPECT_FALSE(matcher.allows(text));
+  EXPECT_FALSE(matcher.accept(text));
+  EXPECT_TRUE(matcher.passed_limit());
+  for (const char letter : text) ASSERT_TRUE(matcher.accept(std::string_view(&letter, 1)));
 }
 
 TEST(Matcher, AnyCuttingOfTheBytesGivesTheSameResult) {

@@ -20,7 +20,7 @@ TokenTable::TokenTable(std::span<const std::string> tokens) {
   begin_.push_back(0);
   for (uint32_t token = 0; token < tokens.size(); ++token) {
     const std::string& text = tokens[token];
-    // A token this long is no token; it is never allowed.
+    // A text this long is not a real token; it is never allowed.
     if (text.size() <= kMaxTokenBytes) {
       text_ += text;
       if (!text.empty()) sorted_.push_back(token);
@@ -32,7 +32,7 @@ TokenTable::TokenTable(std::span<const std::string> tokens) {
     const int order = bytes(a).compare(bytes(b));
     return order != 0 ? order < 0 : a < b;
   });
-  std::vector<uint32_t> open;  // The nodes from the front to the last one.
+  std::vector<uint32_t> open;  // The nodes from the root to the last one.
   std::string_view last;
   for (uint32_t i = 0; i < sorted_.size(); ++i) {
     const std::string_view text = bytes(sorted_[i]);

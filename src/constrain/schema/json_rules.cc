@@ -10,7 +10,7 @@ const ByteSet kHex = ByteSet::of("0123456789abcdefABCDEF");
 
 }  // namespace
 
-// The rule is known before it is defined, so that it may call itself.
+// The rule gets its number before its definition, so that it may call itself.
 Expr JsonRules::shared(std::optional<RuleId>& rule, Expr (JsonRules::*make)()) {
   if (!rule) {
     rule = build_.rule();
@@ -44,7 +44,7 @@ Expr JsonRules::make_value() {
   return build_.either({any_object(), any_array(), any_string(), any_number(), boolean(), null()});
 }
 
-// Between `min` and `max` items with commas between them and the brackets around them left out.
+// A list of `min` to `max` items with commas between them, without the brackets.
 Expr JsonRules::list(Expr first, Expr others, uint32_t min, uint32_t max) {
   if (max == 0) return build_.nothing();
   const Expr more = build_.sequence({build_.text(","), space(), others, space()});
@@ -72,7 +72,7 @@ Expr JsonRules::make_string() {
       {build_.text("\""), build_.repeat(make_character(), 0, kUnbounded), build_.text("\"")});
 }
 
-// Itself, a short escape, \uXXXX, or two of those for a character beyond U+FFFF.
+// The character itself, a short escape, \uXXXX, or two of those for a character above U+FFFF.
 Expr JsonRules::make_character() {
   const CodePointSet plain =
       CodePointSet::of({{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, CodePointSet::kLast}});

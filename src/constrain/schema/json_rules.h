@@ -1,8 +1,9 @@
 // The rules that every JSON grammar needs, each made when it is first asked for.
 //
-// Numbers have at most 16 digits before the point and 16 behind it, and exponents of two digits; integers have at
-// most 18 digits. So an answer cannot go on with digits for ever, and readers understand it. Strings are valid UTF-8
-// without lone surrogates. Whitespace is bounded wherever it is allowed.
+// Numbers have at most 16 digits before the point and 16 behind it, and exponents of two digits;
+// integers have at most 18 digits. So an answer cannot go on with digits for ever, and readers
+// understand it. Strings are valid UTF-8 without lone surrogates. Whitespace is bounded wherever it
+// is allowed.
 //
 // Threading: one thread at a time, that of its builder.
 #pragma once
@@ -38,7 +39,8 @@ class JsonRules {
   Expr null();
   // One character of a string, in any spelling.
   Expr character();
-  // Exactly this value. Objects keep the order of their members; numbers and strings have one spelling.
+  // Exactly this value. Objects keep the order of their members; numbers and strings have one
+  // spelling.
   Expr exactly(const Json& value);
   // The string as it stands in JSON text, with quotes.
   static std::string quoted(std::string_view text);

@@ -7,7 +7,7 @@
 namespace stemma::constrain {
 namespace {
 
-// Too many values or too deep, found without recursion.
+// Checks for too many values and for too much depth, without recursion.
 std::optional<Problem> check_size(const Json& schema, const SchemaOptions& options) {
   std::vector<std::pair<const Json*, uint32_t>> left = {{&schema, 0}};
   uint32_t values = 0;

@@ -1,7 +1,7 @@
 // From a JSON schema to a grammar: every answer that it lets through is valid under the schema.
 //
-// Draft 2020-12, with what older drafts, OpenAPI and tools of agents write differently (`definitions`, lists
-// as `items`, `nullable`). docs/ARCHITECTURE.md lists the keywords.
+// Draft 2020-12, with what older drafts, OpenAPI and tools of agents write differently
+// (`definitions`, lists as `items`, `nullable`). docs/ARCHITECTURE.md lists the keywords.
 //
 // The grammar may be narrower than the schema, never wider, as far as keywords are enforced:
 //  - Members come in the order of the schema; those that are not declared come last.
@@ -9,11 +9,11 @@
 //  - A schema without `type` has the types that its other keywords speak of.
 //  - `oneOf` is `anyOf`.
 //  - Numbers have no more than 16 digits before the point and 16 behind it; with bounds, 15 in all.
-//  - Names of members, values of `enum`, and strings with a pattern have one spelling each.
-// A name may come twice among members that are not declared: no automaton of this size can remember them.
+// - Names of members, values of `enum`, and strings with a pattern have one spelling each. A name
+// may come twice among members that are not declared: no automaton of this size can remember them.
 //
-// What cannot be enforced is listed, or refused by name where the caller is strict. A schema that makes no
-// sense (an unknown type, a reference to nowhere) is always refused.
+// What cannot be enforced is listed, or refused by name where the caller is strict. A schema that
+// makes no sense (an unknown type, a reference to nowhere) is always refused.
 //
 // Threading:  pure functions.
 // Cost:       about 1 ms for 1 KB of schema at most; 500 KB take well under a second.

@@ -1,5 +1,5 @@
-// Promises of schemas: keyword by keyword, what is let through and what is not; and that nothing is too large,
-// too deep or too hostile to be refused in good order.
+// Tests schemas: which values each keyword allows and rejects; and that schemas which are too
+// large, too deep or hostile are refused cleanly.
 #include "constrain/schema/json_schema.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ bool accepts(const GrammarPtr& grammar, std::string_view text) {
   return matcher.accept(text) && matcher.may_end();
 }
 
-// Compact, so that texts in tests are short.
+// Uses compact JSON, so that texts in tests are short.
 void expect(std::string_view schema, Texts good, Texts bad, SchemaOptions options = {}) {
   options.whitespace = Whitespace::none;
   auto made = compile_schema(schema, options);
@@ -308,7 +308,7 @@ TEST(JsonSchema, WhatMakesNoSenseIsRefusedWithItsPlace) {
   }
 }
 
-// --- hostile and large --------------------------------------------------------------------------------
+// --- hostile and large ---------------------------------------------------------------------------
 
 TEST(JsonSchema, TooLargeTooDeepAndTooEntangledAreRefused) {
   EXPECT_NE(problem_of(std::string(10U << 20U, ' ')).find("more than"), std::string::npos);
@@ -372,7 +372,7 @@ TEST(JsonSchema, AnyJsonObjectIsAnObject) {
   EXPECT_FALSE(accepts(grammar, "[]"));
 }
 
-// --- random schemas -----------------------------------------------------------------------------------
+// --- random schemas ------------------------------------------------------------------------------
 
 // A schema and a way to make values that are valid under it.
 struct Made {

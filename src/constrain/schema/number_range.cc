@@ -9,7 +9,8 @@
 namespace stemma::constrain {
 namespace {
 
-// Readers with doubles tell numbers of this many digits apart, so they come to the same verdict as we do.
+// A double can tell numbers of this many digits apart, so readers that use doubles agree with our
+// verdict.
 constexpr uint32_t kDigits = 15;
 constexpr uint64_t kMaxModulus = 1000;
 constexpr uint64_t kMaxStates = 40'000;
@@ -17,12 +18,12 @@ constexpr uint64_t kMaxStates = 40'000;
 int compare_magnitudes(const Decimal& a, const Decimal& b) {
   if (a.whole.size() != b.whole.size()) return a.whole.size() < b.whole.size() ? -1 : 1;
   if (const int order = a.whole.compare(b.whole); order != 0) return order;
-  return a.fraction.compare(b.fraction);  // Without zeros at the end this is their order.
+  return a.fraction.compare(b.fraction);  // They have no zeros at the end, so this is their order.
 }
 
-// The numbers of at least 0 between two bounds, digit by digit. A state knows how many digits of the whole
-// part are to come, whether the digits so far are those of a bound, and what remains when the number so far
-// is divided by the modulus.
+// Matches the numbers >= 0 between two bounds, digit by digit. A state knows how many digits of the
+// whole part remain, whether the digits so far equal those of a bound, and the remainder of the
+// number so far modulo the modulus.
 class DigitAutomaton {
  public:
   DigitAutomaton(GrammarBuilder& build, const std::optional<NumberBound>& low,
@@ -53,8 +54,8 @@ class DigitAutomaton {
 
  private:
   struct State {
-    uint32_t left;      // Digits of the whole part to come.
-    uint32_t fraction;  // Digits behind the point so far.
+    uint32_t left;      // Remaining digits of the whole part.
+    uint32_t fraction;  // Digits after the point so far.
     uint32_t fraction_limit;
     uint64_t rest;
     bool at_low = false;
@@ -94,7 +95,7 @@ class DigitAutomaton {
     return static_cast<uint32_t>(bound.fraction[state.fraction] - '0');
   }
 
-  // Digits that lead to the same state share one way.
+  // Digits that lead to the same state share one alternative.
   void add_digits(const State& state, std::vector<Expr>& ways) {
     const uint32_t least =
         std::max(state.at_low ? digit_of(low_->value, state) : 0U, state.first ? 1U : 0U);
@@ -118,7 +119,7 @@ class DigitAutomaton {
     }
   }
 
-  // Whether the digits so far are a number within the bounds.
+  // Whether the digits so far form a number within the bounds.
   bool may_end(const State& state) const {
     const auto more = [&](const Decimal& bound) { return bound.fraction.size() > state.fraction; };
     if (state.at_low && (more(low_->value) || !low_->inclusive)) return false;
@@ -138,7 +139,7 @@ class DigitAutomaton {
   std::map<State, RuleId> rules_;
 };
 
-// A multiple as a whole number and digits behind the point: 0.25 is 25 and 2.
+// A multiple, as a whole number and the count of digits after the point: 0.25 is 25 and 2.
 struct Multiple {
   uint64_t modulus = 1;
   uint32_t fraction_digits = kDigits;
@@ -154,7 +155,7 @@ std::optional<Multiple> multiple_for(const NumberRange& range) {
   if (digits.size() > 18 || decimals > kDigits) return std::nullopt;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (range.whole_only) {
-    // Whole multiples of 2.5 are multiples of 5: of value / gcd(value, 10^decimals).
+    // Whole multiples of 2.5 are multiples of 5, which is value / gcd(value, 10^decimals).
     uint64_t power = 1;
     for (uint32_t i = 0; i < decimals; ++i) power *= 10;
     uint64_t a = value;
@@ -220,7 +221,7 @@ bool in_range(const Decimal& value, const NumberRange& range) {
     if (order > 0 || (order == 0 && !range.high->inclusive)) return false;
   }
   if (!range.multiple_of) return true;
-  // Both as whole numbers of the same unit, by long division.
+  // Write both as whole numbers of the same unit, and use long division.
   const Decimal& unit = *range.multiple_of;
   const size_t decimals = std::max(unit.fraction.size(), value.fraction.size());
   const auto scaled = [&](const Decimal& number) {
@@ -246,7 +247,7 @@ std::variant<Expr, Problem> number_in_range(GrammarBuilder& build, const NumberR
   const auto beyond = [](const std::optional<NumberBound>& bound) {
     return bound && bound->value.whole.size() > kDigits;
   };
-  // A bound that no number of ours reaches is none, on the side where it allows all of them.
+  // A bound beyond all of our numbers does not count if it allows every one of them.
   std::optional<NumberBound> low = range.low;
   std::optional<NumberBound> high = range.high;
   if (beyond(low) && low->value.negative) low.reset();

@@ -1,7 +1,8 @@
 // Numbers between bounds, as an automaton over their digits.
 //
 // Written without an exponent, with at most 15 digits in all. It is exact: every text that it
-// accepts is within the bounds and a multiple, and every such number with few enough digits is accepted.
+// accepts is within the bounds and a multiple, and every such number with few enough digits is
+// accepted.
 // Threading: pure functions.
 // Cost:      at most about 200 states for each remainder of `multiple_of`.
 #pragma once
@@ -42,7 +43,8 @@ struct NumberRange {
   bool whole_only = false;
 };
 
-// Problem: bounds beyond 15 digits, a multiple that would take too many states, or no number at all within them.
+// Problem: bounds beyond 15 digits, a multiple that would take too many states, or no number at all
+// within them.
 std::variant<Expr, Problem> number_in_range(GrammarBuilder& build, const NumberRange& range);
 // Whether the number is within them.
 bool in_range(const Decimal& value, const NumberRange& range);

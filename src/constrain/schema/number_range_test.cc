@@ -1,4 +1,4 @@
-// Promises of ranges of numbers: exactly those within the bounds, digit by digit.
+// Tests ranges of numbers: they allow exactly the numbers within the bounds, digit by digit.
 #include "constrain/schema/number_range.h"
 
 #include <gtest/gtest.h>

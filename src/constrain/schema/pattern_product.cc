@@ -12,8 +12,9 @@ constexpr size_t kMaxPlaces = 400;
 constexpr size_t kMaxSteps = 50'000;
 using Kind = RegexNode::Kind;
 
-// A pattern as an automaton without steps that read nothing. Its states are the beginning, 0, and the places of the
-// pattern that read a character: being at a place means having just read its character.
+// A pattern as an automaton without empty steps. Its states are the beginning, 0, and the places of
+// the pattern that read a character. The automaton is at a place when it has just read that place's
+// character.
 class PlaceAutomaton {
  public:
   explicit PlaceAutomaton(const Regex& regex) {
@@ -101,7 +102,7 @@ class PlaceAutomaton {
       }
       case Kind::repeat: break;
     }
-    // Written out as often as it may come.
+    // Written out once for each time that it may occur.
     Part whole{.nullable = true};
     const RegexNode& child = node.children[0];
     for (uint32_t i = 0; i < node.min && !too_large(); ++i) whole = in_sequence(whole, add(child));
@@ -158,7 +159,7 @@ class Product {
     for (size_t i = 0; i < places.size(); ++i) may_end &= automata_[i].may_end(places[i]);
     if (may_end) ways.push_back(build_.nothing());
     if (max_ == kUnbounded || length < max_) {
-      // Beyond the minimum an unbounded length need not be told apart.
+      // With no upper bound, lengths above the minimum need not be told apart.
       const uint32_t next = max_ == kUnbounded ? std::min(length + 1, min_) : length + 1;
       add_steps(places, {}, CodePointSet::all(), next, ways);
     }
@@ -166,7 +167,7 @@ class Product {
     return steps_ <= kMaxSteps && !build_.failed();
   }
 
-  // All combinations of a next place in each automaton that share a character.
+  // Adds all combinations of a next place in each automaton that share a character.
   void add_steps(const std::vector<size_t>& from, const std::vector<size_t>& to,
                  const CodePointSet& set, uint32_t length, std::vector<Expr>& ways) {
     if (steps_ > kMaxSteps || set.empty()) return;

@@ -107,7 +107,7 @@ bool regex_matches(const Regex& regex, std::string_view text) {
   const auto* grammar = std::get_if<GrammarPtr>(&finished);
   if (grammar == nullptr) return false;
   Matcher matcher(*grammar);
-  // As regex_in_json() spells it: DEL is a plain character there.
+  // regex_in_json() writes DEL as a plain character.
   for (size_t at = 0; at < text.size();) {
     const uint32_t code_point = next_code_point(text, at);
     std::string spelled;

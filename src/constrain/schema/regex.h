@@ -1,9 +1,9 @@
 // The regular expressions of JSON schema's `pattern`, as a tree, and as the body of a JSON string.
 //
-// Known: characters, `.`, classes, \d \w \s and their opposites, escapes with \x \u \u{...} and \c, groups of any
-// kind but look-around, alternatives, greedy and lazy repetitions, `^` at the beginning and `$` at the end of
-// the whole or of one of its alternatives. Not known, and refused by name: look-around, back references,
-// word borders, \p{...}, anchors elsewhere.
+// Known: characters, `.`, classes, \d \w \s and their opposites, escapes with \x \u \u{...} and \c,
+// groups of any kind but look-around, alternatives, greedy and lazy repetitions, `^` at the
+// beginning and `$` at the end of the whole or of one of its alternatives. Not known, and refused
+// by name: look-around, back references, word borders, \p{...}, anchors elsewhere.
 //
 // A pattern matches if any part of the text matches, as JSON schema says.
 //

@@ -30,7 +30,7 @@ CodePointSet dot() {
   return CodePointSet::of({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}).complement();
 }
 
-// Reads a pattern from the front. After a problem everything returns at once.
+// Parses a pattern from left to right. After an error every function returns at once.
 class RegexParser {
  public:
   explicit RegexParser(std::string_view pattern) : text_(pattern) {}
@@ -115,7 +115,7 @@ class RegexParser {
     return inside;
   }
 
-  // A number of a repetition in braces.
+  // Reads a number of a repetition in braces.
   std::optional<uint32_t> number() {
     if (peek() < '0' || peek() > '9') return std::nullopt;
     uint64_t value = 0;
@@ -126,7 +126,7 @@ class RegexParser {
     return static_cast<uint32_t>(value);
   }
 
-  // The bounds of a repetition in braces; without moving on if it is none.
+  // Reads the bounds of a repetition in braces; if there is no repetition, it does not move on.
   bool braces(uint32_t& min, uint32_t& max) {
     const size_t before = at_;
     take("{");
@@ -134,7 +134,7 @@ class RegexParser {
     const bool open = take(",");
     const std::optional<uint32_t> most = open ? number() : least;
     if (!least || !take("}")) {
-      if (!problem_) at_ = before;  // A brace that is no repetition stands for itself.
+      if (!problem_) at_ = before;  // A brace that begins no repetition stands for itself.
       return false;
     }
     min = *least;
@@ -157,7 +157,7 @@ class RegexParser {
       fail("a repeated anchor is not supported");
       return part;
     }
-    take("?");  // Lazy or greedy: the texts are the same.
+    take("?");  // Lazy and greedy repetitions match the same texts.
     RegexNode repeat{.kind = Kind::repeat, .min = min, .max = max};
     repeat.children.push_back(std::move(part));
     return repeat;
@@ -198,7 +198,7 @@ class RegexParser {
     return set;
   }
 
-  // One character, or a class that an escape stands for.
+  // Reads one character, or the class that an escape stands for.
   CodePointSet parse_character(bool in_class) {
     if (!take("\\")) {
       const uint32_t code_point = next_code_point(text_, at_);
@@ -267,7 +267,7 @@ class RegexParser {
     return opposite ? set.complement() : set;
   }
 
-  // Cuts the whole into alternatives and takes their anchors off.
+  // Splits the whole pattern into alternatives and removes their anchors.
   void split_ways(RegexNode whole, Regex& regex) {
     while (whole.kind == Kind::sequence && whole.children.size() == 1) {
       RegexNode only = std::move(whole.children[0]);

@@ -1,4 +1,5 @@
-// Promises of patterns: the same texts as ECMAScript's, or a refusal by name. std::regex is the judge.
+// Tests patterns: they match the same texts as ECMAScript's, which std::regex judges, or are
+// refused with a reason.
 #include "constrain/schema/regex.h"
 
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 namespace stemma::constrain {
 namespace {
 
-// The list of schemas for the first items, by its two names.
+// The schemas for the first items, under either of the keyword's two names.
 const Json* prefix_of(const SchemaPart& part) {
   if (const Json* prefix = part.find("prefixItems")) return prefix;
   const Json* const items = part.find("items");
@@ -15,7 +15,7 @@ const Json* prefix_of(const SchemaPart& part) {
 
 }  // namespace
 
-// What item `index` must satisfy, by every part; behind all prefixes it is the same for all.
+// What item `index` must satisfy, from every part; after all prefixes always the same.
 Conjunction SchemaCompiler::item_at(const Conjunction& parts, size_t index) {
   Conjunction value;
   for (const SchemaPart& part : parts) {
@@ -60,7 +60,7 @@ Expr SchemaCompiler::array(const Conjunction& parts) {
   prefix = std::min<size_t>(prefix, max);
   for (size_t i = 0; i <= prefix; ++i) {
     if (i < max && impossible(item_at(parts, i))) {
-      // There is no such item, so the array ends before it.
+      // No value fits this item, so the array ends before it.
       max = static_cast<uint32_t>(i);
       prefix = std::min(prefix, i);
     }
@@ -73,7 +73,7 @@ Expr SchemaCompiler::array(const Conjunction& parts) {
   return build_.sequence({build_.text("["), rules_.space(), items, build_.text("]")});
 }
 
-// A state before and a state behind each item that has a schema of its own, then the others.
+// One state before and one after each item with its own schema, then the remaining items.
 Expr SchemaCompiler::item_chain(const Conjunction& parts, size_t prefix, uint32_t min,
                                 uint32_t max) {
   std::vector<RuleId> behind;

@@ -7,7 +7,7 @@
 namespace stemma::constrain {
 namespace {
 
-// As JSON schema compares: 1 and 1.0 are equal, and the order of members does not matter.
+// Equality as JSON schema defines it: 1 equals 1.0, and the order of members does not matter.
 bool equal(const Json& a, const Json& b) {
   if (a.number() && b.number()) return Decimal::of(a).compare(Decimal::of(b)) == 0;
   if (a.array() != nullptr && b.array() != nullptr) {
@@ -32,9 +32,9 @@ uint32_t length_of(const std::string& text) {
   }));
 }
 
-constexpr uint32_t kMaxTextDepth = 250;  // Further down, texts stand side by side.
+constexpr uint32_t kMaxTextDepth = 250;  // Below this depth, texts are plain alternatives.
 
-// Texts [begin, end), which are sorted and equal in their first `common` bytes.
+// Builds texts [begin, end), which are sorted and share their first `common` bytes.
 Expr texts_from(GrammarBuilder& build, const std::vector<std::string>& texts, size_t begin,
                 size_t end, size_t common, uint32_t depth) {
   const std::string& first = texts[begin];
@@ -73,7 +73,7 @@ Expr one_of_texts(GrammarBuilder& build, std::vector<std::string> texts) {
   return texts_from(build, texts, 0, texts.size(), 0, 0);
 }
 
-// The values that every `enum` and `const` has; nothing if there is none of them.
+// Returns the values that every `enum` and `const` allows; nothing if there is no such keyword.
 std::optional<std::vector<const Json*>> SchemaCompiler::choices_of(const Conjunction& parts) {
   std::optional<std::vector<const Json*>> choices;
   const auto keep = [&](const std::vector<const Json*>& allowed) {
@@ -101,8 +101,8 @@ std::optional<std::vector<const Json*>> SchemaCompiler::choices_of(const Conjunc
   return choices;
 }
 
-// Whether a value of an enum satisfies the other keywords. What stands inside arrays and objects is not
-// looked at; those keywords count as not enforced.
+// Whether a value of an enum satisfies the other keywords. Does not look inside arrays and objects;
+// their keywords count as not enforced.
 bool SchemaCompiler::choice_fits(const Json& choice, uint8_t types, const Conjunction& parts) {
   if (choice.is_null()) return (types & kNull) != 0;
   if (choice.boolean() != nullptr) return (types & kBoolean) != 0;

@@ -9,9 +9,9 @@
 namespace stemma::constrain {
 namespace {
 
-constexpr uint64_t kMaxWork = 3'000'000;  // Schemas looked at, in all conjunctions.
+constexpr uint64_t kMaxWork = 3'000'000;  // The number of schemas looked at, in all conjunctions.
 
-// Keywords that say nothing about a value, or that are read together with another one.
+// Keywords that do not restrict a value, or that are read together with another one.
 const std::set<std::string_view>& known_keywords() {
   static const std::set<std::string_view> kKnown = {"$schema",
                                                     "$id",
@@ -108,9 +108,9 @@ std::variant<SchemaRule, Problem> SchemaCompiler::run() {
   return made;
 }
 
-// --- conjunctions -----------------------------------------------------------------------------------
+// --- conjunctions --------------------------------------------------------------------------------
 
-// A value that satisfies all of `parts`: a call of their rule, which is made if it is new.
+// Returns a value that satisfies all of `parts`: a call of their rule, which is made if it is new.
 Expr SchemaCompiler::value(Conjunction parts) {
   std::vector<std::pair<const Json*, uint8_t>> key;
   for (const SchemaPart& part : parts) key.emplace_back(part.schema, part.split);
@@ -136,7 +136,7 @@ void SchemaCompiler::define(RuleId rule, Conjunction parts) {
   build_.define(rule, body);
 }
 
-// Adds what `$ref` and `allOf` bring in. False if no value can satisfy the parts.
+// Adds the schemas of `$ref` and `allOf`. Returns false if no value can satisfy the parts.
 bool SchemaCompiler::flatten(Conjunction& parts) {
   std::map<const Json*, size_t> places;
   Conjunction flat;
@@ -176,7 +176,7 @@ bool SchemaCompiler::flatten(Conjunction& parts) {
   return true;
 }
 
-// If some part has alternatives: one value for each, which has to satisfy the other parts as well.
+// If some part has alternatives: one value for each, which must also satisfy the other parts.
 std::optional<Expr> SchemaCompiler::split_alternatives(const Conjunction& parts) {
   constexpr std::array<std::pair<const char*, uint8_t>, 2> kKeywords = {
       {{"anyOf", 1}, {"oneOf", 2}}};
@@ -212,7 +212,7 @@ void SchemaCompiler::check_keywords(const SchemaPart& part) {
   }
 }
 
-// --- types ------------------------------------------------------------------------------------------
+// --- types ---------------------------------------------------------------------------------------
 
 uint8_t SchemaCompiler::type_bit(const std::string& name, const SchemaPart& part) {
   static const std::map<std::string_view, uint8_t> kBits = {{"null", kNull},
@@ -250,7 +250,7 @@ uint8_t SchemaCompiler::types_of_part(const SchemaPart& part) {
   return types;
 }
 
-// The types that the part's keywords speak of.
+// The types to which the part's keywords apply.
 uint8_t SchemaCompiler::implied_types(const SchemaPart& part) {
   static const std::map<std::string_view, uint8_t> kSpeakOf = {
       {"properties", kObject},

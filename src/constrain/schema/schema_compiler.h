@@ -1,9 +1,10 @@
 // SchemaCompiler: the work behind json_schema.h.
 //
-// A value must satisfy several schemas at once (`allOf`, a `$ref` with neighbours, a property that two of them
-// declare). So the unit of work is a list of schemas, a Conjunction, which becomes one rule. Conjunctions are
-// known by the schemas in them, so a recursive `$ref` ends in a rule that exists already. They wait in a
-// queue instead of calling each other: no schema is deep enough to overflow a stack.
+// A value must satisfy several schemas at once (`allOf`, a `$ref` with neighbours, a property that
+// two of them declare). So the unit of work is a list of schemas, a Conjunction, which becomes one
+// rule. Conjunctions are known by the schemas in them, so a recursive `$ref` ends in a rule that
+// exists already. They wait in a queue instead of calling each other: no schema is deep enough to
+// overflow a stack.
 //
 //   schema_compiler.cc   conjunctions: allOf, anyOf, types
 //   schema_reference.cc  $ref
@@ -107,7 +108,6 @@ class SchemaCompiler {
 
   // --- kinds of values
   Expr object(const Conjunction& parts);
-  ObjectFacts object_facts(const Conjunction& parts);
   void add_members(const Conjunction& parts, ObjectFacts& facts);
   using Names = std::unordered_map<std::string_view, const Json*>;
   Conjunction member_value(const Conjunction& parts, const std::string& name,

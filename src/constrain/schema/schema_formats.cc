@@ -1,5 +1,5 @@
-// Patterns of `format`. Each is narrower than its standard where the standard cannot be said in a pattern: no
-// 29 February, no comments in addresses.
+// Patterns of `format`. A pattern is narrower than the standard where it cannot express the
+// standard: no 29 February, no comments in addresses.
 #include <array>
 #include <utility>
 
@@ -35,7 +35,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kFormats
     {"uri-reference", "^(/[A-Za-z0-9._~-]+)+(\\?[A-Za-z0-9._~/=&-]*)?$"},
     {"json-pointer", "^(/[A-Za-z0-9._-]+)*$"},
     {"byte", "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"},
-    {"binary", "any"},  // Told to people, not to validators.
+    {"binary", "any"},  // For people, not for validators.
     {"password", "any"},
     {"markdown", "any"},
 }};
@@ -46,7 +46,7 @@ std::string_view pattern_of_format(std::string_view format) {
   for (const auto& [name, pattern] : kFormats) {
     if (name == format) return pattern;
   }
-  // Of numbers: how they are stored.
+  // For numbers: their storage type.
   for (const std::string_view name : {"int32", "int64", "uint32", "uint64", "float", "double"}) {
     if (name == format) return "any";
   }

@@ -9,9 +9,9 @@
 namespace stemma::constrain {
 namespace {
 
-constexpr uint64_t kMaxCountedStates = 100'000;  // Members times how many there may be.
+constexpr uint64_t kMaxCountedStates = 100'000;  // Members times possible counts of members.
 
-// The states of a string that is none of some names: a tree of their characters.
+// The states of a string that is not one of some names: a tree of the names' characters.
 class NameTree {
  public:
   NameTree(GrammarBuilder& build, const std::vector<std::string>& names) : build_(build) {
@@ -69,7 +69,7 @@ Expr string_except(GrammarBuilder& build, const std::vector<std::string>& names)
   return NameTree(build, names).expression();
 }
 
-// What the member `name` must satisfy, by every part. names[i] has the properties of part i.
+// What the member `name` must satisfy, from every part. names[i] are part i's properties.
 Conjunction SchemaCompiler::member_value(const Conjunction& parts, const std::string& name,
                                          const std::vector<Names>& names) {
   Conjunction value;
@@ -143,7 +143,7 @@ void SchemaCompiler::add_members(const Conjunction& parts, ObjectFacts& facts) {
   for (MemberFacts& one : facts.members) one.possible = !impossible(one.value);
 }
 
-// Whether there may be members that are not declared, and what they must satisfy.
+// Finds whether undeclared members are allowed, and what they must satisfy.
 void SchemaCompiler::other_members(const Conjunction& parts, ObjectFacts& facts) {
   bool said = false;
   for (const SchemaPart& part : parts) {
@@ -163,7 +163,7 @@ void SchemaCompiler::other_members(const Conjunction& parts, ObjectFacts& facts)
   if (!said && !facts.members.empty() && !options_.open_objects) facts.open = false;
 }
 
-// With patterns only names that match one are added: which others would be allowed is not computed.
+// With patterns, adds only names that match one; it does not compute which other names are allowed.
 void SchemaCompiler::pattern_members(const Conjunction& parts, ObjectFacts& facts) {
   std::vector<std::pair<SchemaPart, std::string>> found;
   for (const SchemaPart& part : parts) {
@@ -181,7 +181,8 @@ void SchemaCompiler::pattern_members(const Conjunction& parts, ObjectFacts& fact
   if (found.empty()) return;
   const auto regex = parse_regex(found[0].second);
   facts.open = false;
-  // Names that match two patterns, or a pattern and a declared name, would need more than one automaton.
+  // Names that match two patterns, or a pattern and a declared name, would need more than one
+  // automaton.
   if (found.size() > 1 || std::holds_alternative<Problem>(regex)) return;
   for (const MemberFacts& member : facts.members) {
     if (regex_matches(std::get<Regex>(regex), member.name)) return;
@@ -192,7 +193,7 @@ void SchemaCompiler::pattern_members(const Conjunction& parts, ObjectFacts& fact
       {build_.text("\""), regex_in_json(build_, std::get<Regex>(regex)), build_.text("\"")});
 }
 
-// `propertyNames`, where it is about names that are not declared.
+// Applies `propertyNames` to names that are not declared.
 void SchemaCompiler::named_members(const Conjunction& parts, ObjectFacts& facts) {
   Conjunction names;
   for (const SchemaPart& part : parts) {
@@ -246,8 +247,9 @@ Expr SchemaCompiler::object(const Conjunction& parts) {
   return member_chain(facts);
 }
 
-// Two states for each place in the list of members: before a member that must come next, and behind one. Each
-// may skip members that are optional. With bounds on their number there is a pair for each count.
+// Makes two states for each place in the list of members: one before a member that must come next,
+// and one after a member. Each may skip optional members. With bounds on the number of members
+// there is a pair for each count.
 Expr SchemaCompiler::member_chain(ObjectFacts& facts) {
   const size_t places = facts.members.size() + 1;
   uint32_t most = facts.max == kUnbounded ? facts.min : facts.max;

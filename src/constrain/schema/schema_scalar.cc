@@ -57,8 +57,8 @@ Expr SchemaCompiler::string(const Conjunction& parts) {
     if (any_length) return rules_.any_string();
     return quoted(build_.repeat(rules_.character(), facts.min, facts.max));
   }
-  // One pattern is an automaton, and lengths may follow from it. Otherwise there is the product of all of them, if it
-  // is small enough.
+  // A single pattern is one automaton, which may imply the lengths. Otherwise use the product of
+  // all automata, if it is small enough.
   const Regex& regex = facts.patterns[0];
   const bool alone = facts.patterns.size() == 1;
   if (const RegexNode* repeat = regex.single_repeat(); repeat != nullptr && alone && !any_length) {
@@ -98,7 +98,7 @@ NumberRange SchemaCompiler::number_range(const Conjunction& parts, bool whole_on
     fail(std::string(keyword) + " is not a number", pointer_below(part.pointer, keyword));
     return std::nullopt;
   };
-  // Draft 4: exclusiveMinimum is a flag beside minimum.
+  // In draft 4, exclusiveMinimum is a flag beside minimum.
   const auto flag = [](const SchemaPart& part, const char* keyword) {
     const Json* const value = part.find(keyword);
     return value != nullptr && value->boolean() != nullptr && *value->boolean();

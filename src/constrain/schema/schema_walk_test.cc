@@ -1,5 +1,5 @@
-// Random walks through grammars of schemas, judged by a validator that fits on a screen. ajv judges many more of
-// them in tests/constrain.
+// Random walks through grammars of schemas, judged by a tiny validator. ajv judges many more in
+// tests/constrain.
 #include <gtest/gtest.h>
 
 #include <algorithm>
