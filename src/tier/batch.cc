@@ -1,6 +1,6 @@
 #include <new>
 
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 #include "tier/wait_until.h"
 
 namespace stemma {
@@ -12,6 +12,8 @@ std::string_view to_string(EntryKind kind) noexcept {
     case EntryKind::state: return "state";
     case EntryKind::checkpoint: return "checkpoint";
     case EntryKind::logits: return "logits";
+    case EntryKind::object: return "object";
+    case EntryKind::transcript: return "transcript";
   }
   return "?";
 }
@@ -47,7 +49,7 @@ void TierBatch::end(size_t i, TierOutcome outcome) noexcept {
   items_[i].outcome = outcome;
   if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   if (on_done) on_done(*this);
-  // Under the lock, so that nobody looks at the count and then sleeps past this.
+  // Under the lock, so that a waiter cannot read the count and then sleep past this notification.
   const std::lock_guard lock(mutex_);
   ended_.notify_all();
 }

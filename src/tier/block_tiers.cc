@@ -1,4 +1,4 @@
-// Out of the tiers, into a cache. What goes the other way is in block_tiers_store.cc.
+// From the tiers into a cache. block_tiers_store.cc has the other direction.
 #include "tier/block_tiers.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace stemma::tier {
 
 namespace {
 
-// A depth whose entries turn out damaged makes place for a shallower one, so often.
+// If a depth's entries turn out damaged, a shallower depth is tried, up to this many rounds.
 constexpr uint32_t kRounds = 8;
 
 }  // namespace
@@ -29,31 +29,32 @@ BlockTiers::BlockTiers(const BlockTiersOptions& options, TierStack& stack)
 
 uint32_t BlockTiers::last_depth(std::span<const key::MediaSpan> units, uint32_t length,
                                 const LookupOptions& lookup) const {
-  // Something is computed anyway. Where a part of a block can be copied, the block that ends with the prompt
-  // helps all the same, but neither a state nor a window serves a depth a little before its own.
+  // The last positions are computed anyway. If part of a block can be copied, the block that ends
+  // with the prompt still helps; but a state or a window serves its own depth only, not one a
+  // little before it.
   const uint32_t usable = key::leave_units(units, length, std::max(lookup.evaluate_at_least, 1U));
   const uint32_t useful = grid_.nested && lookup.allow_copy ? length : usable;
   return std::min(useful, lookup.at_most) / grid_.unit_tokens * grid_.unit_tokens;
 }
 
-std::shared_ptr<BlockTiers::Turn> BlockTiers::take_turn(const EntryKey& key) {
-  auto made = std::make_shared<Turn>();
-  const std::lock_guard lock(mutex_);
-  const auto [at, mine] = turns_.try_emplace(key, std::move(made));
+std::shared_ptr<BlockTiers::Restoring> BlockTiers::begin_restore(const EntryKey& key) {
+  auto made = std::make_shared<Restoring>();
+  const base::Lock lock(mutex_);
+  const auto [at, mine] = restoring_.try_emplace(key, std::move(made));
   return mine ? nullptr : at->second;
 }
 
-void BlockTiers::end_turn(const EntryKey& key) noexcept {
-  std::shared_ptr<Turn> turn;
+void BlockTiers::end_restore(const EntryKey& key) noexcept {
+  std::shared_ptr<Restoring> other;
   {
-    const std::lock_guard lock(mutex_);
-    const auto at = turns_.find(key);
-    turn = std::move(at->second);
-    turns_.erase(at);
+    const base::Lock lock(mutex_);
+    const auto at = restoring_.find(key);
+    other = std::move(at->second);
+    restoring_.erase(at);
   }
-  const std::lock_guard lock(turn->mutex);
-  turn->over = true;
-  turn->ended.notify_all();
+  const base::Lock lock(other->mutex);
+  other->over = true;
+  other->ended.notify_all();
 }
 
 Result<RestoredBlocks> BlockTiers::restore(CachePort& cache, const Scope& scope,
@@ -61,10 +62,10 @@ Result<RestoredBlocks> BlockTiers::restore(CachePort& cache, const Scope& scope,
   RestoredBlocks restored;
   uint64_t forgets = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     forgets = forgets_;
   }
-  const uint64_t until_ns = deadline_after(Clock::monotonic().now_ns(), stack_.load_ns());
+  const uint64_t until_ns = deadline_after(monotonic_ns(), stack_.load_ns());
   for (;;) {
     LookupOptions lookup = options.lookup;
     lookup.want_logits = false;
@@ -82,30 +83,32 @@ Result<RestoredBlocks> BlockTiers::restore(CachePort& cache, const Scope& scope,
     const RestorePlan plan(grid_, keys, report, last);
     if (plan.wanted().empty()) return restored;
     const EntryKey key = plan.wanted()[0].key;
-    const std::shared_ptr<Turn> turn = take_turn(key);
-    if (turn == nullptr) {
-      const auto end = [this, &key](void*) { end_turn(key); };
+    const std::shared_ptr<Restoring> other = begin_restore(key);
+    if (other == nullptr) {
+      const auto end = [this, &key](void*) { end_restore(key); };
       const std::unique_ptr<void, decltype(end)> ended(this, end);
       Job job{cache, scope, prompt, options, plan, forgets, report.reused_tokens};
       STEMMA_TRY_VOID(bring_in(job, restored));
       return restored;
     }
-    // Then look again: there is more in the cache, or nothing to be had and it is our turn.
+    // Then look again: either the cache has more now, or nothing came and it is our turn.
     restored.shared = true;
-    std::unique_lock lock(turn->mutex);
-    if (!wait_until(turn->ended, lock, until_ns, [&] { return turn->over; })) return restored;
+    base::Lock lock(other->mutex);
+    if (!wait_until(other->ended, lock, until_ns,
+                    [&]() STEMMA_REQUIRES(other->mutex) { return other->over; }))
+      return restored;
   }
 } catch (const std::bad_alloc&) {
   return Error(Errc::out_of_memory, "no memory to restore blocks");
 }
 
-// What the prompt needs room for goes now, while it can be saved; not what the prompt will reuse.
+// Makes room for the prompt while evictions can still be saved; keeps what the prompt will reuse.
 void BlockTiers::make_room_for(CachePort& cache, const Scope& scope, const Prompt& prompt,
                                const LeaseOptions& options, uint32_t reused) {
   const auto length = static_cast<uint32_t>(prompt.tokens.size());
   for (const GroupOptions& group : grid_.groups) {
     if (group.attention != Attention::full || group.capacity_blocks == 0) continue;
-    // No lease gets that much, whatever goes.
+    // No lease gets that many blocks, whatever is evicted.
     if (length > uint64_t{group.capacity_blocks} * group.block_tokens) return;
   }
   LeaseOptions holding = options;
@@ -114,8 +117,9 @@ void BlockTiers::make_room_for(CachePort& cache, const Scope& scope, const Promp
   const bool states =
       std::any_of(grid_.reaches.begin(), grid_.reaches.end(),
                   [](const auto& reach) { return reach.kind == tree::Reach::recurrent; });
-  // A state inside a block, and the part that it ends, are held only by a lease like a request's: without
-  // them there may be nothing to go on from. Elsewhere it is a part of a block, and that may go.
+  // Only a lease like a request's holds a state inside a block and the part-block that ends there;
+  // without them there may be nothing to continue from. Without states it is only a part-block,
+  // which may be evicted.
   const bool inside = states && whole != reused;
   holding.fill_to = inside ? 0 : whole;
   if (inside) {
@@ -128,12 +132,12 @@ void BlockTiers::make_room_for(CachePort& cache, const Scope& scope, const Promp
       hold = *std::move(held);
     }
   }
-  // To a lease that fills, states are nothing: its own is yet to be written.
+  // A lease that fills holds no state: it has yet to write its own.
   for (GroupIndex g = 0; hold != nullptr && !inside && g < grid_.groups.size(); ++g) {
     if (grid_.reaches[g].kind != tree::Reach::recurrent) continue;
     static_cast<void>(hold->hold_checkpoint(g, whole));
   }
-  // What cannot be saved is lost, and that is all.
+  // What cannot be saved is simply lost.
   static_cast<void>(make_room(cache, length - whole));
 }
 
@@ -161,7 +165,8 @@ std::vector<uint32_t> BlockTiers::missing(const Job& job, uint32_t depth) {
 
 BlockTiers::Choice BlockTiers::choose(const Job& job) {
   uint32_t refused = 0;
-  // The deepest of all; where some of it lies too far away, the deepest out of the levels before that.
+  // Tries the deepest depth first; if some of its entries lie in a level that is too slow, the
+  // deepest depth that the levels before it can serve.
   for (size_t top = stack_.levels(); top > 0; --top) {
     const LevelMask near = (LevelMask{1} << top) - 1;
     std::vector<LevelMask> there = job.there;
@@ -180,7 +185,7 @@ BlockTiers::Choice BlockTiers::choose(const Job& job) {
       levels.push_back(there[i]);
       if (!grid_.nested) wanted.back().tokens = 0;
     }
-    // Where one thing is of use only with all the others, what they win is the last one's.
+    // If entries are useful only all together, the last one is credited with all the tokens.
     if (!grid_.nested) wanted.back().tokens = depth - job.reused;
     const LoadChoice choice = stack_.choose(wanted, levels);
     const uint64_t patience = choice.saved_ns > 0 ? static_cast<uint64_t>(choice.saved_ns) : kNever;
@@ -219,7 +224,7 @@ Result<bool> BlockTiers::put_in(Job& job, uint32_t depth, RestoredBlocks& restor
   own.lookup.want_logits = false;
   own.fill_to = depth;
   Result<std::unique_ptr<LeasePort>> leased = job.cache.lease(job.scope, job.prompt, own);
-  // No room: then it is computed.
+  // No room: the engine computes it.
   if (!leased) {
     return leased.error().code() == Errc::invalid_argument ? Result<bool>(leased.error()) : true;
   }
@@ -235,44 +240,26 @@ Result<bool> BlockTiers::put_in(Job& job, uint32_t depth, RestoredBlocks& restor
     drafts[g].assign(depth / grid_.unit_tokens, kNoBlock);
     drafts[g].back() = *slot;
   }
-  struct Write {
-    uint32_t index;
-    BlockId target;
-  };
   std::vector<Write> writes;
   const std::vector<uint32_t> needed = job.plan.needed(depth);
   for (const uint32_t i : needed) {
     const RestorePlan::Place place = job.plan.place(i);
     if (place.block >= drafts[place.group].size()) return true;
     BlockId& target = drafts[place.group][place.block];
-    // What somebody else computed meanwhile is shared.
+    // Blocks that another request has computed meanwhile are shared, not written.
     if (target != kNoBlock) writes.push_back({i, target});
     target = kNoBlock;
   }
-  // What was cached and went meanwhile is not there to be written.
+  // A draft that no entry fills was cached before and has been evicted since.
   for (const auto& table : drafts) {
     if (std::any_of(table.begin(), table.end(), [](BlockId b) { return b != kNoBlock; }))
       return true;
   }
-  Transfers transfers(writes.size());
-  for (size_t i = 0; i < writes.size(); ++i) {
-    const Write& one = writes[i];
-    options_.io->write(job.plan.place(one.index).group, std::span(&one.target, 1),
-                       job.loaded[one.index].payload->span(), &Transfers::done, transfers.one(i));
-  }
-  transfers.wait();
-  bool all = true;
-  for (size_t i = 0; i < writes.size(); ++i) {
-    if (transfers.good(i)) continue;
-    job.there[writes[i].index] = 0;
-    job.loaded[writes[i].index] = {};
-    all = false;
-  }
-  if (!all) return false;
-  // What was loaded before something was forgotten may be that.
+  if (!write(job, writes)) return false;
+  // What was loaded may have been forgotten since.
   const Passage passage(*this);
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (job.forgets != forgets_ || !forgetting_.empty()) return true;
   }
   if (!lease.commit(depth)) return true;
@@ -285,8 +272,43 @@ Result<bool> BlockTiers::put_in(Job& job, uint32_t depth, RestoredBlocks& restor
   return true;
 }
 
-// Tokens are credited to where the first group's blocks came from; those for which none came, to where the
-// last entry came from, without which the others would have been of no use.
+bool BlockTiers::write(Job& job, std::span<const Write> writes) {
+  const auto bytes_of = [&](const Write& one) { return job.loaded[one.index].payload->span(); };
+  const auto group_of = [&](const Write& one) { return job.plan.place(one.index).group; };
+  // Payloads that lie one after the other, as those of a transfer arena mostly do, go in one
+  // request: a mover is many times as fast with it.
+  std::vector<BlockId> targets;
+  std::vector<size_t> ends;
+  for (size_t i = 0; i < writes.size(); ++i) {
+    targets.push_back(writes[i].target);
+    const bool last = i + 1 == writes.size();
+    if (last || group_of(writes[i]) != group_of(writes[i + 1]) ||
+        bytes_of(writes[i]).data() + bytes_of(writes[i]).size() != bytes_of(writes[i + 1]).data()) {
+      ends.push_back(i + 1);
+    }
+  }
+  Transfers transfers(ends.size());
+  for (size_t n = 0, begin = 0; n < ends.size(); begin = ends[n++]) {
+    const auto first = bytes_of(writes[begin]), last = bytes_of(writes[ends[n] - 1]);
+    const auto bytes = static_cast<size_t>(last.data() + last.size() - first.data());
+    options_.io->write(group_of(writes[begin]), std::span(targets).subspan(begin, ends[n] - begin),
+                       {first.data(), bytes}, &Transfers::done, transfers.one(n));
+  }
+  transfers.wait();
+  bool all = true;
+  for (size_t n = 0, begin = 0; n < ends.size(); begin = ends[n++]) {
+    if (transfers.good(n)) continue;
+    for (size_t i = begin; i < ends[n]; ++i) {
+      job.there[writes[i].index] = 0;
+      job.loaded[writes[i].index] = {};
+    }
+    all = false;
+  }
+  return all;
+}
+
+// Credits tokens to the level that the first group's blocks came from. Tokens for which no block
+// came are credited to the level of the last entry: without it the others would have been useless.
 void BlockTiers::credit(const Job& job, uint32_t depth, std::span<const uint32_t> needed,
                         RestoredBlocks& restored) const {
   const uint32_t first = job.reused / grid_.unit_tokens * grid_.unit_tokens;

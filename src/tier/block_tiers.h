@@ -1,53 +1,52 @@
-// BlockTiers: what PagedTiers does, over a cache of which it knows no more than a CachePort says. So it
-// serves a PagedCache, and a cache on the other side of the C ABI as well.
+// BlockTiers does the work of PagedTiers over any cache that implements CachePort: a PagedCache, or
+// a cache on the other side of the C ABI.
 //
-// Invariant, Threading, Cost: as PagedTiers says. A port is used by the call that was given it alone.
-// Ownership: the stack, the BlockIo and all ports outlive the calls that use them.
+// Invariant, Threading, Cost: as PagedTiers says. Only the call that was given a port uses it.
+// Ownership: the stack, the BlockIo and all ports must outlive the calls that use them.
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/lock.h"
 #include "stemma/block_io.h"
 #include "stemma/cache.h"
 #include "stemma/result.h"
-#include "stemma/tier_stack.h"
+#include "stemma/tier/tier_stack.h"
 #include "tier/restore_plan.h"
 
 namespace stemma::tier {
 
-// A lease, somebody's or our own; our own ends with the port.
+// A lease, the caller's or our own; our own ends with the port.
 class LeasePort {
  public:
   virtual ~LeasePort() = default;
   virtual uint32_t reused() const = 0;
   virtual uint32_t committed() const = 0;
-  // Makes [0, n) findable, and uses what was findable before instead of doubles of its own.
+  // Makes [0, n) findable; blocks that were findable before replace the lease's own duplicates.
   virtual Result<void> commit(uint32_t n) = 0;
-  // The group's block table, or what of it is the lease's own to write; empty when it cannot be had.
+  // The group's block table, or the part that the lease may write; empty if it is unavailable.
   virtual std::vector<BlockId> blocks(GroupIndex group) const = 0;
   virtual std::vector<BlockId> drafts(GroupIndex group) const = 0;
-  // As a Lease has them.
+  // As in Lease.
   virtual Result<BlockId> draft_checkpoint(GroupIndex group) = 0;
   virtual Result<void> commit_checkpoint(GroupIndex group, uint32_t depth) = 0;
   virtual Result<Checkpoint> hold_checkpoint(GroupIndex group, uint32_t at_most) const = 0;
 };
 
-// A block that went to make room: as a Reclaimed has it.
+// A block evicted to make room, as in Reclaimed.
 struct Outgoing {
   GroupIndex group = 0;
   BlockId block = kNoBlock;
   uint32_t end = 0;
   ContentKey key{};
-  std::span<const Token> words = {};  // None where media stand on its path.
+  std::span<const Token> words = {};  // Empty if its path has media.
 };
 
 class CachePort {
@@ -57,8 +56,8 @@ class CachePort {
                                 const LookupOptions& options) = 0;
   virtual Result<std::unique_ptr<LeasePort>> lease(const Scope& scope, const Prompt& prompt,
                                                    const LeaseOptions& options) = 0;
-  // As PagedCache::reclaim(); the blocks that went are held while `save` looks at them, which is called once
-  // if there are any. Returns how much went.
+  // As PagedCache::reclaim(). If blocks were evicted, `save` is called once, and they are held
+  // while it reads them. Returns how much was evicted.
   using Save = std::function<void(std::span<const Outgoing>)>;
   virtual Result<uint32_t> reclaim(uint32_t positions, uint32_t most, const Save& save) = 0;
 };
@@ -81,9 +80,9 @@ struct RestoredBlocks {
 
 class BlockTiers {
  public:
-  // What PagedTiers::create() refuses.
+  // Fails for the options that PagedTiers::create() refuses.
   static Result<void> check(const BlockTiersOptions& options);
-  // Requires what check() lets pass.
+  // Requires options that pass check().
   BlockTiers(const BlockTiersOptions& options, TierStack& stack);
 
   Result<RestoredBlocks> restore(CachePort& cache, const Scope& scope, const Prompt& prompt,
@@ -93,16 +92,16 @@ class BlockTiers {
                          uint32_t from, Priority priority);
   Result<uint32_t> make_room(CachePort& cache, uint32_t positions);
 
-  // As PagedTiers has them. Throw std::bad_alloc.
+  // As in PagedTiers. They throw std::bad_alloc.
   std::vector<LevelPurged> forget(const Purge& what, uint64_t until_ns,
                                   const std::function<void()>& drop_here);
-  // What follows the prefix; all of the scope for an empty one.
+  // The purge of what follows the prefix; for an empty prefix, of all the scope.
   static Purge what_follows(const Scope& scope, const Prompt& prefix);
   Purge everything() const { return {.layout = options_.layout}; }
 
  private:
-  // While one lives, what it is about is on its way into the cache or into the stack. Forgetting
-  // waits for those that had begun before.
+  // While one lives, its entries are on their way into the cache or the stack. Forgetting waits for
+  // those that began before it.
   class Passage {
    public:
     explicit Passage(BlockTiers& tiers);
@@ -115,53 +114,61 @@ class BlockTiers {
     std::set<uint64_t>::iterator place_;
   };
   bool is_forgetting(uint64_t owner) const;
-  struct Turn {
-    std::mutex mutex;
-    std::condition_variable ended;
-    bool over = false;
+  // A prompt that one thread restores while others wait.
+  struct Restoring {
+    base::WaitMutex mutex;
+    base::Condition ended;
+    bool over STEMMA_GUARDED_BY(mutex) = false;
   };
-  // A restore on its way.
+  // A restore under way.
   struct Job {
     CachePort& cache;
     const Scope& scope;
     const Prompt& prompt;
     const LeaseOptions& options;
     const RestorePlan& plan;
-    uint64_t forgets = 0;               // How often something was forgotten before it began.
-    uint32_t reused = 0;                // By the cache alone.
-    std::vector<LevelMask> there = {};  // Which levels still count as having each entry.
+    uint64_t forgets = 0;               // The count of forgets when it began.
+    uint32_t reused = 0;                // From the cache alone.
+    std::vector<LevelMask> there = {};  // For each entry, the levels still believed to have it.
     std::vector<Loaded> loaded = {};
   };
   struct Choice {
-    uint32_t depth = 0;             // 0: none is worth it.
+    uint32_t depth = 0;             // 0: no depth is worth loading.
     uint64_t patience_ns = kNever;  // How long loading may take.
   };
   struct Capture;
 
-  // Reads all and hands them to the stack, but for those that cannot be read. Returns how many went well;
-  // bad: the first that did not.
+  // Reads all and hands those that could be read to the stack. Returns how many; bad: the first
+  // that could not be read.
   uint32_t hand_over(std::span<const Capture> captures, size_t& bad);
   // The deepest depth that a request could use.
   uint32_t last_depth(std::span<const key::MediaSpan> units, uint32_t length,
                       const LookupOptions& lookup) const;
-  // Null: it is ours, until end_turn().
-  std::shared_ptr<Turn> take_turn(const EntryKey& key);
-  void end_turn(const EntryKey& key) noexcept;
+  // Null: the caller restores it, and then calls end_restore(). Otherwise: a restore to wait for.
+  std::shared_ptr<Restoring> begin_restore(const EntryKey& key);
+  void end_restore(const EntryKey& key) noexcept;
   void make_room_for(CachePort& cache, const Scope& scope, const Prompt& prompt,
                      const LeaseOptions& options, uint32_t reused);
   Result<void> bring_in(Job& job, RestoredBlocks& restored);
   Choice choose(const Job& job);
-  // What the depth needs and was not loaded.
+  // What the depth needs that was not loaded.
   static std::vector<uint32_t> missing(const Job& job, uint32_t depth);
-  // Whether all of them are there now. What is not counts as nowhere from now on.
+  // Returns whether all were loaded. The others count as stored nowhere from now on.
   bool load(Job& job, std::span<const uint32_t> indices, uint64_t patience_ns);
-  // Writes what was loaded into a lease and commits it. False: the engine could not write some of it, which
-  // counts as nowhere from now on.
+  // Writes what was loaded into a lease and commits it. False: the engine could not write some of
+  // it, which counts as stored nowhere from now on.
   Result<bool> put_in(Job& job, uint32_t depth, RestoredBlocks& restored);
+  // What was loaded, and where it goes. False: some of it was not written, and counts as stored
+  // nowhere from now on.
+  struct Write {
+    uint32_t index;
+    BlockId target;
+  };
+  bool write(Job& job, std::span<const Write> writes);
   void credit(const Job& job, uint32_t depth, std::span<const uint32_t> needed,
               RestoredBlocks& restored) const;
 
-  // What a level wants of the lease's blocks, and of its checkpoints.
+  // The lease's blocks, and its checkpoints, that a level wants.
   Result<std::vector<Capture>> captures(const Prompt& prompt, PromptKeys& keys,
                                         const LeasePort& lease, uint32_t from, uint32_t end,
                                         Priority priority);
@@ -172,13 +179,13 @@ class BlockTiers {
   const BlockGrid grid_;
   TierStack& stack_;
   bool writes_back_ = false;
-  mutable std::mutex mutex_;  // Guards everything below.
-  std::condition_variable passed_;
-  std::unordered_map<EntryKey, std::shared_ptr<Turn>> turns_;
-  std::vector<Purge> forgetting_;
-  uint64_t forgets_ = 0;
-  std::set<uint64_t> passages_;
-  uint64_t numbers_ = 0;
+  mutable base::WaitMutex mutex_;  // Guards everything below.
+  base::Condition passed_;
+  std::unordered_map<EntryKey, std::shared_ptr<Restoring>> restoring_ STEMMA_GUARDED_BY(mutex_);
+  std::vector<Purge> forgetting_ STEMMA_GUARDED_BY(mutex_);
+  uint64_t forgets_ STEMMA_GUARDED_BY(mutex_) = 0;
+  std::set<uint64_t> passages_ STEMMA_GUARDED_BY(mutex_);
+  uint64_t numbers_ STEMMA_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stemma::tier

@@ -1,4 +1,4 @@
-// Into the tiers: what a lease has committed.
+// Into the tiers: stores what a lease has committed.
 #include <algorithm>
 #include <new>
 
@@ -27,7 +27,7 @@ Result<std::vector<BlockTiers::Capture>> BlockTiers::captures(const Prompt& prom
     const auto blocks = std::min(end / tokens, static_cast<uint32_t>(table.size()));
     const std::span<const ContentKey> chain = keys.chain(tokens, blocks);
     for (uint32_t b = (from + tokens - 1) / tokens; b < blocks; ++b) {
-      if (table[b] == kNoBlock) continue;  // Behind the window, and not the lease's any more.
+      if (table[b] == kNoBlock) continue;  // Behind the window: no longer the lease's.
       Capture one;
       one.item.key = grid_.key(g, chain[b]);
       one.item.info = grid_.info(g, b);
@@ -36,7 +36,7 @@ Result<std::vector<BlockTiers::Capture>> BlockTiers::captures(const Prompt& prom
       if (one.levels == 0) continue;
       one.group = g;
       one.block = table[b];
-      // Media are not words that anybody else could read.
+      // Positions of media have no words that others could read.
       if (options_.keep_words && prompt.media.empty()) {
         const auto words = prompt.tokens.subspan(one.item.info.begin, tokens);
         one.item.words.assign(words.begin(), words.end());
@@ -60,7 +60,7 @@ Result<uint32_t> BlockTiers::store_checkpoints(GroupIndex group, PromptKeys& key
     STEMMA_TRY(const Checkpoint held, lease.hold_checkpoint(group, at_most));
     if (held.depth <= from) break;
     at_most = held.depth - 1;
-    // Elsewhere no other group has a block that ends there.
+    // At other depths, no other group has a block that ends there.
     if (held.depth % grid_.unit_tokens != 0) continue;
     const uint32_t unit = held.depth / grid_.unit_tokens - 1;
     StoreItem item;
@@ -73,7 +73,7 @@ Result<uint32_t> BlockTiers::store_checkpoints(GroupIndex group, PromptKeys& key
     if (levels == 0) continue;
     const std::shared_ptr<Payload> room = stack_.make_payload(item.info.bytes);
     if (room == nullptr) return Error(Errc::out_of_memory, "no memory to store a checkpoint");
-    // One after the other: a lease holds one checkpoint of a group at a time.
+    // One at a time: a lease holds one checkpoint of a group at a time.
     Transfers read(1);
     options_.io->read(group, std::span(&held.slot, 1), room->span(), &Transfers::done, read.one(0));
     read.wait();
@@ -137,7 +137,7 @@ Result<uint32_t> BlockTiers::store(const Scope& scope, const Prompt& prompt, con
 // ---- What goes to make room --------------------------------------------------------------------
 
 Result<uint32_t> BlockTiers::make_room(CachePort& cache, uint32_t positions) try {
-  // While it is read it is not free, and its copy takes memory: a little at a time.
+  // A block is not free while it is read, and its copy takes memory: a little at a time.
   constexpr uint64_t kMostBytes = 16U << 20U;
   constexpr uint64_t kMostBlocks = 64;
   if (!writes_back_) return 0U;

@@ -1,21 +1,21 @@
-// What a tier counts of the items that it ended: every item in exactly one place, so that
+// A tier's counts of ended items. Every item counts in exactly one place, so that
 //
 //   puts + gets + contains + removed + touched + absent + refused + corrupt + failed + late + cancelled
 //
 // is the number of items that have ended. `already_there` counts some of the puts a second time.
-// Threading: thread-safe; what read() gives is consistent once nothing is under way.
+// Threading: thread-safe; read() is consistent once nothing is under way.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 
 namespace stemma::tier {
 
 class Counters {
  public:
-  // `bytes` of a payload; they count where it was done.
+  // `bytes` of a payload; they count if the outcome is done.
   void count(TierOp op, TierOutcome outcome, uint64_t bytes) noexcept {
     add(cell(op, outcome), 1);
     if (outcome != TierOutcome::done) return;

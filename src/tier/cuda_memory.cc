@@ -36,13 +36,13 @@ std::unique_ptr<CudaMemory> CudaMemory::open(const char* library) noexcept {
     dlclose(opened);
     return nullptr;
   }
-  // A driver that was started stays: it may have threads.
+  // Once started, the driver is kept: it may have threads.
   std::unique_ptr<CudaMemory> memory(new (std::nothrow) CudaMemory(driver));
   if (memory == nullptr || driver.init(0) != 0 || !memory->take_context()) return nullptr;
   return memory;
 }
 
-// A device that is in use already costs nothing more, and is the one that its process may use.
+// A device that is already in use costs nothing more, and the process is allowed to use it.
 bool CudaMemory::take_context() noexcept {
   int count = 0;
   if (driver_.device_count(&count) != 0) return false;
@@ -85,7 +85,7 @@ void CudaMemory::unpin(void* memory, uint64_t) noexcept {
 namespace stemma {
 
 HostMemoryHook* cuda_memory_hook() noexcept {
-  // Never closed: a tier may outlive everything else that is static.
+  // Never closed: a tier may outlive all other static objects.
   static HostMemoryHook* const kHook = tier::CudaMemory::open("libcuda.so.1").release();
   return kHook;
 }

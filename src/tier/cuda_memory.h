@@ -1,18 +1,19 @@
-// Memory pinned by a CUDA driver that is found while the process runs.
+// Memory pinned by a CUDA driver that is looked up at run time.
 //
-// Threading: pin() and unpin() may be called from any thread; each makes the context current for itself only.
+// Threading: pin() and unpin() may be called from any thread; each makes the context current for
+// itself only.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "stemma/host_tier.h"
+#include "stemma/tier/host_tier.h"
 
 namespace stemma::tier {
 
 class CudaMemory final : public HostMemoryHook {
  public:
-  // The driver in the shared library of this name; null where that is none, or finds no device.
+  // The driver in the shared library of this name; null if it is no driver, or finds no device.
   static std::unique_ptr<CudaMemory> open(const char* library) noexcept;
   ~CudaMemory() override;
   CudaMemory(const CudaMemory&) = delete;
@@ -22,7 +23,7 @@ class CudaMemory final : public HostMemoryHook {
   void unpin(void* memory, uint64_t bytes) noexcept override;
 
  private:
-  // The driver's functions as its ABI has them: a status (0 is good), a device's number, a context.
+  // The driver's functions in its ABI: a status (0 is good), a device's number, a context.
   using Status = int;
   using Device = int;
   using Context = void*;

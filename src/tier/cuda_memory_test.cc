@@ -1,5 +1,5 @@
-// Memory pinned by a CUDA driver: here by one that only remembers (tests/support/fake_cuda.c). With a real one,
-// tests/device/pinned_memory.cc.
+// Memory pinned by a CUDA driver: here a fake one that records its calls
+// (tests/support/fake_cuda.c). tests/device/pinned_memory.cc uses a real one.
 #include "tier/cuda_memory.h"
 
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 namespace stemma::tier {
 namespace {
 
-// As the driver has it.
+// The layout that the fake driver uses.
 struct Calls {
   int contexts, device, pushed, registered;
   void* memory;
@@ -106,7 +106,7 @@ TEST(CudaMemory, ALibraryThatIsNoDriverIsNone) {
   EXPECT_EQ(CudaMemory::open("libm.so.6"), nullptr);
 }
 
-// On a machine with a device it is one, and otherwise none: the same every time.
+// A hook on a machine with a device, null otherwise; the same on every call.
 TEST(CudaMemory, TheProcessHasOneHookOrNone) {
   HostMemoryHook* const hook = cuda_memory_hook();
   EXPECT_EQ(cuda_memory_hook(), hook);

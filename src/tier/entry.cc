@@ -28,7 +28,7 @@ Unsigned take(const uint8_t*& from) noexcept {
 
 bool is_kind(uint8_t kind) noexcept {
   return kind >= static_cast<uint8_t>(EntryKind::block) &&
-         kind <= static_cast<uint8_t>(EntryKind::logits);
+         kind <= static_cast<uint8_t>(EntryKind::transcript);
 }
 
 bool possible(const EntryInfo& info) noexcept {
@@ -112,7 +112,7 @@ Result<EntryHeader> read_header(std::span<const uint8_t, kHeaderBytes> bytes) no
   header.serial = take<uint64_t>(from);
   header.info.parent = take<uint64_t>(from);
   if (!possible(header.info)) return Error(Errc::corrupt, "the entry's sizes cannot be");
-  // What is not used yet is zero; then every header has one way to be written.
+  // Unused bytes are zero, so every header has exactly one encoding.
   std::array<uint8_t, kHeaderBytes> again;
   write_header(header, again);
   if (std::memcmp(again.data(), bytes.data(), again.size()) != 0) {

@@ -1,9 +1,9 @@
-// How an entry describes itself, wherever it lies: a header of 128 bytes, then the words if they are
+// How an entry describes itself, in every tier: a header of 128 bytes, then the words if they are
 // kept, then the payload. docs/formats/tier-entry.md draws every byte.
 //
-// What read_header() returns is consistent in itself and says what it says: whether it is what somebody
-// wants is what believe() tells. Nothing here trusts a byte.
-// Threading: pure functions. Cost: sum() looks at every byte once, about as fast as memory.
+// A header from read_header() is consistent in itself; believe() tells whether it is the entry that
+// a reader wants. Nothing here trusts a byte.
+// Threading: pure functions. Cost: sum() reads every byte once, about as fast as memory.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 #include <span>
 
 #include "stemma/result.h"
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 
 namespace stemma::tier {
 
@@ -25,8 +25,8 @@ struct EntryHeader {
   EntryKey key;
   EntryInfo info;
   uint64_t sum = 0;      // Of the words and the payload.
-  uint64_t written = 0;  // Seconds since 1970; for who looks at it, never for a decision.
-  uint64_t serial = 0;   // The tier's own: of two entries with one key, the higher counts.
+  uint64_t written = 0;  // Seconds since 1970; for people, never for a decision.
+  uint64_t serial = 0;   // The tier's own: of two entries with one key, the higher one counts.
 
   friend bool operator==(const EntryHeader&, const EntryHeader&) = default;
   // Of the words and the payload behind it.
@@ -35,7 +35,7 @@ struct EntryHeader {
 
 // XXH3 with 64 bits of the words (little-endian) and the payload, one after the other.
 uint64_t sum(std::span<const uint32_t> words, std::span<const uint8_t> payload) noexcept;
-// The same of a body as it lies.
+// The same for words and payload in one piece.
 uint64_t sum(std::span<const uint8_t> body) noexcept;
 
 void write_header(const EntryHeader& header, std::span<uint8_t, kHeaderBytes> out) noexcept;
@@ -44,12 +44,13 @@ void write_header(const EntryHeader& header, std::span<uint8_t, kHeaderBytes> ou
 // write_header() would not have written).
 Result<EntryHeader> read_header(std::span<const uint8_t, kHeaderBytes> bytes) noexcept;
 
-// Whether an entry with this header is what the item of a get asks for: `done`, and the payload is still to be summed.
-// `absent`: a good entry of another layout or of other positions, which belongs to somebody else and stays.
-// `corrupt`: it has another key. `refused`: it is larger than the item's room.
+// Whether an entry with this header is what a get's item asks for. `done`: yes, but the payload's
+// sum is not checked yet. `absent`: a good entry of another layout or other positions, which
+// belongs to another reader and stays. `corrupt`: it has another key. `refused`: it is larger than
+// the item's room.
 TierOutcome believe(const EntryHeader& header, const TierItem& item) noexcept;
 
-// Whether a put can be written at all: `pending` when it can, otherwise `refused`.
+// Whether a put can be written at all: `pending` if so, otherwise `refused`.
 TierOutcome check_put(const TierItem& item, const TierTraits& traits) noexcept;
 
 }  // namespace stemma::tier

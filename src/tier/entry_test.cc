@@ -36,7 +36,7 @@ Bytes written(const EntryHeader& header) {
   return bytes;
 }
 
-// Bytes with a header checksum that holds.
+// Bytes with a valid header checksum.
 Bytes resealed(Bytes bytes) {
   const uint64_t all = sum(std::span<const uint8_t>(bytes).first(kHeaderBytes - 8));
   for (uint32_t i = 0; i < 8; ++i)
@@ -91,14 +91,14 @@ TEST(EntryHeader, ANewerFormatIsToldFromDamage) {
   EXPECT_EQ(newer.error().value(), 2U);
 }
 
-// A checksum is no signature: what it covers is still not believed.
+// A checksum is not a signature: the header is checked even if the checksum holds.
 TEST(EntryHeader, WhatCannotBeIsRefusedUnderAGoodChecksum) {
   struct Change {
     uint32_t at;
     uint8_t value;
   };
   for (const Change change : {Change{12, 0},
-                              {12, 6},
+                              {12, 8},
                               {14, 1},
                               {48, 200},
                               {55, 0x80},
@@ -162,7 +162,7 @@ TEST(EntryKeys, LayoutsHaveKeysOfTheirOwn) {
   EXPECT_TRUE(a == entry_key(one.chain, one.kind, one.group, 7));
   EXPECT_EQ(a.kind, one.kind);
   EXPECT_EQ(a.group, one.group);
-  // Two prompts do not become one.
+  // Two prompts do not get the same key.
   ContentKey other = one.chain;
   other.bytes[0] ^= 1U;
   EXPECT_FALSE(a == entry_key(other, one.kind, one.group, 7));

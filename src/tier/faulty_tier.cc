@@ -1,4 +1,5 @@
-#include "stemma/faulty_tier.h"
+#include "stemma/tier/faulty_tier.h"
+#include "base/lock.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/random.h"
 #include "tier/counters.h"
 #include "tier/wait_until.h"
 
@@ -15,15 +17,9 @@ namespace {
 
 using tier::monotonic_ns;
 
-// splitmix64's finisher over three numbers.
 uint64_t dice(uint64_t a, uint64_t b, uint64_t c) noexcept {
   uint64_t x = a;
-  for (const uint64_t add : {b, c}) {
-    x += 0x9E37'79B9'7F4A'7C15U * (add + 1);
-    x = (x ^ (x >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
-    x = (x ^ (x >> 27U)) * 0x94D0'49BB'1331'11EBU;
-    x ^= x >> 31U;
-  }
+  for (const uint64_t add : {b, c}) x = base::mix(x + base::kRandomStep * (add + 1));
   return x;
 }
 
@@ -64,19 +60,19 @@ class FaultyTier::Impl {
   ~Impl() {
     std::vector<Waiting> waiting;
     {
-      std::unique_lock lock(mutex_);
+      base::Lock lock(mutex_);
       closing_ = true;
       waiting.swap(waiting_);
       changed_.notify_all();
-      changed_.wait(lock, [this] { return inside_ == 0; });
+      changed_.wait(lock, [this]() STEMMA_REQUIRES(mutex_) { return inside_ == 0; });
     }
     thread_.join();
     for (Waiting& one : waiting) end_all(one.batch, TierOutcome::cancelled);
-    inner_.reset();  // Ends what it has; that still counts here.
+    inner_.reset();  // Ends its batches; they still count here.
   }
 
   void set_plan(const FaultPlan& plan) {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     plan_ = plan;
     batches_ = 0;
     for (Waiting& one : waiting_) {
@@ -89,7 +85,7 @@ class FaultyTier::Impl {
     if (batch->items().empty()) return;
     Waiting one{std::move(batch), {}, 0, 0};
     {
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       one.plan = plan_;
       one.number = batches_++;
       ++under_way_;
@@ -107,7 +103,7 @@ class FaultyTier::Impl {
   }
 
   FaultCounts faults() const {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     return counts_;
   }
 
@@ -124,8 +120,8 @@ class FaultyTier::Impl {
 
   bool flush(uint64_t until_ns) {
     {
-      std::unique_lock lock(mutex_);
-      const auto idle = [this] { return under_way_ == 0; };
+      base::Lock lock(mutex_);
+      const auto idle = [this]() STEMMA_REQUIRES(mutex_) { return under_way_ == 0; };
       if (!tier::wait_until(changed_, lock, until_ns, idle)) return false;
     }
     return inner_->flush(until_ns);
@@ -135,10 +131,10 @@ class FaultyTier::Impl {
     FaultPlan plan;
     uint64_t number = 0;
     {
-      std::unique_lock lock(mutex_);
+      base::Lock lock(mutex_);
       plan = plan_;
       number = batches_++;
-      const auto idle = [this] { return under_way_ == 0; };
+      const auto idle = [this]() STEMMA_REQUIRES(mutex_) { return under_way_ == 0; };
       if (!tier::wait_until(changed_, lock, until_ns, idle)) {
         return {.error = "what was submitted before has not ended"};
       }
@@ -175,22 +171,22 @@ class FaultyTier::Impl {
     return delay;
   }
 
-  // Who calls the inner tier is inside, and the end waits for him.
+  // A thread is inside while it calls the inner tier; destruction waits for it.
   void leave() {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     --inside_;
     changed_.notify_all();
   }
 
   void keep_time() {
-    std::unique_lock lock(mutex_);
+    base::Lock lock(mutex_);
     while (!closing_) {
       const uint64_t now = monotonic_ns();
       const auto due = std::find_if(waiting_.begin(), waiting_.end(), [now](const Waiting& one) {
         return one.due_ns <= now || one.batch->verdict(now) != TierOutcome::pending;
       });
       if (due == waiting_.end()) {
-        // Nobody says when he cancels, so it is looked for.
+        // Cancelling a batch notifies nobody, so it is polled.
         if (waiting_.empty()) {
           changed_.wait(lock);
         } else {
@@ -258,7 +254,7 @@ class FaultyTier::Impl {
     finished();
   }
 
-  // What becomes of an item that was done.
+  // The faulty outcome of an item that the inner tier has done.
   TierOutcome spoil(const Drawn& drawn, const TierItem& item, std::vector<EntryKey>& gone) {
     const std::span<uint8_t> bytes =
         item.into.first(std::min<uint64_t>(item.info.bytes, item.into.size()));
@@ -298,7 +294,7 @@ class FaultyTier::Impl {
   void remove(std::span<const EntryKey> keys) {
     if (keys.empty()) return;
     {
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       if (closing_) return;
       ++inside_;
     }
@@ -321,27 +317,27 @@ class FaultyTier::Impl {
 
   // A batch has ended.
   void finished() {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     --under_way_;
     changed_.notify_all();
   }
 
   void add(uint64_t FaultCounts::* count, uint64_t by) {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     counts_.*count += by;
   }
 
   std::unique_ptr<Tier> inner_;
   tier::Counters counters_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  FaultPlan plan_;
-  FaultCounts counts_;
-  std::vector<Waiting> waiting_;
-  uint64_t batches_ = 0;    // Since the plan was set.
-  uint64_t under_way_ = 0;  // Batches not finished.
-  uint64_t inside_ = 0;
-  bool closing_ = false;
+  mutable base::WaitMutex mutex_;
+  base::Condition changed_;
+  FaultPlan plan_ STEMMA_GUARDED_BY(mutex_);
+  FaultCounts counts_ STEMMA_GUARDED_BY(mutex_);
+  std::vector<Waiting> waiting_ STEMMA_GUARDED_BY(mutex_);
+  uint64_t batches_ STEMMA_GUARDED_BY(mutex_) = 0;    // Since the plan was set.
+  uint64_t under_way_ STEMMA_GUARDED_BY(mutex_) = 0;  // Batches not finished.
+  uint64_t inside_ STEMMA_GUARDED_BY(mutex_) = 0;
+  bool closing_ STEMMA_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -10,27 +10,26 @@ void Followers::show(const EntryKey& key, const EntryInfo& info) {
   Node& node = nodes_[link_of(key.chain)];
   if (info.parent != 0) node.parent = info.parent;
   node.end = info.end;
-  // What is about a part of the prompt begins where its parent ends.
+  // An entry about a part of the prompt begins where its parent ends.
   if (key.kind == EntryKind::block || key.kind == EntryKind::segment) {
     node.parent_end = std::min(node.parent_end, info.begin);
   }
 }
 
-// What an entry says by itself; unknown: its parent knows.
+// What an entry's own fields say; `unknown` if it depends on its parent.
 Followers::State Followers::look_at(uint64_t link, const Node& node) const noexcept {
   if (link == *what_.follows || (node.parent != 0 && node.parent == *what_.follows)) {
     return State::follows;
   }
   if (node.end <= what_.keep) return State::stays;
   if (node.parent == 0) return State::unsure;
-  // The only prefix that ends so near before `keep` and goes on into the branch is the one that is
-  // followed.
+  // A parent that ends at or before `keep` could only be the followed prefix, which it is not.
   return node.parent_end <= what_.keep ? State::stays : State::unknown;
 }
 
 Followers::State Followers::find(uint64_t link) {
   std::vector<Node*> way;
-  State state = State::unsure;  // Where the way breaks off, or leads back to itself.
+  State state = State::unsure;  // For a chain of parents that breaks off or leads back to itself.
   for (;;) {
     const auto found = nodes_.find(link);
     if (found == nodes_.end() || found->second.state == State::looking) break;

@@ -1,19 +1,19 @@
 // Followers: which of a tier's entries follow a prefix (Purge::follows).
 //
-// Entries name their parents, and a tier may have lost some of them. So whoever purges first shows
-// all entries of the scope and then asks about each. An entry is followed up until it is known: it
-// reaches the prefix and goes, or it reaches a place before the prefix's end that is another one
-// and stays. Where the way breaks off, it goes too, because forgetting too much is better than too
+// Entries name their parents, and a tier may have lost some parents. So a purge first shows all
+// entries of the scope, then asks about each. The search walks from an entry to its parents. If it
+// reaches the prefix, the entry goes; if it reaches another prefix that ends before, the entry
+// stays. If a parent is missing, the entry goes too, because forgetting too much is better than too
 // little.
 //
 // Threading:  one thread at a time.
-// Cost:       about 60 bytes an entry; O(1) a question, for all entries together.
+// Cost:       about 60 bytes an entry; O(1) a question, averaged over all entries.
 #pragma once
 
 #include <cstdint>
 #include <unordered_map>
 
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 
 namespace stemma::tier {
 
@@ -22,14 +22,10 @@ class Followers {
   // Borrows the purge, which has `follows`.
   explicit Followers(const Purge& what) : what_(what) {}
 
-  // An entry of the scope, whether the purge takes it or not. Throws std::bad_alloc.
+  // Shows an entry of the scope, whether or not the purge takes it. Throws std::bad_alloc.
   void show(const EntryKey& key, const EntryInfo& info);
-  // Whether the purge takes it. After all were shown. Throws std::bad_alloc.
-  enum class Goes : uint8_t {
-    no,
-    yes,
-    unsure
-  };  // unsure: it goes, and nobody can tell whether it follows.
+  // Whether the purge takes it. Show all entries first. Throws std::bad_alloc.
+  enum class Goes : uint8_t { no, yes, unsure };  // unsure: it goes, but may not follow.
   Goes ask(const EntryKey& key, const EntryInfo& info);
 
  private:
@@ -44,7 +40,7 @@ class Followers {
   State find(uint64_t link);
 
   const Purge& what_;
-  std::unordered_map<uint64_t, Node> nodes_;  // By the link of what they end.
+  std::unordered_map<uint64_t, Node> nodes_;  // By the link of the prefix they end.
 };
 
 }  // namespace stemma::tier

@@ -7,7 +7,7 @@ namespace {
 
 using Goes = Followers::Goes;
 
-// The entry of a prefix with this link, which goes on from the one with the link `parent`.
+// The entry of the prefix with this link; it continues the prefix with the link `parent`.
 struct Shown {
   uint64_t link, parent;
   uint32_t begin, end;
@@ -24,7 +24,7 @@ struct Shown {
   }
 };
 
-// What becomes of each when all of them are there. The prefix ends at 70, and 5 is the key of its
+// What happens to each entry if all of them exist. The prefix ends at 70; 5 is the link of its
 // first 64.
 std::vector<Goes> ask(const std::vector<Shown>& all) {
   const Purge what{.keep = 70, .follows = 5};
@@ -65,7 +65,7 @@ TEST(Followers, WhatNamesNoParentGoesIfItIsDeepEnough) {
             (std::vector{Goes::unsure, Goes::no, Goes::unsure, Goes::no}));
 }
 
-// Whoever can write into a store can make such entries.
+// Anyone who can write to the store can make such entries.
 TEST(Followers, ACircleEnds) {
   EXPECT_EQ(ask({{40, 41, 128, 192}, {41, 40, 192, 256}, {42, 42, 128, 192}}),
             (std::vector{Goes::unsure, Goes::unsure, Goes::unsure}));

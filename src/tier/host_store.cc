@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kLeastChunkBytes = 256;
 constexpr uint32_t kMostChunkBytes = 64U << 20U;
-// The arena grows by so much at a time.
+// The arena grows in steps of this size.
 constexpr uint64_t kStepBytes = 64U << 20U;
 
 }  // namespace
@@ -121,7 +121,7 @@ bool HostStore::evict_one() {
     const CellIndex cell = policy_->victim(0, false, kNoTenant).cell;
     if (cell == kNoCell) return false;
     if (cells_[cell].readers != 0) {
-      // Whoever reads it touches it afterwards.
+      // The reader touches it afterwards, which puts it back.
       policy_->remove(cell);
       continue;
     }
@@ -134,7 +134,7 @@ bool HostStore::evict_one() {
 uint32_t HostStore::reserve(uint64_t bytes) {
   const auto wanted = static_cast<uint32_t>((bytes + chunk_bytes_ - 1) / chunk_bytes_);
   if (wanted > chunks_) return kNone;
-  // A cell first: with room in the books there is one for every chunk.
+  // A cell first: if the books have room, there is one for every chunk.
   while (free_cell_ == kNone && !cell_growth_.covers(fresh_cell_)) {
     if (fresh_cell_ < chunks_ && grow_cells()) continue;
     if (!evict_one()) return kNone;

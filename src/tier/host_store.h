@@ -1,16 +1,17 @@
-// The books of the host tier: which entries there are, and in which chunks of the arena they lie.
+// The books of the host tier: its entries, and the chunks of the arena that hold each.
 //
 // An entry is a cell, and a cell is in exactly one state:
 //
 //   free --reserve()--> filling --publish()--> listed --unlist()--> going --last unpin()--> free
 //                          '------ drop() -------> free               '-- nobody reads --> free
 //
-// A listed cell is evictable once it was touch()ed; what is filling, going or read is not.
+// A listed cell is evictable once it was touch()ed; a cell being filled, going or read is not.
 //
 // Invariant:  chunks in cells + free chunks == chunks; memory_bytes() <= capacity_bytes.
-// Threading:  one thread at a time, but for pieces(): the chunks of a cell that is filling or read stay as they
-//             are, whatever happens to others.
-// Cost:       reserve() and freeing are O(chunks), all else O(1); nothing is allocated after create().
+// Threading:  one thread at a time, except pieces(): the chunks of a cell being filled or read do
+//             not change, whatever happens to others.
+// Cost:       reserve() and freeing are O(chunks), all else O(1); nothing is allocated after
+//             create().
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@
 #include <span>
 
 #include "base/slab.h"
-#include "stemma/host_tier.h"
 #include "stemma/retention.h"
-#include "stemma/tier.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/tier.h"
 #include "tier/counters.h"
 
 namespace stemma::tier {
@@ -38,21 +39,22 @@ class HostStore {
 
   uint64_t most_bytes() const noexcept { return uint64_t{chunks_} * chunk_bytes_; }
   uint64_t used_bytes() const noexcept;
-  // What the system gave, to the page.
+  // What the system gave, in whole pages.
   uint64_t memory_bytes() const noexcept;
   uint32_t entries() const noexcept { return listed_; }
 
   uint32_t find(const EntryKey& key) const noexcept;
-  // A cell with room for so many bytes, others evicted where that is needed. kNone: not even then.
+  // A cell with room for this many bytes, evicting others if needed. kNone: even that was not
+  // enough.
   uint32_t reserve(uint64_t bytes);
   void drop(uint32_t cell) noexcept;
-  // Lists what was filled; what was listed under the key is unlisted.
+  // Lists a filled cell, and unlists the cell listed under its key before.
   void publish(uint32_t cell, const EntryKey& key, const EntryInfo& info, uint64_t sum,
                Priority priority) noexcept;
   void unlist(uint32_t cell) noexcept;
   void pin(uint32_t cell) noexcept { ++cells_[cell].readers; }
   void unpin(uint32_t cell) noexcept;
-  // It was used: of all that may go, it goes last.
+  // Notes a use: of all evictable cells, it now goes last.
   void touch(uint32_t cell) noexcept;
 
   const EntryKey& key(uint32_t cell) const noexcept { return cells_[cell].key; }
@@ -60,7 +62,7 @@ class HostStore {
   uint64_t sum(uint32_t cell) const noexcept { return cells_[cell].sum; }
   bool listed(uint32_t cell) const noexcept { return cells_[cell].state == State::listed; }
 
-  // `visit` may unlist the cell that it is given.
+  // `visit` may unlist the cell it gets.
   template <class Visit>
   void each_listed(Visit&& visit) {
     for (uint32_t cell = 0; cell < fresh_cell_; ++cell) {
@@ -68,7 +70,7 @@ class HostStore {
     }
   }
 
-  // Calls visit(memory, bytes) for `bytes` bytes of the cell, in order, in runs as long as they lie.
+  // Calls visit(memory, bytes) for `bytes` bytes of the cell, in order, in runs of adjacent chunks.
   template <class Visit>
   void pieces(uint32_t cell, uint64_t bytes, Visit&& visit) const {
     uint32_t chunk = cells_[cell].first;
@@ -105,7 +107,7 @@ class HostStore {
 
   HostStore(const HostTierOptions& options, Counters& counters);
   Result<void> take_memory(const HostTierOptions& options);
-  // Of what has a fixed size: the policy's queues, and the pages at the ends of every slab.
+  // Bytes of fixed size: the policy's queues, and the pages at the ends of every slab.
   static constexpr uint64_t kFixedBytes = 96U << 10U;
 
   bool grow_cells();
@@ -116,8 +118,7 @@ class HostStore {
 
   Counters& counters_;
   const uint64_t chunk_bytes_;
-  const uint64_t
-      book_bytes_;  // Of one chunk: link, cell, two buckets' worth of index, the policy's.
+  const uint64_t book_bytes_;  // Per chunk: link, cell, two buckets of index, the policy's.
   const uint64_t fixed_bytes_;
   uint32_t chunks_ = 0;
   uint64_t bucket_mask_ = 0;
@@ -128,9 +129,9 @@ class HostStore {
   base::Slab<Cell> cells_;
   base::Slab<uint32_t> buckets_;  // Cell + 1, so that fresh memory is empty.
   base::Growth cell_growth_, chunk_growth_;
-  uint32_t fresh_cell_ = 0, fresh_chunk_ = 0;  // Those from here on were never used.
+  uint32_t fresh_cell_ = 0, fresh_chunk_ = 0;  // From here on never used.
   uint32_t free_cell_ = kNone, free_chunk_ = kNone;
-  uint32_t free_chunks_ = 0;  // In the list.
+  uint32_t free_chunks_ = 0;  // In the free list.
   uint32_t used_chunks_ = 0;
   uint32_t listed_ = 0;
 };

@@ -1,8 +1,12 @@
-#include "stemma/host_tier.h"
+#include "stemma/tier/host_tier.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <exception>
 #include <new>
+#include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "base/mutex.h"
@@ -41,10 +45,7 @@ class HostTier final : public Tier {
     const TierOp op = batch->op();
     const std::span<TierItem> items = batch->items();
     begin(op);
-    for (TierItem& item : items) {
-      item.outcome = batch->verdict(monotonic_ns());
-      if (item.outcome == TierOutcome::pending) item.outcome = run(op, item);
-    }
+    run_all(op, *batch);
     settle(op, items);
     for (size_t i = 0; i < items.size(); ++i) {
       counters_.count(op, items[i].outcome, items[i].info.bytes);
@@ -63,7 +64,7 @@ class HostTier final : public Tier {
     return stats;
   }
 
-  // What was submitted has ended when submit() returned.
+  // A submitted batch has ended when submit() returns.
   bool flush(uint64_t) override { return true; }
 
   Purged purge(const Purge& what, uint64_t) override try {
@@ -83,6 +84,37 @@ class HostTier final : public Tier {
   }
 
  private:
+  // One thread copies and checks some GB/s, a fraction of what memory gives.
+  static constexpr uint64_t kWorthAThread = uint64_t{4} << 20U;
+  static constexpr uint64_t kMostThreads = 4;
+
+  void run_all(TierOp op, TierBatch& batch) {
+    const std::span<TierItem> items = batch.items();
+    std::atomic<size_t> next{0};
+    const auto take = [&] {
+      for (size_t i = next++; i < items.size(); i = next++) {
+        TierItem& item = items[i];
+        item.outcome = batch.verdict(monotonic_ns());
+        if (item.outcome == TierOutcome::pending) item.outcome = run(op, item);
+      }
+    };
+    uint64_t bytes = 0;
+    for (const TierItem& item : items) bytes += item.into.size();
+    const uint64_t cores = std::max(std::thread::hardware_concurrency(), 1U);
+    // Puts keep their order: what finds no room is the deepest.
+    const uint64_t wanted =
+        op == TierOp::get
+            ? std::min<uint64_t>({bytes / kWorthAThread, kMostThreads, cores, items.size()})
+            : 1;
+    std::vector<std::thread> others;
+    try {
+      while (others.size() + 1 < wanted) others.emplace_back(take);
+    } catch (const std::exception&) {  // Then fewer do it.
+    }
+    take();
+    for (std::thread& other : others) other.join();
+  }
+
   TierOutcome run(TierOp op, TierItem& item) {
     switch (op) {
       case TierOp::put: return put(item);
@@ -112,7 +144,7 @@ class HostTier final : public Tier {
     });
     const uint64_t sum = tier::sum(item.source);
     const MutexLock lock(mutex_);
-    // Somebody else may have been as fast.
+    // Another batch may have put the same entry meanwhile.
     if (there(item.key, info)) {
       store_->drop(cell);
     } else {
@@ -179,15 +211,15 @@ class HostTier final : public Tier {
     if (op == TierOp::put) writing_.begin(monotonic_ns());
   }
 
-  // Deepest first, so that the deepest is the first to go. Until here nothing that the batch put could
-  // go, and what did not fit beside it was refused.
+  // Touches the deepest first, so it is evicted first. Until here, nothing that the batch put could
+  // be evicted, and items that did not fit beside it were refused.
   void settle(TierOp op, std::span<const TierItem> items) {
     const MutexLock lock(mutex_);
     if (op == TierOp::get) reading_.end(monotonic_ns());
     if (op == TierOp::put) writing_.end(monotonic_ns());
     if (op == TierOp::contains || op == TierOp::remove) return;
     for (size_t i = items.size(); i > 0; --i) {
-      // Also what was not done: it may have been skipped by an eviction while it was read.
+      // Includes items that were not done: an eviction may have skipped them while they were read.
       const uint32_t cell = store_->find(items[i - 1].key);
       if (cell != HostStore::kNone) store_->touch(cell);
     }
@@ -196,7 +228,7 @@ class HostTier final : public Tier {
   TierTraits traits_;
   tier::Counters counters_;
   mutable base::Mutex mutex_;
-  // Its books are guarded by the mutex; the chunks of one cell belong to who fills or reads it.
+  // The mutex guards its books; a cell's chunks belong to the thread that fills or reads them.
   std::unique_ptr<HostStore> store_;
   tier::BusyTime reading_ STEMMA_GUARDED_BY(mutex_), writing_ STEMMA_GUARDED_BY(mutex_);
 };

@@ -1,15 +1,16 @@
-#include "stemma/host_tier.h"
+#include "stemma/tier/host_tier.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/random.h"
 #include "fault/failing_new.h"
 #include "retain/policies.h"
-#include "support/mix.h"
 #include "tier/host_store.h"
 
 namespace stemma {
@@ -20,12 +21,12 @@ using tier::HostStore;
 
 EntryKey key_of(uint64_t number) {
   EntryKey key;
-  const uint64_t word = test::mix(number + 1);
+  const uint64_t word = base::mix(number + 1);
   std::memcpy(key.chain.bytes.data(), &word, sizeof word);
   return key;
 }
 
-// A device that only remembers where the memory is.
+// A device that only remembers the memory's address.
 class Hook final : public HostMemoryHook {
  public:
   bool pin(void* memory, uint64_t bytes) noexcept override {
@@ -74,7 +75,7 @@ TEST(HostTier, OptionsThatCannotBeAreNamed) {
   EXPECT_EQ(code({.capacity_bytes = 1U << 20U, .policy = "mru"}), Errc::invalid_argument);
 }
 
-// The pages that the system gave, and not only what is in use.
+// Measures the pages that the system gave, not only the bytes in use.
 class HostTierOfPolicy : public ::testing::TestWithParam<std::string_view> {};
 INSTANTIATE_TEST_SUITE_P(Policies, HostTierOfPolicy, ::testing::ValuesIn(retain::policy_names()),
                          [](const auto& policy) { return std::string(policy.param); });
@@ -88,7 +89,7 @@ TEST_P(HostTierOfPolicy, MemoryStaysWithinItsCapacityBooksIncluded) {
               {.capacity_bytes = capacity, .chunk_bytes = chunk, .policy = std::string(GetParam())},
               counters)
               .value();
-      // Entries of one chunk need the most books, in many classes of priority.
+      // Entries of one chunk need the most bookkeeping, in many classes of priority.
       for (uint64_t i = 0; i < capacity / chunk + 10; ++i) {
         const uint32_t cell = store->reserve(chunk);
         ASSERT_NE(cell, HostStore::kNone);
@@ -145,6 +146,39 @@ TEST(HostTier, AFlippedBitInTheArenaIsNoticed) {
   EXPECT_EQ(tier->stats().entries, 0U);
 }
 
+// Several threads share a large batch.
+TEST(HostTier, ALargeBatchComesBackWholeAndEveryDamageIsFound) {
+  constexpr size_t kEntries = 9, kBytes = size_t{2} << 20U;
+  Hook hook;
+  const auto tier = make_host_tier({.capacity_bytes = 32U << 20U, .hook = &hook}).value();
+  std::vector<std::vector<uint8_t>> stored;
+  for (size_t i = 0; i < kEntries; ++i) {
+    stored.emplace_back(kBytes, static_cast<uint8_t>(i + 1));
+    ASSERT_EQ(put(*tier, i, stored[i]), done);
+  }
+  // One byte of one entry.
+  uint8_t* const end = hook.at + hook.pinned;
+  uint8_t* const wrong = std::find(hook.at, end, uint8_t{6});
+  ASSERT_NE(wrong, end);
+  wrong[1000] ^= 1;
+  std::vector<std::vector<uint8_t>> back(kEntries + 1, std::vector<uint8_t>(kBytes));
+  const auto batch = TierBatch::make(TierOp::get, kEntries + 1).value();
+  for (size_t i = 0; i <= kEntries; ++i) {
+    batch->items()[i].key = key_of(i);
+    batch->items()[i].into = back[i];
+    batch->items()[i].info = {.end = 16, .layout = 1, .bytes = kBytes};
+  }
+  tier->submit(batch);
+  ASSERT_TRUE(batch->finished());
+  for (size_t i = 0; i <= kEntries; ++i) {
+    const TierOutcome wanted = i == 5 ? corrupt : i == kEntries ? absent : done;
+    EXPECT_EQ(batch->items()[i].outcome, wanted) << i;
+    if (wanted == done) {
+      EXPECT_EQ(back[i], stored[i]) << i;
+    }
+  }
+}
+
 TEST(HostTier, WhatIsPinnedIsUnpinned) {
   Hook hook;
   {
@@ -154,7 +188,7 @@ TEST(HostTier, WhatIsPinnedIsUnpinned) {
   EXPECT_EQ(hook.pinned, 0U);
 }
 
-// The bytes of an entry that was removed while somebody reads it stay until he has them.
+// The bytes of an entry that is removed while it is read stay until the reader is done.
 TEST(HostStoreTest, WhatIsReadStaysWhenItGoes) {
   tier::Counters counters;
   auto store = HostStore::create({.capacity_bytes = 1U << 20U}, counters).value();

@@ -1,12 +1,11 @@
 #include "tier/late_tier.h"
 
-#include <condition_variable>
-#include <mutex>
 #include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "base/lock.h"
 #include "tier/counters.h"
 #include "tier/wait_until.h"
 
@@ -23,7 +22,7 @@ class LateTier final : public Tier {
         thread_([this] { try_to_open(); }) {}
   ~LateTier() override {
     {
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       closing_ = true;
     }
     changed_.notify_all();
@@ -47,7 +46,7 @@ class LateTier final : public Tier {
     away_.read(away);
     Tier* const tier = real();
     if (tier == nullptr) {
-      away.open = false;
+      away.reachable = false;
       return away;
     }
     TierStats stats = tier->stats();
@@ -68,9 +67,9 @@ class LateTier final : public Tier {
   }
 
  private:
-  // Null until it could be opened; then the same for good.
+  // Null until the tier could be opened; then the same pointer for good.
   Tier* real() const {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     return real_.get();
   }
 
@@ -79,7 +78,7 @@ class LateTier final : public Tier {
   }
 
   void try_to_open() {
-    std::unique_lock lock(mutex_);
+    base::Lock lock(mutex_);
     while (!closing_) {
       lock.unlock();
       Result<std::unique_ptr<Tier>> opened = open();
@@ -89,18 +88,18 @@ class LateTier final : public Tier {
         return;
       }
       wait_until(changed_, lock, deadline_after(monotonic_ns(), retry_ns_),
-                 [this] { return closing_; });
+                 [this]() STEMMA_REQUIRES(mutex_) { return closing_; });
     }
   }
 
   const TierTraits traits_;
   const OpenTier open_;
   const uint64_t retry_ns_;
-  Counters away_;  // What ended while there was no tier.
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::unique_ptr<Tier> real_;  // Guarded by mutex_; never changes again once it is set.
-  bool closing_ = false;
+  Counters away_;  // Items that ended while there was no tier.
+  mutable base::WaitMutex mutex_;
+  base::Condition changed_;
+  std::unique_ptr<Tier> real_ STEMMA_GUARDED_BY(mutex_);  // Never changes again once it is set.
+  bool closing_ STEMMA_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

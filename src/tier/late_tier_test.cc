@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "stemma/host_tier.h"
+#include "stemma/tier/host_tier.h"
 #include "support/now.h"
 
 namespace stemma::tier {
@@ -44,7 +44,7 @@ TierOutcome contains(Tier& tier, uint8_t number) {
   return batch->items()[0].outcome;
 }
 
-// Whether the real tier can be opened is up to the test.
+// The test decides whether the real tier can be opened.
 struct Gate {
   std::atomic<bool> works{false};
   std::atomic<uint32_t> tries{0};
@@ -77,19 +77,19 @@ TEST(LateTier, FailsAtOnceUntilItIsThereAndServesFromThenOn) {
   EXPECT_EQ(tier->traits().name, "disk");
   EXPECT_EQ(put(*tier, 1), TierOutcome::failed);
   EXPECT_EQ(contains(*tier, 1), TierOutcome::failed);
-  EXPECT_FALSE(tier->stats().open);
+  EXPECT_FALSE(tier->stats().reachable);
   EXPECT_EQ(tier->stats().failed, 2U);
   EXPECT_TRUE(tier->flush(now_ns() + kPatienceNs));
   const uint64_t give_up_ns = now_ns() + kPatienceNs;
   while (gate.tries == 0 && now_ns() < give_up_ns) std::this_thread::yield();
   gate.works = true;
-  while (!tier->stats().open && now_ns() < give_up_ns) std::this_thread::yield();
-  ASSERT_TRUE(tier->stats().open);
+  while (!tier->stats().reachable && now_ns() < give_up_ns) std::this_thread::yield();
+  ASSERT_TRUE(tier->stats().reachable);
   EXPECT_GE(gate.tries, 2U);
   EXPECT_EQ(contains(*tier, 1), TierOutcome::absent) << "what failed was not kept";
   EXPECT_EQ(put(*tier, 1), TierOutcome::done);
   EXPECT_EQ(contains(*tier, 1), TierOutcome::done);
-  // Nothing that ended before is forgotten.
+  // Items that ended before are still counted.
   EXPECT_EQ(tier->stats().failed, 2U);
   EXPECT_EQ(tier->stats().puts, 1U);
   EXPECT_EQ(tier->traits().name, "disk");
@@ -100,7 +100,7 @@ TEST(LateTier, ItIsNotOpenedAgain) {
   gate.works = true;
   const auto tier = make_late_tier({}, gate.open(), 0).value();
   const uint64_t give_up_ns = now_ns() + kPatienceNs;
-  while (!tier->stats().open && now_ns() < give_up_ns) std::this_thread::yield();
+  while (!tier->stats().reachable && now_ns() < give_up_ns) std::this_thread::yield();
   for (uint8_t i = 0; i < 50; ++i) EXPECT_EQ(put(*tier, i), TierOutcome::done);
   EXPECT_EQ(gate.tries, 1U);
 }

@@ -11,14 +11,12 @@ namespace stemma::tier {
 
 namespace {
 
-// A tier works on about so many entries at a time.
-constexpr uint64_t kEntriesAtOnce = 8;
-// What a level knows of an entry without reading it may already show that it is another one.
+// Whether the wanted entry can have this description; some levels know it without reading.
 bool may_be(const EntryInfo& known, const EntryInfo& wanted) noexcept {
   const bool size = known.bytes == 0 || wanted.bytes == 0 || known.bytes == wanted.bytes;
-  const bool kind = known.end == 0 || (known.begin == wanted.begin && known.end == wanted.end &&
-                                       known.layout == wanted.layout);
-  return size && kind;
+  const bool range =
+      known.end == 0 || wanted.end == 0 || (known.begin == wanted.begin && known.end == wanted.end);
+  return size && range && (known.end == 0 || known.layout == wanted.layout);
 }
 
 }  // namespace
@@ -63,8 +61,11 @@ std::shared_ptr<Payload> LayeredStack::make_payload(uint64_t bytes) {
 }
 
 void LayeredStack::start() {
+  const base::Lock lock(mutex_);
+  const uint64_t longest = options_.rest_ns > kNever / 64 ? kNever : options_.rest_ns * 64;
+  const Breaker::Options patience{.first_ns = options_.rest_ns, .longest_ns = longest};
   for (StackLevel& given : options_.levels) {
-    auto level = std::make_unique<Level>();
+    auto level = std::make_unique<Level>(patience);
     level->tier = std::move(given.tier);
     level->options.write = given.write;
     level->options.promote = given.promote;
@@ -76,7 +77,9 @@ void LayeredStack::start() {
     levels_.back()->writer = std::make_unique<Writer>(
         *levels_.back()->tier,
         Writer::Options{.queue_bytes = options_.queue_bytes, .deadline_ns = options_.store_ns},
-        [this, number](const EntryKey& key, TierOutcome outcome) { settled(number, key, outcome); },
+        [this, number](const StoreItem& item, TierOutcome outcome) {
+          settled(number, item, outcome);
+        },
         [this, number](const EntryKey& key, TierOutcome outcome) {
           touched(number, key, outcome);
         });
@@ -87,13 +90,13 @@ void LayeredStack::start() {
 
 LayeredStack::~LayeredStack() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     closing_ = true;
     changed_.notify_all();
   }
   if (ahead_thread_.joinable()) ahead_thread_.join();
   for (auto& level : levels_) level->writer.reset();
-  levels_.clear();  // Tiers end what is under way.
+  levels_.clear();  // Tiers end their running batches.
 }
 
 // ---- Finding ----
@@ -104,7 +107,7 @@ std::vector<LevelMask> LayeredStack::where(std::span<const Wanted> wanted) {
   queries_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t until_ns = deadline_after(monotonic_ns(), options_.query_ns);
   std::vector<std::shared_ptr<TierBatch>> batches(levels_.size());
-  // Written by whichever thread ends a batch, which may be after nobody waits any more.
+  // Written by the thread that ends a batch, perhaps after the caller stopped waiting.
   auto took_ns = std::make_shared<std::vector<std::atomic<uint64_t>>>(levels_.size());
   const uint64_t begin_ns = now_ns();
   const LevelMask awake = awake_levels();
@@ -149,7 +152,7 @@ std::vector<LevelMask> LayeredStack::where(std::span<const Wanted> wanted) {
     }
   }
   if (!all) late_queries_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   for (size_t l = 0; l < levels_.size(); ++l) {
     if (batches[l] == nullptr) continue;
     if (const uint64_t took = (*took_ns)[l].load(std::memory_order_acquire); took != 0)
@@ -162,31 +165,64 @@ std::vector<LevelMask> LayeredStack::where(std::span<const Wanted> wanted) {
   return found;
 }
 
+std::vector<LevelMask> LayeredStack::where_now(std::span<const Wanted> wanted) {
+  std::vector<LevelMask> found(wanted.size());
+  if (wanted.empty()) return found;
+  queries_.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t until_ns = deadline_after(monotonic_ns(), options_.query_ns);
+  const LevelMask awake = awake_levels();
+  for (size_t l = 0; l < levels_.size(); ++l) {
+    const LevelMask bit = LevelMask{1} << l;
+    // A shared level would be asked over a network.
+    if ((awake & bit) == 0 || levels_[l]->tier->traits().shared) continue;
+    auto made = TierBatch::make(TierOp::contains, wanted.size());
+    if (!made) continue;
+    const std::shared_ptr<TierBatch> batch = *std::move(made);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      batch->items()[i].key = wanted[i].key;
+      batch->items()[i].info = wanted[i].info;
+    }
+    batch->deadline_ns = until_ns;
+    levels_[l]->tier->submit(batch);
+    if (!batch->finished()) {
+      batch->cancel();
+      continue;
+    }
+    const base::Lock lock(mutex_);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const TierItem& item = batch->items()[i];
+      if (item.outcome == TierOutcome::done && may_be(item.info, wanted[i].info)) found[i] |= bit;
+      if (item.outcome == TierOutcome::absent) sightings_.clear_stored(wanted[i].key, bit);
+    }
+  }
+  return found;
+}
+
 LevelMask LayeredStack::awake_levels() const {
   const uint64_t now = now_ns();
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   LevelMask awake = 0;
   for (size_t l = 0; l < levels_.size(); ++l) {
-    if (now >= levels_[l]->resting_until_ns) awake |= LevelMask{1} << l;
+    if (levels_[l]->breaker.lets_through(now)) awake |= LevelMask{1} << l;
   }
   return awake;
 }
 
 void LayeredStack::rest(size_t level) {
   const uint64_t now = now_ns();
-  const std::lock_guard lock(mutex_);
-  Level& tired = *levels_[level];
-  if (now < tired.resting_until_ns) return;  // Somebody else noticed it, too.
-  const uint64_t longest = options_.rest_ns > kNever / 64 ? kNever : options_.rest_ns * 64;
-  const uint64_t twice = deadline_after(tired.rest_ns, tired.rest_ns);
-  tired.rest_ns = std::clamp(twice, options_.rest_ns, longest);
-  tired.resting_until_ns = deadline_after(now, tired.rest_ns);
+  const base::Lock lock(mutex_);
+  Breaker& breaker = levels_[level]->breaker;
+  if (!breaker.lets_through(now)) return;  // Another thread has noticed it already.
+  breaker.fail(now);
   ++rests_;
 }
 
 void LayeredStack::wake(size_t level) {
-  const std::lock_guard lock(mutex_);
-  levels_[level]->rest_ns = 0;
+  const uint64_t now = now_ns();
+  const base::Lock lock(mutex_);
+  // An answer to an earlier query does not end the rest.
+  Breaker& breaker = levels_[level]->breaker;
+  if (breaker.lets_through(now)) breaker.succeed();
 }
 
 LoadChoice LayeredStack::choose(std::span<const Wanted> wanted, std::span<const LevelMask> levels) {
@@ -197,7 +233,7 @@ LoadChoice LayeredStack::choose(std::span<const Wanted> wanted, std::span<const 
   }
   LoadChoice choice;
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     choice = worth_loading(candidates, speeds_, token_ns_.value(), options_.caution);
   }
   for (size_t i = choice.count; i < candidates.size(); ++i)
@@ -210,14 +246,14 @@ LoadChoice LayeredStack::choose(std::span<const Wanted> wanted, std::span<const 
 
 void LayeredStack::prefilled(uint32_t tokens, uint64_t ns) {
   if (tokens == 0) return;
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   token_ns_.add(static_cast<double>(ns) / tokens);
 }
 
-// A level that is never asked would never be found fast again.
+// A level that is never asked would never be found to be fast again.
 void LayeredStack::probe(uint32_t level, const Wanted& wanted) {
   const uint64_t now = now_ns();
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   uint64_t& last = levels_[level]->probed_ns;
   if (last != 0 && now - last < options_.probe_ns) return;
   last = now;
@@ -227,194 +263,10 @@ void LayeredStack::probe(uint32_t level, const Wanted& wanted) {
   changed_.notify_all();
 }
 
-// ---- Loading ----
-
-std::vector<Loaded> LayeredStack::load(std::span<const Wanted> wanted,
-                                       std::span<const LevelMask> levels, uint64_t wait_ns) {
-  std::vector<Loaded> loaded(wanted.size());
-  const uint64_t until_ns = deadline_after(monotonic_ns(), std::min(wait_ns, options_.load_ns));
-  std::vector<Trip> own, others;
-  {
-    const std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      if (levels[i] == 0) continue;
-      auto& flight = flights_[wanted[i].key];
-      const bool first = flight == nullptr;
-      if (first) flight = std::make_shared<Flight>();
-      (first ? own : others).push_back({i, levels[i], nullptr, flight, purges_});
-    }
-  }
-  shared_loads_.fetch_add(others.size(), std::memory_order_relaxed);
-  try {
-    get(wanted, own, loaded, until_ns);
-  } catch (...) {
-    // Without memory: whoever waits for these, or comes next, must not wait for nothing.
-    for (const Trip& trip : own) touch_down(wanted[trip.at].key, *trip.flight, {});
-    throw;
-  }
-  for (const Trip& trip : others) {
-    std::unique_lock lock(trip.flight->mutex);
-    wait_until(trip.flight->landed, lock, until_ns, [&] { return trip.flight->over; });
-    loaded[trip.at] = trip.flight->loaded;
-  }
-  return loaded;
-}
-
-bool LayeredStack::wait_while_moving(TierBatch& batch, uint64_t begun_ns, uint64_t silence_ns,
-                                     uint64_t until_ns) {
-  size_t left = batch.items().size();
-  uint64_t heard_ns = begun_ns;
-  // Often enough to notice what arrives.
-  const uint64_t step_ns = std::max<uint64_t>(silence_ns / 4, 1);
-  while (!batch.wait(std::min(until_ns, deadline_after(monotonic_ns(), step_ns)))) {
-    const uint64_t now = monotonic_ns();
-    const size_t left_now = batch.unfinished();
-    if (left_now != left) heard_ns = now;
-    left = left_now;
-    if (now >= until_ns || now >= deadline_after(heard_ns, silence_ns)) return batch.finished();
-  }
-  return true;
-}
-
-uint64_t LayeredStack::silence_ns(size_t level, uint64_t first_bytes) const {
-  const std::lock_guard lock(mutex_);
-  const double expected = std::min(2 * speeds_[level].estimate_ns(first_bytes), 1e18);
-  return deadline_after(options_.query_ns, static_cast<uint64_t>(expected));
-}
-
-// Level by level: each takes, in one batch, what it is the fastest to have of what is still missing.
-void LayeredStack::get(std::span<const Wanted> wanted, std::vector<Trip>& trips,
-                       std::vector<Loaded>& loaded, uint64_t until_ns) {
-  struct Part {
-    std::shared_ptr<TierBatch> batch;
-    std::vector<Trip*> trips;
-    uint64_t bytes = 0;
-    uint64_t largest = 0;  // Of its entries, in bytes.
-    std::shared_ptr<std::atomic<uint64_t>> took_ns;
-  };
-  const uint64_t entered_ns = monotonic_ns();
-  std::vector<Trip*> missing;
-  for (Trip& trip : trips) {
-    trip.room = make_payload(wanted[trip.at].room());
-    if (trip.room == nullptr) trip.left = 0;
-    missing.push_back(&trip);
-  }
-  while (!missing.empty() && monotonic_ns() < until_ns) {
-    std::vector<Part> parts(levels_.size());
-    for (Trip* trip : missing) {
-      if (trip->left != 0)
-        parts[static_cast<size_t>(std::countr_zero(trip->left))].trips.push_back(trip);
-    }
-    missing.clear();
-    const uint64_t begin_ns = now_ns();
-    const uint64_t begun_ns = monotonic_ns();
-    for (size_t l = 0; l < parts.size(); ++l) {
-      Part& part = parts[l];
-      if (part.trips.empty()) continue;
-      auto made = TierBatch::make(TierOp::get, part.trips.size());
-      if (!made) continue;
-      part.batch = *std::move(made);
-      auto rooms = std::make_shared<std::vector<std::shared_ptr<Payload>>>();
-      for (size_t i = 0; i < part.trips.size(); ++i) {
-        const Wanted& one = wanted[part.trips[i]->at];
-        TierItem& item = part.batch->items()[i];
-        item.key = one.key;
-        item.info = one.info;
-        item.info.words = 0;
-        item.into = part.trips[i]->room->span();
-        rooms->push_back(part.trips[i]->room);
-        part.bytes += one.room();
-        part.largest = std::max(part.largest, one.room());
-      }
-      part.batch->keep = rooms;
-      part.batch->deadline_ns = until_ns;
-      part.took_ns = std::make_shared<std::atomic<uint64_t>>(0);
-      part.batch->on_done = [took = part.took_ns, begin_ns, clock = &clock_](TierBatch&) {
-        took->store(elapsed_ns(begin_ns, clock->now_ns()) + 1, std::memory_order_release);
-      };
-      levels_[l]->tier->submit(part.batch);
-    }
-    for (size_t l = 0; l < parts.size(); ++l) {
-      Part& part = parts[l];
-      if (part.batch == nullptr) continue;
-      // Tiers work on several entries at a time, so the first may arrive late.
-      const uint64_t first_bytes = std::min(part.bytes, kEntriesAtOnce * part.largest);
-      if (!wait_while_moving(*part.batch, begun_ns, silence_ns(l, first_bytes), until_ns)) {
-        // The rooms stay the batch's: what arrives now is nobody's.
-        part.batch->cancel();
-        if (monotonic_ns() - entered_ns >= options_.query_ns) rest(l);  // Not where time was short.
-        levels_[l]->misses.fetch_add(part.trips.size(), std::memory_order_relaxed);
-        // Another level may have it.
-        for (Trip* trip : part.trips) {
-          trip->left &= ~(LevelMask{1} << l);
-          if (trip->left == 0) continue;
-          trip->room = make_payload(wanted[trip->at].room());
-          if (trip->room != nullptr) missing.push_back(trip);
-        }
-        const std::lock_guard lock(mutex_);
-        speeds_[l].moved(first_bytes, elapsed_ns(begin_ns, now_ns()));
-        continue;
-      }
-      bool all = true;
-      for (size_t i = 0; i < part.trips.size(); ++i) {
-        Trip& trip = *part.trips[i];
-        const TierItem& item = part.batch->items()[i];
-        const uint64_t exactly = wanted[trip.at].info.bytes;
-        if (item.outcome == TierOutcome::done && (exactly == 0 || item.info.bytes == exactly)) {
-          trip.room->size = item.info.bytes;
-          levels_[l]->hits.fetch_add(1, std::memory_order_relaxed);
-          levels_[l]->hit_bytes.fetch_add(item.info.bytes, std::memory_order_relaxed);
-          loaded[trip.at] = {trip.room, item.info, static_cast<uint32_t>(l)};
-          continue;
-        }
-        all = false;
-        levels_[l]->misses.fetch_add(1, std::memory_order_relaxed);
-        trip.left &= ~(LevelMask{1} << l);
-        if (trip.left != 0) missing.push_back(&trip);
-      }
-      const uint64_t took = part.took_ns->load(std::memory_order_acquire);
-      if (all && took != 0) {
-        const std::lock_guard lock(mutex_);
-        speeds_[l].moved(part.bytes, took - 1);
-      }
-    }
-  }
-  for (const Trip& trip : trips) land(wanted[trip.at], trip, loaded[trip.at]);
-}
-
-// Nothing happens to one that is over.
-void LayeredStack::touch_down(const EntryKey& key, Flight& flight, const Loaded& loaded) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    const auto found = flights_.find(key);
-    if (found != flights_.end() && found->second.get() == &flight) flights_.erase(found);
-  }
-  const std::lock_guard lock(flight.mutex);
-  if (flight.over) return;
-  flight.loaded = loaded;
-  flight.over = true;
-  flight.landed.notify_all();
-}
-
-void LayeredStack::land(const Wanted& wanted, const Trip& trip, const Loaded& loaded) {
-  touch_down(wanted.key, *trip.flight, loaded);
-  if (loaded.payload == nullptr) return;
-  LevelMask up = 0;
-  for (uint32_t l = 0; l < loaded.level; ++l) {
-    if (levels_[l]->options.promote) up |= LevelMask{1} << l;
-  }
-  EntryInfo info = loaded.info;
-  info.words = 0;
-  const StoreItem item{.key = wanted.key, .info = info, .payload = loaded.payload, .words = {}};
-  const std::lock_guard lock(mutex_);
-  if (!may_promote(wanted.key, trip.purges)) return;
-  // It need not be put where it came from.
-  sightings_.set_stored(wanted.key, LevelMask{1} << loaded.level, tick_);
-  if (up != 0) put(item, up, &Level::promoted);
-}
+// ---- Fetching ahead ----
 
 void LayeredStack::prefetch(std::span<const Wanted> wanted) {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   for (const Wanted& one : wanted) {
     if (ahead_.size() >= options_.prefetch_entries) {
       ++dropped_prefetches_;
@@ -427,9 +279,9 @@ void LayeredStack::prefetch(std::span<const Wanted> wanted) {
 }
 
 void LayeredStack::fetch_ahead() {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return closing_ || !ahead_.empty(); });
+    changed_.wait(lock, [this]() STEMMA_REQUIRES(mutex_) { return closing_ || !ahead_.empty(); });
     if (closing_) return;
     std::deque<Wanted> taken;
     taken.swap(ahead_);
@@ -438,13 +290,13 @@ void LayeredStack::fetch_ahead() {
     try {
       const std::vector<Wanted> some(taken.begin(), taken.end());
       std::vector<LevelMask> levels = where(some);
-      // What the first level has is as near as it gets.
+      // Entries of the first level are as near as they get.
       for (LevelMask& mask : levels) {
         if ((mask & 1U) != 0) mask = 0;
       }
-      (void)load(some, levels, kNever);
+      (void)load(some, levels, kNever, {});
     } catch (const std::bad_alloc&) {
-      // Then it is not there ahead of time.
+      // It is then not fetched ahead of time.
     }
     lock.lock();
     fetching_ = false;

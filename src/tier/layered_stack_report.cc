@@ -1,4 +1,4 @@
-// What a stack says of itself.
+// What a stack reports about itself.
 #include <algorithm>
 
 #include "tier/layered_stack.h"
@@ -33,7 +33,7 @@ StackStats LayeredStack::stats() const {
   stats.late_queries = late_queries_.load(std::memory_order_relaxed);
   stats.shared_loads = shared_loads_.load(std::memory_order_relaxed);
   stats.crowded = crowded_.load(std::memory_order_relaxed);
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   for (size_t l = 0; l < levels_.size(); ++l) {
     stats.levels[l].latency_ns = speeds_[l].latency_ns();
     const double per_byte = speeds_[l].ns_per_byte();

@@ -1,4 +1,4 @@
-#include "stemma/paged_tiers.h"
+#include "stemma/tier/paged_tiers.h"
 
 #include <new>
 #include <utility>
@@ -46,7 +46,7 @@ class OwnLease final : public LeasePort {
   Lease lease_;
 };
 
-// To be read: it is not ours to write or to commit.
+// A caller's lease, to be read: it is not ours to write or commit.
 class TheirLease final : public LeasePort {
  public:
   explicit TheirLease(const Lease& lease) noexcept : lease_(lease) {}
@@ -110,7 +110,7 @@ class StackedBlocks final : public PagedTiers {
                       .level_tokens = got.level_tokens,
                       .shared = got.shared,
                       .hold = {}};
-    // It is what OwnCache::lease() gave.
+    // OwnCache::lease() made it.
     if (got.hold != nullptr) restored.hold = static_cast<OwnLease&>(*got.hold).take();
     return restored;
   }

@@ -3,13 +3,14 @@
 #include <cstdlib>
 #include <new>
 
-#include "stemma/tier_stack.h"
+#include "stemma/tier/tier_stack.h"
 #include "tier/transfer_arena.h"
 
 namespace stemma::tier {
 namespace {
 
-// The system clears memory before its first use, page by page. With large pages that is several times as fast.
+// The system clears memory page by page before its first use. With large pages that is several
+// times as fast.
 constexpr uint64_t kHugePage = uint64_t{2} << 20U;
 
 uint8_t* allocate(uint64_t bytes) noexcept {
@@ -17,7 +18,7 @@ uint8_t* allocate(uint64_t bytes) noexcept {
   const uint64_t whole = (bytes + kHugePage - 1) / kHugePage * kHugePage;
   if (whole < bytes) return nullptr;
   void* memory = std::aligned_alloc(kHugePage, whole);
-  // Not the end: what is behind the last byte would be taken too.
+  // Not the last part: it would also take memory past the end.
   if (memory != nullptr) (void)madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return static_cast<uint8_t*>(memory);
 }

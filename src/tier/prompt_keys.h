@@ -1,4 +1,4 @@
-// PromptKeys: the content keys of one prompt's whole blocks, on as many grids as its layer groups have.
+// PromptKeys: the content keys of one prompt's whole blocks, on every grid of the layer groups.
 //
 // Threading:  one thread at a time.
 // Ownership:  borrows the prompt.
@@ -23,8 +23,8 @@ class PromptKeys {
   // Error: that of key::find_media_spans().
   static Result<PromptKeys> of(const Scope& scope, const Prompt& prompt);
 
-  // The keys of the prompt's first `blocks` blocks of so many tokens, or of more. Valid until more are
-  // asked for. Requires: they are in the prompt.
+  // The keys of at least the prompt's first `blocks` blocks of this size. Valid until a call asks
+  // for more. Requires: the blocks are in the prompt.
   std::span<const ContentKey> chain(uint32_t block_tokens, uint32_t blocks);
   std::span<const key::MediaSpan> units() const noexcept { return units_; }
 

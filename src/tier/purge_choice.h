@@ -1,6 +1,6 @@
-// PurgeChoice: which entries a purge takes, and the sum of them. One way for every tier:
+// PurgeChoice decides which entries a purge takes and adds them up. All tiers use it like this:
 //
-//   if looks_first(): look() at every entry --> takes() of each; what it takes is removed
+//   if looks_first(): look() at every entry --> takes() each; remove what it takes
 //
 // Threading:  one thread at a time.
 #pragma once
@@ -18,10 +18,11 @@ class PurgeChoice {
     if (what.follows) followers_.emplace(what);
   }
 
-  // Whether single entries do not tell. look() and takes() throw std::bad_alloc only then.
+  // Whether a single entry is not enough to decide. Only then look() and takes() throw
+  // std::bad_alloc.
   bool looks_first() const noexcept { return followers_.has_value(); }
   void look(const EntryKey& key, const EntryInfo& info) { followers_->show(key, info); }
-  // Counts it if so.
+  // Returns whether the purge takes it, and counts it then.
   bool takes(const EntryKey& key, const EntryInfo& info) {
     bool taken = what_.takes(key, info);
     if (taken && followers_) {

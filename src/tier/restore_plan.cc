@@ -62,7 +62,7 @@ EntryKey BlockGrid::key(GroupIndex group, const ContentKey& chain) const noexcep
 
 EntryInfo BlockGrid::info(GroupIndex group, uint32_t block) const noexcept {
   const uint32_t tokens = block_tokens(group);
-  // A state is about everything before it.
+  // A state covers everything before it.
   const bool recurrent = reaches[group].kind == tree::Reach::recurrent;
   return {.begin = recurrent ? 0 : block * tokens,
           .end = (block + 1) * tokens,
@@ -72,7 +72,7 @@ EntryInfo BlockGrid::info(GroupIndex group, uint32_t block) const noexcept {
 
 // ---- The plan ----
 
-// What coverage.h asks, answered out of the cache and of what is there.
+// Answers coverage.h's questions from the cache and from the entries that exist.
 class RestorePlan::Presence {
  public:
   Presence(const RestorePlan& plan, std::span<const LevelMask> there) noexcept
@@ -121,7 +121,7 @@ RestorePlan::RestorePlan(const BlockGrid& grid, PromptKeys& keys, const Report& 
         if (reach.kind == tree::Reach::full) {
           if (end <= cached.matched_tokens) index = kHere;
         } else if (end <= cached.reused_tokens) {
-          // What that depth needs is there, and of the others no deeper one has any use.
+          // The cache has what that depth needs; the other blocks are of no use to any deeper one.
           const bool in_window =
               reach.kind == tree::Reach::window &&
               (end > cached.reused_tokens - std::min(cached.reused_tokens, reach.window_tokens) ||

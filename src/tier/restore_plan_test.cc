@@ -41,7 +41,7 @@ const std::vector<Mix>& mixes() {
   return all;
 }
 
-// What is there of one prompt, by group and block (or unit), here or in a tier.
+// What exists of one prompt, by group and block (or unit), in the cache or in a tier.
 using There = std::vector<std::vector<bool>>;
 
 uint32_t size_of(const Mix& mix, GroupIndex g) {
@@ -49,7 +49,7 @@ uint32_t size_of(const Mix& mix, GroupIndex g) {
   return recurrent ? mix.unit_tokens : mix.groups[g].block_tokens;
 }
 
-// Whether block b must be there for depth n: the rules in words.
+// Whether depth n needs block b: the rules, written out.
 bool must(const Mix& mix, GroupIndex g, uint32_t b, uint32_t n) {
   const GroupOptions& group = mix.groups[g];
   const uint32_t begin = b * size_of(mix, g), end = begin + size_of(mix, g);
@@ -76,8 +76,8 @@ uint32_t deepest(const Mix& mix, const There& there, uint32_t last) {
 
 }  // namespace
 
-// Random holes in the cache and in the tiers: the answer is that of the rules, tried one by one, and what is
-// named as needed is what makes the difference.
+// Random holes in the cache and in the tiers: the answer must match the rules tried depth by depth,
+// and every entry named as needed must make a difference.
 TEST(RestorePlan, IsAsDeepAsEveryGroupAllows) {
   const Scope scope = Scope::make({.model = "a model"}).value();
   std::vector<Token> words(kLength);
@@ -90,7 +90,7 @@ TEST(RestorePlan, IsAsDeepAsEveryGroupAllows) {
     const BlockGrid grid(mix.groups, 7);
     ASSERT_EQ(grid.unit_tokens, mix.unit_tokens);
     const uint32_t last = (1 + static_cast<uint32_t>(random()) % (kLength / 16)) * 16;
-    // The cache has a prefix, with whatever its depth needs of each group.
+    // The cache has a prefix, with everything that its depth needs of each group.
     const uint32_t units = last / mix.unit_tokens;
     Report cached;
     cached.reused_tokens = random() % 3 == 0 ? 0 : random() % units * mix.unit_tokens;
@@ -117,7 +117,7 @@ TEST(RestorePlan, IsAsDeepAsEveryGroupAllows) {
     }
     const uint32_t depth = plan.deepest(levels);
     const uint32_t wanted = deepest(mix, there, last);
-    // Below what is reused nobody asks.
+    // Depths below the reused prefix do not matter.
     ASSERT_EQ(std::max(depth, cached.reused_tokens), std::max(wanted, cached.reused_tokens));
     if (depth <= cached.reused_tokens) continue;
     ++found;
@@ -155,7 +155,7 @@ TEST(RestorePlan, EntriesSayWhatTheyAre) {
     EXPECT_EQ(one.key, entry_key(chain, one.key.kind, one.key.group, 77));
   }
   EXPECT_EQ(order, "2:0-8 1:0-8 0:0-4 0:4-8 2:0-16 1:8-16 0:8-12 0:12-16 ");
-  // A state and the block that ends where it is true have one chain, and are told apart by kind.
+  // A state and the block that ends at the same depth have the same chain; their kinds differ.
   EXPECT_EQ(plan.wanted()[0].key.chain, plan.wanted()[1].key.chain);
 }
 

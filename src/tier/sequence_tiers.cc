@@ -1,104 +1,34 @@
-#include "stemma/sequence_tiers.h"
+#include "stemma/tier/sequence_tiers.h"
 
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
+#include <bit>
 #include <cstring>
-#include <deque>
-#include <mutex>
+#include <exception>
 #include <new>
+#include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "key/key_chain.h"
+#include "stemma/log.h"
+#include "tier/arrivals.h"
 #include "tier/prompt_fetch.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier {
 
-class SequenceTiers::Work {
- public:
-  Work(TierStack& stack, const Options& options);
-  ~Work();
-  Work(const Work&) = delete;
-  Work& operator=(const Work&) = delete;
-
-  void saved(const Prompt& prompt, const SavedPart& part, const ContentKey& chain,
-             const Retain& retain) noexcept;
-  LevelMask wants(EntryKind kind, const ContentKey& chain, SeenAgain seen) noexcept;
-  void take(const KeptPart& part, LevelMask wanted) noexcept;
-  bool keeps_words() const noexcept { return options_.keep_words; }
-  bool writes_back() const noexcept { return write_back_ != 0; }
-  bool hears_later() const noexcept { return (write_back_ | second_use_) != 0; }
-  uint64_t hand_on_bytes() const noexcept;
-  void offer_lost(bool on) noexcept { offers_lost_.store(on, std::memory_order_relaxed); }
-  std::shared_ptr<Fetch> fetch(const Scope& scope, const Prompt& prompt,
-                               const FetchOptions& options);
-  std::vector<LevelPurged> forget(const Purge& what, uint64_t until_ns,
-                                  const std::function<void()>& drop_here);
-  Purge what_follows(const Scope& scope, const Prompt& prefix) const;
-  uint64_t layout() const noexcept { return layout_; }
-  TierStack& stack() noexcept { return stack_; }
-  SequenceTiersStats stats() const;
-
- private:
-  static constexpr LevelMask kLeaving = LevelMask{1} << kMostLevels;
-  // What might be stored of a prompt.
-  struct Candidates {
-    std::vector<Wanted> wanted;
-    std::vector<uint32_t> segments;  // By their ends, of the grid: indices into `wanted`.
-    struct At {
-      uint32_t depth = 0;
-      uint32_t index = kNone;
-    };
-    std::vector<At> tails;  // Segments that end off the grid; ascending.
-    std::vector<At>
-        anchors;  // Depths that could be resumed, with the checkpoint or state it takes; ascending.
-    static constexpr uint32_t kNone = 0xFFFF'FFFFU;
-  };
-
-  StoreItem copy_of(const SavedPart& part, const ContentKey& chain, Priority priority,
-                    std::span<const uint32_t> words) const;
-  void work();
-  void run(PromptFetch& fetch);
-  void end(PromptFetch& fetch) noexcept;
-  Candidates candidates(const PromptFetch& fetch) const;
-  void add_depth(const PromptFetch& fetch, std::span<const key::MediaSpan> spans,
-                 const ContentKey& key, uint32_t depth, Candidates& all) const;
-  // Asks for what ends anywhere behind what was found: a capture ends where an answer ended, and nobody
-  // who has another prompt knows where that was.
-  void look_closer(const PromptFetch& fetch, Candidates& all, std::vector<LevelMask>& where) const;
-  // The indices of what is needed for the deepest usable depth, and that depth.
-  std::vector<uint32_t> usable(const Candidates& all, std::span<const LevelMask> where,
-                               uint32_t& depth) const;
-  // The segments that have [0, depth), if they are all there.
-  bool add_base(const Candidates& all, std::span<const LevelMask> where, uint32_t depth,
-                std::vector<uint32_t>& needed) const;
-  uint64_t most_bytes(EntryKind kind, uint32_t begin, uint32_t end) const noexcept;
-  LevelMask wanting_leavers() const noexcept;  // Levels that are offered what leaves, now.
-  bool by_states() const noexcept { return !options_.traits.segments; }
-  bool needs_anchor() const noexcept { return options_.traits.rewind != Rewind::any; }
-
-  TierStack& stack_;
-  const Options options_;
-  const uint64_t layout_;
-  // Levels by policy. Only write-back levels want what leaves memory: the others got it when it was saved.
-  LevelMask write_back_ = 0, second_use_ = 0, write_through_ = 0;
-  std::atomic<bool> offers_lost_ = false;
-
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::shared_ptr<PromptFetch>> queue_;
-  std::vector<std::weak_ptr<PromptFetch>> fetches_;  // All that somebody has.
-  std::vector<Purge> forgetting_;
-  SequenceTiersStats stats_;
-  bool closing_ = false;
-  std::vector<std::thread> threads_;
-};
-
 SequenceTiers::Work::Work(TierStack& stack, const Options& options)
-    : stack_(stack), options_(options), layout_(SequenceTiers::layout(options)) {
+    : stack_(stack),
+      options_(options),
+      usable_(SequenceTiers::check(options).has_value()),
+      layout_(SequenceTiers::layout(options)) {
+  if (!usable_) {
+    log(LogLevel::error, "sequence tiers: segment_tokens " +
+                             std::to_string(options.segment_tokens) +
+                             " is no power of two from 1 to 1024; nothing is stored");
+    return;
+  }
   for (size_t l = 0; l < stack.levels(); ++l) {
     const WritePolicy policy = stack.write_policy(l);
     if (policy == WritePolicy::write_back) write_back_ |= LevelMask{1} << l;
@@ -111,7 +41,7 @@ SequenceTiers::Work::Work(TierStack& stack, const Options& options)
 
 SequenceTiers::Work::~Work() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     closing_ = true;
     wake_.notify_all();
   }
@@ -120,15 +50,15 @@ SequenceTiers::Work::~Work() {
 }
 
 SequenceTiersStats SequenceTiers::Work::stats() const {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   SequenceTiersStats stats = stats_;
   stats.waiting = static_cast<uint32_t>(queue_.size());
   return stats;
 }
 
-// ---- Out -------------------------------------------------------------------------------------------------
+// ---- Out ----------------------------------------------------------------------------------------
 
-// An entry with a copy of the bytes. No payload: there is no memory for it.
+// An entry with a copy of the bytes. Its payload is null if there is no memory for it.
 StoreItem SequenceTiers::Work::copy_of(const SavedPart& part, const ContentKey& chain,
                                        Priority priority, std::span<const uint32_t> words) const {
   StoreItem item;
@@ -150,7 +80,7 @@ StoreItem SequenceTiers::Work::copy_of(const SavedPart& part, const ContentKey& 
 
 void SequenceTiers::Work::saved(const Prompt& prompt, const SavedPart& part,
                                 const ContentKey& chain, const Retain& retain) noexcept try {
-  if (part.kind == EntryKind::logits) return;
+  if (part.kind == EntryKind::logits || !usable_) return;
   bool dropped = false;
   if (const LevelMask levels =
           stack_.wanting(entry_key(chain, part.kind, 0, layout_), Sighting::computed)) {
@@ -161,12 +91,12 @@ void SequenceTiers::Work::saved(const Prompt& prompt, const SavedPart& part,
     dropped = item.payload == nullptr;
     if (!dropped) stack_.store(item, levels);
   }
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   ++stats_.heard;
   stats_.heard_bytes += part.bytes.size();
   if (dropped) ++stats_.dropped;
 } catch (const std::bad_alloc&) {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   ++stats_.heard;
   ++stats_.dropped;
 }
@@ -180,46 +110,75 @@ uint64_t SequenceTiers::Work::hand_on_bytes() const noexcept {
   for (size_t l = 0; l < stack_.levels(); ++l) {
     if ((wanting_leavers() & LevelMask{1} << l) == 0) continue;
     const uint64_t capacity = stack_.tier(l).traits().capacity_bytes;
-    if (capacity == 0) return kNever;
-    most =
-        std::max(most, capacity - capacity / 8);  // Headers and what is left over take room, too.
+    // Headers and unused gaps take room, too.
+    const uint64_t room =
+        capacity != 0 ? capacity - capacity / 8 : stack_.tier(l).stats().room_bytes;
+    if (room == 0) return kNever;
+    most = std::max(most, room);
   }
   return most;
 }
 
-// Which levels, and whether it leaves.
+// The levels that want it, and kLeaving if it leaves memory.
 LevelMask SequenceTiers::Work::wants(EntryKind kind, const ContentKey& chain,
                                      SeenAgain seen) noexcept {
   const bool leaving = seen == SeenAgain::leaving;
   const LevelMask able = leaving ? wanting_leavers() : ~LevelMask{0};
-  if (able == 0) return 0;
+  if (able == 0 || !usable_) return 0;
   const Sighting sighting = leaving ? Sighting::evicted : Sighting::used_again;
-  const LevelMask levels = stack_.wanting(entry_key(chain, kind, 0, layout_), sighting) & able;
+  const EntryKey key = entry_key(chain, kind, 0, layout_);
+  if (leaving) note_left(key);
+  const LevelMask levels = stack_.wanting(key, sighting) & able;
   return levels == 0 || !leaving ? levels : levels | kLeaving;
 }
 
-void SequenceTiers::Work::take(const KeptPart& part, LevelMask wanted) noexcept try {
+void SequenceTiers::Work::note_left(const EntryKey& key) noexcept try {
+  const base::Lock lock(mutex_);
+  if (left_.size() >= kMostLeft) left_.pop_front();
+  left_.push_back(key);
+} catch (const std::bad_alloc&) {
+  // Then nothing checks whether the entry stays stored.
+}
+
+uint64_t SequenceTiers::Work::check_handed_on() {
+  std::vector<Wanted> wanted;
+  {
+    const base::Lock lock(mutex_);
+    const std::unordered_set<EntryKey> once(left_.begin(), left_.end());
+    for (const EntryKey& key : once) wanted.push_back({.key = key, .info = {.layout = layout_}});
+    left_.clear();
+  }
+  // Levels that report a lost entry want it again from now on.
+  const std::vector<LevelMask> there = stack_.where(wanted);
+  const LevelMask able = wanting_leavers();
+  return static_cast<uint64_t>(
+      std::ranges::count_if(there, [&](LevelMask levels) { return (able & ~levels) != 0; }));
+}
+
+bool SequenceTiers::Work::take(const KeptPart& part, LevelMask wanted) noexcept try {
   const bool leaving = (wanted & kLeaving) != 0;
   StoreItem item = copy_of({part.kind, part.range, part.bytes, part.parent}, part.chain,
                            part.priority, part.words);
   item.sighting = leaving ? Sighting::evicted : Sighting::used_again;
-  const bool dropped = item.payload == nullptr;
-  if (!dropped) stack_.store(item, wanted & ~kLeaving);
-  const std::lock_guard lock(mutex_);
-  if (dropped) {
-    ++stats_.dropped;
-  } else if (leaving) {
+  const bool copied = item.payload != nullptr;
+  const bool stored = copied && stack_.store(item, wanted & ~kLeaving) != 0;
+  const base::Lock lock(mutex_);
+  if (!copied) ++stats_.dropped;
+  if (!stored) return false;  // Each level has counted why it does not get it.
+  if (leaving) {
     ++stats_.written_back;
     stats_.written_back_bytes += part.bytes.size();
   } else {
     ++stats_.used_again;
   }
+  return true;
 } catch (const std::bad_alloc&) {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   ++stats_.dropped;
+  return false;
 }
 
-// ---- In --------------------------------------------------------------------------------------------------
+// ---- In -----------------------------------------------------------------------------------------
 
 std::shared_ptr<Fetch> SequenceTiers::Work::fetch(const Scope& scope, const Prompt& prompt,
                                                   const FetchOptions& options) {
@@ -230,6 +189,7 @@ std::shared_ptr<Fetch> SequenceTiers::Work::fetch(const Scope& scope, const Prom
   fetch->have_ = options.have;
   fetch->saved_here_ = options.saved_here;
   fetch->on_over_ = options.on_over;
+  fetch->on_part_ = options.on_part;
   fetch->begun_ns_ = monotonic_ns();
   const auto length = static_cast<uint32_t>(prompt.tokens.size());
   for (const uint32_t depth : options.message_ends) {
@@ -240,16 +200,19 @@ std::shared_ptr<Fetch> SequenceTiers::Work::fetch(const Scope& scope, const Prom
     fetch->depths_.push_back(depth);
     fetch->checkpoints_here_.push_back(depth);
   }
-  // Where a prompt that was asked before was saved: before its last token, and at its end.
+  // An earlier request with this prompt was saved before its last token and at its end.
   for (const uint32_t depth : {length - std::min(length, 1U), length}) {
     if (depth != 0) fetch->depths_.push_back(depth);
   }
   std::ranges::sort(fetch->depths_);
   const auto doubles = std::ranges::unique(fetch->depths_);
   fetch->depths_.erase(doubles.begin(), doubles.end());
+  std::vector<key::MediaSpan> spans;
+  const bool sane = usable_ && key::find_media_spans(prompt, spans).has_value() &&
+                    !key::first_bad_token(prompt.tokens, spans);
   bool taken = false;
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     ++stats_.fetches;
     if (fetches_.size() == fetches_.capacity()) {
       std::erase_if(fetches_, [](const auto& one) { return one.expired(); });
@@ -259,8 +222,8 @@ std::shared_ptr<Fetch> SequenceTiers::Work::fetch(const Scope& scope, const Prom
     for (const Purge& what : forgetting_) {
       if (fetch->is_of(what)) fetch->forgotten_.store(true, std::memory_order_release);
     }
-    // What is left to win lies behind what is there.
-    taken = !closing_ && queue_.size() < options_.queue && fetch->have_ + 1 < length;
+    // A fetch can only win tokens beyond what is already in memory.
+    taken = sane && !closing_ && queue_.size() < options_.queue && fetch->have_ + 1 < length;
     if (taken) queue_.push_back(fetch);
     wake_.notify_one();
   }
@@ -271,7 +234,7 @@ std::shared_ptr<Fetch> SequenceTiers::Work::fetch(const Scope& scope, const Prom
 void SequenceTiers::Work::end(PromptFetch& fetch) noexcept {
   fetch.spent_ns_ = monotonic_ns() - fetch.begun_ns_;
   {
-    const std::lock_guard lock(fetch.mutex_);
+    const base::Lock lock(fetch.mutex_);
     fetch.over_.store(true, std::memory_order_release);
     fetch.ended_.notify_all();
   }
@@ -279,9 +242,9 @@ void SequenceTiers::Work::end(PromptFetch& fetch) noexcept {
 }
 
 void SequenceTiers::Work::work() {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return closing_ || !queue_.empty(); });
+    wake_.wait(lock, [this]() STEMMA_REQUIRES(mutex_) { return closing_ || !queue_.empty(); });
     if (closing_) return;
     const std::shared_ptr<PromptFetch> fetch = std::move(queue_.front());
     queue_.pop_front();
@@ -289,12 +252,11 @@ void SequenceTiers::Work::work() {
     try {
       run(*fetch);
     } catch (const std::bad_alloc&) {
-      // Then there is nothing to be had.
-      fetch->parts_.clear();
-      fetch->loaded_ = 0;
+      // Out of memory: only parts that were already taken can be used.
+      fetch->drop_parts();
     }
     lock.lock();
-    // Counted before anybody hears that it is over.
+    // Counted before the caller hears that the fetch is over.
     if (fetch->stored_ > fetch->have_) {
       ++stats_.found;
       ++(fetch->loaded_ > fetch->have_ ? stats_.loaded
@@ -320,7 +282,7 @@ uint64_t SequenceTiers::Work::most_bytes(EntryKind kind, uint32_t begin,
   }
 }
 
-// What could be stored that ends at this depth.
+// Adds the entries that may be stored for this depth.
 void SequenceTiers::Work::add_depth(const PromptFetch& fetch, std::span<const key::MediaSpan> spans,
                                     const ContentKey& key, uint32_t depth, Candidates& all) const {
   const auto add = [&](EntryKind kind, uint32_t begin) {
@@ -333,14 +295,14 @@ void SequenceTiers::Work::add_depth(const PromptFetch& fetch, std::span<const ke
   const uint32_t begin = (depth - 1) / options_.segment_tokens * options_.segment_tokens;
   const bool on_grid = depth == begin + options_.segment_tokens;
   if (on_grid && !by_states()) {
-    // Those that are here are not asked for; they count as there.
+    // Segments that are already in memory are not requested; they count as present.
     const bool here = depth <= fetch.saved_here_;
     all.segments.push_back(here ? Candidates::kNone : add(EntryKind::segment, begin));
   }
-  // Shallower than what is here is of no use, but for the segments under it.
+  // A depth below what is in memory is useless, except for its segments.
   if (depth <= fetch.have_) return;
   if (!on_grid && !by_states()) all.tails.push_back({depth, add(EntryKind::segment, begin)});
-  // One token is computed in any case, so what cannot be rewound must end before it.
+  // The last token is computed in any case, so an engine that cannot rewind must end before it.
   const bool last = depth == fetch.tokens_.size();
   if (key::floor_to_unit(spans, depth) != depth || (needs_anchor() && last)) return;
   const bool alone = !needs_anchor() && !by_states();
@@ -375,7 +337,7 @@ void SequenceTiers::Work::look_closer(const PromptFetch& fetch, Candidates& all,
   (void)usable(all, where, depth);
   uint32_t begin = std::max(depth, fetch.have_) + 1;
   if (!by_states()) {
-    // What was saved together has segments up to where it ends.
+    // Entries that were saved together have segments up to their end.
     uint32_t base = 0;
     for (const uint32_t index : all.segments) {
       if (index != Candidates::kNone && where[index] == 0) break;
@@ -386,7 +348,7 @@ void SequenceTiers::Work::look_closer(const PromptFetch& fetch, Candidates& all,
   }
   std::vector<key::MediaSpan> spans;
   if (!key::find_media_spans({fetch.tokens_, fetch.media_}, spans)) return;
-  // The deepest first, so many at once.
+  // Deepest first, this many at once.
   constexpr uint32_t kAtOnce = 1024;
   while (begin <= end && !fetch.cancelled_.load(std::memory_order_acquire)) {
     const uint32_t from = std::max(begin, end - std::min(end, kAtOnce - 1));
@@ -417,7 +379,7 @@ bool SequenceTiers::Work::add_base(const Candidates& all, std::span<const LevelM
     if (all.segments[i] != Candidates::kNone) needed.push_back(all.segments[i]);
   }
   if (depth % grid == 0) return true;
-  // Of a segment any part can be used: one that ends here, or further on.
+  // Any part of a segment can be used: one that ends here or further on will do.
   for (const Candidates::At& tail : all.tails) {
     if (tail.depth < depth || tail.depth / grid != whole || where[tail.index] == 0) continue;
     needed.push_back(tail.index);
@@ -459,7 +421,7 @@ void SequenceTiers::Work::run(PromptFetch& fetch) {
     wanted.push_back(all.wanted[index]);
     levels.push_back(where[index]);
     const EntryInfo& info = wanted.back().info;
-    // Where one thing is of use only with all the others, what they win is the last one's.
+    // If entries are useful only all together, the last one is credited with all the tokens.
     const bool alone = !needs_anchor() && !by_states();
     const uint32_t end = std::min(info.end, depth);
     wanted.back().tokens = alone ? end - std::min(end, std::max(info.begin, fetch.have_)) : 0;
@@ -469,23 +431,12 @@ void SequenceTiers::Work::run(PromptFetch& fetch) {
   fetch.slower_ = choice.count == 0;
   if (choice.count == 0 || fetch.cancelled_.load(std::memory_order_acquire)) return;
   const auto patience = static_cast<uint64_t>(std::max(2 * choice.saved_ns, 1e9));
-  const std::vector<Loaded> loaded =
-      stack_.load(std::span(wanted).first(choice.count), std::span(levels).first(choice.count),
-                  choice.saved_ns == 0 ? kNever : patience);
-  for (size_t i = 0; i < loaded.size(); ++i) {
-    if (loaded[i].payload == nullptr) break;  // What follows is of no use without it.
-    const Wanted& one = wanted[i];
-    fetch.payloads_.push_back(loaded[i].payload);
-    fetch.parts_.push_back(
-        {one.key.kind, {one.info.begin, one.info.end}, loaded[i].payload->span()});
-    fetch.bytes_ += loaded[i].payload->size;
-    fetch.level_ = std::max(fetch.level_, loaded[i].level);
-    fetch.loaded_ = std::max(fetch.loaded_, std::min(one.info.end, depth));
-  }
-  if ((needs_anchor() || by_states()) && fetch.parts_.size() != needed.size()) fetch.loaded_ = 0;
-  // A segment before the checkpoint at its end.
-  std::ranges::sort(fetch.parts_, {},
-                    [](const SavedPart& part) { return std::pair(part.range.end, part.kind); });
+  const bool alone = !needs_anchor() && !by_states();
+  Arrivals arrivals(fetch, std::span(wanted).first(choice.count), depth, alone);
+  (void)stack_.load(std::span(wanted).first(choice.count), std::span(levels).first(choice.count),
+                    choice.saved_ns == 0 ? kNever : patience,
+                    [&](size_t index, const Loaded& loaded) { arrivals.add(index, loaded); });
+  arrivals.end(needed.size());
 }
 
 // ---- Forgetting --------------------------------------------------------------------------------
@@ -493,13 +444,14 @@ void SequenceTiers::Work::run(PromptFetch& fetch) {
 Purge SequenceTiers::Work::what_follows(const Scope& scope, const Prompt& prefix) const {
   Purge what{.owner = owner_of(scope)};
   what.keep = static_cast<uint32_t>(prefix.tokens.size());
-  const uint32_t grid = what.keep / options_.segment_tokens * options_.segment_tokens;
+  const uint32_t segment = usable_ ? options_.segment_tokens : 1;
+  const uint32_t grid = what.keep / segment * segment;
   std::vector<key::MediaSpan> spans;
-  // Of words that there cannot be no entry is known: then all that is deeper goes.
+  // For words that cannot exist, no entry is known: then everything deeper goes.
   const bool known = grid != 0 && (prefix.media.empty() || key::find_media_spans(prefix, spans)) &&
                      !key::first_bad_token(prefix.tokens, spans);
   if (!known) return what;
-  key::KeyChain chain(scope, prefix.tokens, spans, options_.segment_tokens);
+  key::KeyChain chain(scope, prefix.tokens, spans, segment);
   what.follows = link_of(chain.at(grid));
   return what;
 }
@@ -507,7 +459,7 @@ Purge SequenceTiers::Work::what_follows(const Scope& scope, const Prompt& prefix
 std::vector<LevelPurged> SequenceTiers::Work::forget(const Purge& what, uint64_t until_ns,
                                                      const std::function<void()>& drop_here) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     forgetting_.push_back(what);
     for (const std::weak_ptr<PromptFetch>& one : fetches_) {
       const std::shared_ptr<PromptFetch> fetch = one.lock();
@@ -518,34 +470,50 @@ std::vector<LevelPurged> SequenceTiers::Work::forget(const Purge& what, uint64_t
   }
   if (drop_here) drop_here();
   std::vector<LevelPurged> purged = stack_.purge(what, until_ns);
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   forgetting_.erase(std::ranges::find(forgetting_, what));
   return purged;
 }
 
-// ---- The front door --------------------------------------------------------------------------------------
+// ---- The front door -----------------------------------------------------------------------------
 
-// Beside what the scope says: how entries are cut.
+// The layout says how entries are cut; the scope does not.
 uint64_t SequenceTiers::layout(const Options& options) noexcept {
-  constexpr uint32_t kSequences = 0x5345'5153;  // No paged engine's.
+  constexpr uint32_t kSequences = 0x5345'5153;  // No paged engine has this value.
   return uint64_t{kSequences ^ options.model} << 32U | options.segment_tokens;
+}
+
+Result<void> SequenceTiers::check(const Options& options) {
+  const uint32_t tokens = options.segment_tokens;
+  if (tokens > key::kMaxBlockWords || !std::has_single_bit(tokens)) {
+    return Error(Errc::invalid_argument, "segment_tokens is no power of two from 1 to 1024",
+                 tokens);
+  }
+  return {};
+}
+
+Result<std::unique_ptr<SequenceTiers>> SequenceTiers::create(TierStack& stack,
+                                                             const Options& options) try {
+  STEMMA_TRY_VOID(check(options));
+  return std::make_unique<SequenceTiers>(stack, options);
+} catch (const std::exception&) {
+  return Error(Errc::out_of_memory, "no memory or no threads for the tiers of sequences");
 }
 
 SequenceTiers::SequenceTiers(TierStack& stack, const Options& options)
     : work_(std::make_unique<Work>(stack, options)) {}
 SequenceTiers::~SequenceTiers() = default;
 
-void SequenceTiers::saved(const Scope& scope, const Prompt& prompt, const SavedPart& part,
+void SequenceTiers::saved(const Scope& /*scope*/, const Prompt& prompt, const SavedPart& part,
                           const ContentKey& chain, const Retain& retain) noexcept {
-  (void)scope;  // It is in the key.
   work_->saved(prompt, part, chain, retain);
 }
 
 uint32_t SequenceTiers::wants(EntryKind kind, const ContentKey& chain, SeenAgain seen) noexcept {
   return work_->wants(kind, chain, seen);
 }
-void SequenceTiers::take(const KeptPart& part, uint32_t wanted) noexcept {
-  work_->take(part, wanted);
+bool SequenceTiers::take(const KeptPart& part, uint32_t wanted) noexcept {
+  return work_->take(part, wanted);
 }
 bool SequenceTiers::keeps_words() const noexcept { return work_->keeps_words(); }
 
@@ -568,7 +536,9 @@ void SequenceTiers::offer_lost(bool on) noexcept { work_->offer_lost(on); }
 bool SequenceTiers::writes_back() const noexcept { return work_->writes_back(); }
 bool SequenceTiers::hears_later() const noexcept { return work_->hears_later(); }
 uint64_t SequenceTiers::hand_on_bytes() const noexcept { return work_->hand_on_bytes(); }
+uint64_t SequenceTiers::check_handed_on() { return work_->check_handed_on(); }
 TierStack& SequenceTiers::stack() noexcept { return work_->stack(); }
+uint64_t SequenceTiers::layout() const noexcept { return work_->layout(); }
 SequenceTiersStats SequenceTiers::stats() const { return work_->stats(); }
 
 }  // namespace stemma::tier

@@ -1,8 +1,8 @@
-// How fast a tier is, as seen so far, and whether loading from it beats computing again.
+// How fast a tier has been so far, and whether loading from it beats computing again.
 //
-// A get takes a round trip and then its bytes: two numbers a tier, each a moving average of what was
-// seen. worth_loading() compares them with what the engine needs for a token, so that a slow tier is
-// left alone rather than waited for.
+// A get takes a round trip plus time for its bytes: two numbers a tier, each a moving average.
+// worth_loading() compares them with the engine's time for a token, so that nobody waits for a slow
+// tier.
 // Threading: one thread at a time. Cost: O(1); worth_loading() O(candidates + levels).
 #pragma once
 
@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <span>
 
-#include "stemma/tier_stack.h"
+#include "stemma/tier/tier_stack.h"
 
 namespace stemma::tier {
 
-// The newest of all samples counts for this part.
+// The weight of the newest sample in the average.
 inline constexpr double kNewest = 0.25;
 
 class Average {
@@ -34,13 +34,13 @@ class Average {
 
 class Speed {
  public:
-  // What is assumed before anything was seen.
+  // Assumed before the first sample.
   explicit Speed(double latency_ns = 0, double ns_per_byte = 0)
       : latency_ns_(latency_ns), ns_per_byte_(ns_per_byte) {}
 
-  // A question without bytes was answered after so long.
+  // A question without payload took this long.
   void answered(uint64_t ns) noexcept { latency_ns_.add(static_cast<double>(ns)); }
-  // So many bytes were there after so long.
+  // Getting this many bytes took this long.
   void moved(uint64_t bytes, uint64_t ns) noexcept {
     if (bytes == 0) return;
     const double without = std::max(0.0, static_cast<double>(ns) - latency_ns_.value());
@@ -59,13 +59,13 @@ class Speed {
 
 struct LoadCandidate {
   uint32_t level = 0;
-  uint32_t tokens = 0;  // That need not be computed when it is there.
+  uint32_t tokens = 0;  // That loading it saves computing.
   uint64_t bytes = 0;
 };
 
-// The most that can be saved by loading candidates from the first on, none skipped. `token_ns` is what
-// the engine takes for a token; 0: nobody knows, and everything is worth it. `caution` above 1 wants
-// loading to be that much faster.
+// The choice that saves most by loading candidates from the first on, none skipped. `token_ns` is
+// the engine's time for a token; 0: unknown, so everything is worth loading. With `caution` above
+// 1, loading must be that many times faster.
 inline LoadChoice worth_loading(std::span<const LoadCandidate> candidates,
                                 std::span<const Speed> levels, double token_ns,
                                 double caution = 1.0) noexcept {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "support/mix.h"
+#include "base/random.h"
 #include "tier/sightings.h"
 
 namespace stemma::tier {
@@ -27,7 +27,7 @@ TEST(TierSpeed, WhatChangesIsFollowed) {
   EXPECT_NEAR(speed.ns_per_byte(), 3, 1e-9);
   for (int i = 0; i < 50; ++i) speed.moved(1000, 9000);
   EXPECT_NEAR(speed.ns_per_byte(), 9, 0.01);
-  speed.moved(0, 1);  // Says nothing.
+  speed.moved(0, 1);  // Says nothing about the speed.
   EXPECT_NEAR(speed.ns_per_byte(), 9, 0.01);
 }
 
@@ -39,23 +39,23 @@ class WorthLoading : public ::testing::Test {
     for (const uint32_t level : levels) made.push_back({level, 16, 1000});
     return made;
   }
-  // A round trip of 100, a block in 100; a round trip of 10,000, a block in 2,000.
+  // Level 0: round trip 100, one block 100. Level 1: round trip 10,000, one block 2,000.
   std::vector<Speed> levels{Speed(100, 0.1), Speed(10'000, 2)};
 };
 
 TEST_F(WorthLoading, AFastLevelIsUsedAndASlowOneIsNot) {
-  const double token_ns = 50;  // 800 a block.
+  const double token_ns = 50;  // A block takes 800.
   EXPECT_EQ(worth_loading(blocks({0, 0, 0}), levels, token_ns).count, 3U);
   EXPECT_EQ(worth_loading(blocks({1, 1, 1}), levels, token_ns).count, 0U);
-  // Good until the slow level is needed; behind it nothing helps.
+  // Worth it until the slow level is needed; nothing after that block helps.
   EXPECT_EQ(worth_loading(blocks({0, 0, 1, 0, 0}), levels, token_ns).count, 2U);
 }
 
 TEST_F(WorthLoading, ALongRunPaysForItsRoundTrip) {
-  const double token_ns = 300;  // 4,800 a block; saves 2,800 of it, and the round trip is 10,000.
+  const double token_ns = 300;  // A block takes 4,800, loading saves 2,800, a round trip is 10,000.
   EXPECT_EQ(worth_loading(blocks({1, 1, 1}), levels, token_ns).count, 0U);
   EXPECT_EQ(worth_loading(blocks({1, 1, 1, 1}), levels, token_ns).count, 4U);
-  // Levels work at the same time: while one has its round trip the other is there already.
+  // Levels work in parallel: during one level's round trip, the other's blocks arrive.
   const LoadChoice both = worth_loading(blocks({0, 1, 0, 1, 1, 1}), levels, token_ns);
   EXPECT_EQ(both.count, 6U);
   EXPECT_DOUBLE_EQ(both.expected_ns, 10'000 + 4 * 2000);
@@ -75,7 +75,7 @@ TEST_F(WorthLoading, WithoutKnowingTheEngineEverythingIsWorthIt) {
 
 EntryKey key_of(uint64_t number) {
   EntryKey key;
-  const uint64_t word = test::mix(number + 1);
+  const uint64_t word = base::mix(number + 1);
   std::memcpy(key.chain.bytes.data(), &word, sizeof word);
   return key;
 }

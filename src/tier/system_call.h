@@ -1,4 +1,4 @@
-// What system calls return, as the tiers' views of a file system do: a value, or -errno.
+// Turns the result of a system call into what Files returns: a value, or -errno.
 #pragma once
 
 #include <cerrno>
@@ -7,7 +7,7 @@ namespace stemma::tier {
 
 inline int told(int result) noexcept { return result < 0 ? -errno : result; }
 
-// Repeats what a signal interrupted.
+// Repeats a call that a signal interrupted.
 template <class Call>
 auto again(Call&& call) noexcept {
   for (;;) {

@@ -9,6 +9,13 @@ namespace stemma::tier {
 
 using base::MutexLock;
 
+namespace {
+
+// A smaller arena is not worth a thread.
+constexpr uint64_t kWorthWarming = uint64_t{32} << 20U;
+
+}  // namespace
+
 std::shared_ptr<TransferArena> TransferArena::create(uint64_t bytes, HostMemoryHook* hook) {
   constexpr uint64_t kMostPages = 1U << 31U;
   std::shared_ptr<TransferArena> arena(new TransferArena);
@@ -21,11 +28,15 @@ std::shared_ptr<TransferArena> TransferArena::create(uint64_t bytes, HostMemoryH
     const MutexLock lock(arena->mutex_);
     arena->mark(0, arena->pages_, true);
   }
-  if (hook == nullptr) return arena;
-  if (hook->pin(arena->memory_.data(), arena->bytes())) {
+  if (hook != nullptr && hook->pin(arena->memory_.data(), arena->bytes())) {
     arena->pinned_by_ = hook;
-  } else {
+    return arena;
+  }
+  if (hook != nullptr)
     log(LogLevel::warning, "a stack's transfer_bytes could not be pinned: they are plain memory");
+  if (arena->bytes() >= kWorthWarming) {
+    arena->warmer_.emplace(arena->memory_.data());
+    arena->warmer_->warm_up_to(arena->bytes());
   }
   return arena;
 }
@@ -63,7 +74,7 @@ void TransferArena::give_back(const uint8_t* memory) noexcept {
   taken_ -= pages;
   const uint32_t after = first + pages;
   if (after != pages_ && ranges_[after].free != 0) {
-    // Not where it begins any more.
+    // The free range begins earlier now.
     if (next_ == after) next_ = first;
     pages += ranges_[after].pages;
   }

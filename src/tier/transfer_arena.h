@@ -1,20 +1,22 @@
-// Memory for bytes on their way between tiers and an engine: taken once, perhaps pinned, and used again and
-// again, so that a device reads and writes it itself.
+// Memory for bytes on their way between tiers and an engine: taken once, perhaps pinned, and
+// reused, so that a device can read and write it directly.
 //
-// A range is whole pages of 4 KiB, one after the other; neighbours that are free are one range.
+// A range is consecutive whole pages of 4 KiB; free neighbours form one range.
 //
 // Invariant:  every page is in exactly one range, taken or free; no two free ranges are neighbours.
 // Threading:  thread-safe.
-// Cost:       take() looks at ranges from where the last one was taken on, all of them at worst;
-//             give_back() is O(1). Nothing is allocated after create(). 8 bytes of books a page.
+// Cost:       take() searches from the range taken last, at worst through all ranges; give_back()
+//             is O(1). Nothing is allocated after create(). 8 bytes of books a page.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/mutex.h"
+#include "base/page_warmer.h"
 #include "base/slab.h"
-#include "stemma/host_tier.h"
+#include "stemma/tier/host_tier.h"
 
 namespace stemma::tier {
 
@@ -22,8 +24,8 @@ class TransferArena {
  public:
   static constexpr uint64_t kPageBytes = 4096;
 
-  // The hook may be null, and lives longer. Null where the system has no memory; bytes are rounded down to
-  // pages, and at least one.
+  // The hook may be null, and must outlive the arena. Returns null without memory. `bytes` is
+  // rounded down to whole pages, at least one.
   static std::shared_ptr<TransferArena> create(uint64_t bytes, HostMemoryHook* hook);
   ~TransferArena();
   TransferArena(const TransferArena&) = delete;
@@ -38,7 +40,7 @@ class TransferArena {
   void check_invariants() const;
 
  private:
-  // Of a range: at its first page and at its last.
+  // About a range: at its first and its last page.
   struct Range {
     uint32_t pages;
     uint32_t free;
@@ -52,6 +54,7 @@ class TransferArena {
   mutable base::Mutex mutex_;
   uint32_t pages_ = 0;
   base::Slab<uint8_t> memory_;
+  std::optional<base::PageWarmer> warmer_;  // If the memory is not pinned. Ends before it.
   base::Slab<Range> ranges_;
   HostMemoryHook* pinned_by_ = nullptr;
   uint32_t next_ STEMMA_GUARDED_BY(mutex_) = 0;  // The first page of a range: where take() begins.

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "stemma/tier_stack.h"
+#include "stemma/tier/tier_stack.h"
 #include "support/environment.h"
 
 namespace stemma::tier {
@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kPage = TransferArena::kPageBytes;
 
-// A device that only remembers.
+// A device that only remembers its calls.
 class Hook final : public HostMemoryHook {
  public:
   explicit Hook(bool works = true) : works_(works) {}
@@ -78,7 +78,7 @@ TEST(TransferArena, RandomRangesNeverOverlapAndNoneIsLost) {
       uint8_t* const at = arena->take(bytes);
       if (at == nullptr) {
         ++refused;
-        // No gap between those that are taken is as long.
+        // Every gap between the taken ranges is too short.
         const uint8_t* end = front;
         for (const auto& [begin, size] : taken) {
           ASSERT_LT(static_cast<uint64_t>(begin - end), pages * kPage);

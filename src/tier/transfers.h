@@ -4,11 +4,10 @@
 // Ownership:  must live until wait() has returned.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
 #include <vector>
 
+#include "base/lock.h"
 #include "stemma/result.h"
 
 namespace stemma::tier {
@@ -23,30 +22,30 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  // What a BlockIo is given as `done` and `user`.
+  // The `done` and `user` for a BlockIo.
   static void done(void* user, Result<void> outcome) {
     One& one = *static_cast<One*>(user);
     one.all->end(one, outcome.has_value());
   }
   One* one(size_t number) noexcept { return &ones_[number]; }
   void wait() {
-    std::unique_lock lock(mutex_);
-    ended_.wait(lock, [this] { return left_ == 0; });
+    base::Lock lock(mutex_);
+    ended_.wait(lock, [this]() STEMMA_REQUIRES(mutex_) { return left_ == 0; });
   }
   // After wait().
   bool good(size_t number) const noexcept { return ones_[number].good; }
 
  private:
   void end(One& one, bool good) {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     one.good = good;
     if (--left_ == 0) ended_.notify_all();
   }
 
   std::vector<One> ones_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  size_t left_;
+  base::WaitMutex mutex_;
+  base::Condition ended_;
+  size_t left_ STEMMA_GUARDED_BY(mutex_);
 };
 
 }  // namespace stemma::tier

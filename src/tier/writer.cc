@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kMostItems = 64;
 constexpr uint64_t kMostBytes = 16U << 20U;
-// What a batch puts cannot make way for the rest of it: more than a part of the tier would be refused.
+// Entries of one batch cannot be evicted for each other: a batch larger than this part of the tier
+// would be refused.
 constexpr uint64_t kBatchPart = 16;
 constexpr uint64_t kGraceNs = 1'000'000'000;
 constexpr size_t kMostUses = 4096;
@@ -28,7 +29,7 @@ Writer::Writer(Tier& tier, const Options& options, Settled settled, Touched touc
 
 Writer::~Writer() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     closing_ = true;
     changed_.notify_all();
   }
@@ -36,7 +37,7 @@ Writer::~Writer() {
 }
 
 bool Writer::add(const StoreItem& item) {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   if (!queue_.empty() && queued_bytes_ + item.info.bytes > options_.queue_bytes) {
     ++dropped_;
     return false;
@@ -49,26 +50,38 @@ bool Writer::add(const StoreItem& item) {
 }
 
 void Writer::touch(const EntryKey& key) try {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   if (uses_.size() >= kMostUses || on_their_way_.contains(key)) return;
   uses_.push_back(key);
   changed_.notify_all();
 } catch (const std::bad_alloc&) {
-  // The tier does not hear of this use. That costs no more than its place in the order of use.
+  // The tier does not hear of this use. The entry only loses its place in the order of use.
 }
 
 bool Writer::drain(uint64_t until_ns) {
-  std::unique_lock lock(mutex_);
-  const auto idle = [this] {
+  base::Lock lock(mutex_);
+  const auto idle = [this]() STEMMA_REQUIRES(mutex_) {
     return queue_.empty() && uses_.empty() && under_way_ == 0 && uses_under_way_ == 0;
   };
   return wait_until(changed_, lock, until_ns, idle);
 }
 
 bool Writer::forget(const Purge& what, uint64_t until_ns) {
+  const Goes goes = [&](const EntryKey& key, const EntryInfo* info) {
+    return info != nullptr ? what.takes(key, *info) : what.names(key);
+  };
+  return forget(goes, until_ns);
+}
+
+bool Writer::forget(const std::unordered_set<EntryKey>& keys, uint64_t until_ns) {
+  const Goes goes = [&](const EntryKey& key, const EntryInfo*) { return keys.contains(key); };
+  return forget(goes, until_ns);
+}
+
+bool Writer::forget(const Goes& goes_away, uint64_t until_ns) {
   std::deque<StoreItem> gone;
-  std::unique_lock lock(mutex_);
-  const auto goes = [&](const StoreItem& item) { return what.takes(item.key, item.info); };
+  base::Lock lock(mutex_);
+  const auto goes = [&](const StoreItem& item) { return goes_away(item.key, &item.info); };
   for (StoreItem& item : queue_) {
     if (!goes(item)) continue;
     queued_bytes_ -= item.info.bytes;
@@ -76,23 +89,24 @@ bool Writer::forget(const Purge& what, uint64_t until_ns) {
     gone.push_back(item);
   }
   std::erase_if(queue_, goes);
-  std::erase_if(uses_, [&](const EntryKey& key) { return what.names(key); });
+  std::erase_if(uses_, [&](const EntryKey& key) { return goes_away(key, nullptr); });
   changed_.notify_all();
   const uint64_t batch = batches_;
-  const auto is_put = [&] { return under_way_ == 0 || batches_ != batch; };
+  const auto is_put = [&]()
+                          STEMMA_REQUIRES(mutex_) { return under_way_ == 0 || batches_ != batch; };
   const bool in_time = wait_until(changed_, lock, until_ns, is_put);
   lock.unlock();
-  for (const StoreItem& item : gone) settled_(item.key, TierOutcome::cancelled);
+  for (const StoreItem& item : gone) settled_(item, TierOutcome::cancelled);
   return in_time;
 }
 
 uint64_t Writer::dropped() const {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   return dropped_;
 }
 
 uint64_t Writer::waiting() const {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   return queue_.size() + under_way_;
 }
 
@@ -101,8 +115,8 @@ uint64_t Writer::most_bytes() const noexcept {
   return capacity == 0 ? kMostBytes : std::min(kMostBytes, capacity / kBatchPart);
 }
 
-// The next entries to be put together, all for the same reason: it decides their order. Null: there is no memory for
-// a single one.
+// The next entries to put together, all put for the same reason, which decides their order. Null if
+// there is no memory for a single one.
 std::shared_ptr<std::deque<StoreItem>> Writer::take() {
   std::shared_ptr<std::deque<StoreItem>> items;
   uint64_t bytes = 0;
@@ -139,11 +153,13 @@ std::vector<EntryKey> Writer::take_uses() try {
   return {};
 }
 
-// Uses and puts take turns, so that neither waits for all of the others.
+// Uses and puts alternate, so that neither waits for all of the others.
 void Writer::work() {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return closing_ || !queue_.empty() || !uses_.empty(); });
+    changed_.wait(lock, [this]() STEMMA_REQUIRES(mutex_) {
+      return closing_ || !queue_.empty() || !uses_.empty();
+    });
     if (closing_) return;
     if (!uses_.empty()) {
       const std::vector<EntryKey> uses = take_uses();
@@ -163,7 +179,7 @@ void Writer::work() {
         ++batches_;
         for (const StoreItem& item : *items) forget_on_its_way(item.key);
       } else {
-        lose_all(lock);
+        lose_all();
       }
     }
     changed_.notify_all();
@@ -176,22 +192,21 @@ void Writer::forget_on_its_way(const EntryKey& key) noexcept {
   }
 }
 
-// Without memory nothing of what waits can be put.
-void Writer::lose_all(std::unique_lock<std::mutex>& lock) {
+// Without memory, no waiting entry can be put.
+void Writer::lose_all() {
   while (!queue_.empty()) {
-    const EntryKey key = queue_.front().key;
-    queued_bytes_ -= queue_.front().info.bytes;
+    const StoreItem item = std::move(queue_.front());
+    queued_bytes_ -= item.info.bytes;
     queue_.pop_front();
-    forget_on_its_way(key);
-    lock.unlock();
-    settled_(key, TierOutcome::failed);
-    lock.lock();
+    forget_on_its_way(item.key);
+    const base::Unlocked meanwhile(mutex_);
+    settled_(item, TierOutcome::failed);
   }
 }
 
 void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
   const auto all = [&](TierOutcome outcome) {
-    for (const StoreItem& item : *items) settled_(item.key, outcome);
+    for (const StoreItem& item : *items) settled_(item, outcome);
   };
   auto made = TierBatch::make(TierOp::put, items->size());
   if (!made) return all(TierOutcome::failed);
@@ -207,9 +222,7 @@ void Writer::put(const std::shared_ptr<const std::deque<StoreItem>>& items) {
   }
   batch->keep = items;
   if (!run(batch)) return all(TierOutcome::late);
-  for (const TierItem& item : batch->items()) {
-    settled_(item.key, item.outcome);
-  }
+  for (size_t i = 0; i < items->size(); ++i) settled_((*items)[i], batch->items()[i].outcome);
 }
 
 void Writer::tell_uses(const std::vector<EntryKey>& keys) {
@@ -221,7 +234,8 @@ void Writer::tell_uses(const std::vector<EntryKey>& keys) {
   for (const TierItem& item : batch->items()) touched_(item.key, item.outcome);
 }
 
-// False: not in time. A tier that does not even say so is left to itself; the batch keeps what it needs.
+// Returns false if the batch did not end in time. A tier that does not even report that is left
+// alone; the batch keeps what it needs.
 bool Writer::run(const std::shared_ptr<TierBatch>& batch) {
   batch->deadline_ns = deadline_after(monotonic_ns(), options_.deadline_ns);
   tier_.submit(batch);

@@ -15,7 +15,7 @@ Result<std::unique_ptr<Books>> Books::create(const Options& options) {
     if (!knows_policy(options.policy)) {
       return Error(Errc::invalid_argument, "there is no retention policy of that name");
     }
-    // Address space only; memory is taken as records are.
+    // Reserves address space only; memory is taken as records are used.
     books->policy_ = make_policy(options.policy, kMostRecords);
     if (!books->policy_ || !books->free_.create(kMostRecords, 2)) return no_memory;
     books->buckets_.assign(1024, kNoRecord);
@@ -67,7 +67,7 @@ void Books::grow_hash() {
         id = next;
       }
     }
-  } catch (const std::bad_alloc&) {  // Longer chains until there is memory.
+  } catch (const std::bad_alloc&) {  // Chains grow longer until there is memory.
   }
 }
 
@@ -92,8 +92,8 @@ bool Books::add_record() {
   return true;
 }
 
-// One whose record on disk the entry's own may overwrite: best the one that has the same key, so
-// that there is never more than one of a key on disk.
+// Returns a record whose place on disk the entry's record may overwrite; preferably one with the
+// same key, so that the disk never has more than one record of a key.
 RecordId Books::take_record(const EntryKey& key) {
   RecordId id = find_stale(key);
   if (id == kNoRecord && !free_.empty(kStale)) id = free_.front(kStale);
@@ -155,7 +155,7 @@ void Books::unpin(RecordId id) noexcept {
   Record& record = records_[id];
   if (--record.pins != 0) return;
   if (record.state == Record::State::present) {
-    // It was up for eviction meanwhile: it counts as used now.
+    // It was up for eviction meanwhile; this counts as a use.
     if (!policy_->holds(id)) policy_->touch(id, as_touch(0, record.priority));
   } else if (record.state == Record::State::dying) {
     release_pages(id);
@@ -173,7 +173,7 @@ void Books::forget(RecordId id) noexcept {
   record.state = Record::State::dying;
 }
 
-// Frees its runs but the bad ones, which it keeps. Returns where pages are free now.
+// Frees its runs except the bad ones, which it keeps. Returns where pages are free now.
 RunId Books::release_pages(RecordId id) noexcept {
   Record& record = records_[id];
   uint32_t bad = record.bad_runs;
@@ -221,7 +221,7 @@ bool Books::restore(RecordId id) noexcept {
   const bool written = record.state == Record::State::retired;
   record.state = Record::State::dying;
   record.bad_runs = 0;
-  if (record.pins != 0) return written;  // Its pages are free when nobody reads them any more.
+  if (record.pins != 0) return written;  // Its pages become free when the last reader is done.
   for (RunId run = record.run; run != kNoRun;) {
     const RunId next = runs_[run].next;
     retired_pages_ -= runs_[run].count;
@@ -237,7 +237,7 @@ void Books::lose_table_page(RecordId id) noexcept {
   try {
     if (page >= bad_table_pages_.size()) bad_table_pages_.resize(page + 1);
   } catch (const std::bad_alloc&) {
-    return;  // It fails again when it is tried again.
+    return;  // It fails again at the next attempt.
   }
   bad_table_pages_[page] = true;
   const auto first = static_cast<RecordId>(page * kRecordsInPage);
@@ -288,13 +288,13 @@ RunId Books::evict(RecordId id) noexcept {
     records_[id].state = Record::State::stale;
     hash_in(id);
     free_.push_back(kStale, id);
-  } else {  // Its record stays as it is; after a restart it loses against newer ones.
+  } else {  // Its record stays on disk; after a restart it loses against newer ones.
     records_[id].state = Record::State::gone;
   }
   return place;
 }
 
-// The next to go that can go; those that are being read come back when that ends.
+// The next entry that can be evicted. Entries being read come back when their reads end.
 RecordId Books::victim(uint64_t now_ns) noexcept {
   for (;;) {
     const RecordId id = policy_->victim(now_ns, false, kNoTenant).cell;
@@ -304,7 +304,7 @@ RecordId Books::victim(uint64_t now_ns) noexcept {
   }
 }
 
-// Of the two entries beside a free run the one that was used longer ago, of those that may go.
+// Of the entries beside a free run that may be evicted, the one that was used longer ago.
 RecordId Books::neighbour(RunId place, uint64_t not_after, Priority most) const noexcept {
   RecordId best = kNoRecord;
   for (const RunId run : {runs_[place].before, runs_[place].after}) {
@@ -322,7 +322,7 @@ RecordId Books::neighbour(RunId place, uint64_t not_after, Priority most) const 
 
 Books::Room Books::room_for(const EntryKey& key, const EntryInfo& info, Priority priority,
                             uint64_t now_ns, uint64_t not_after) {
-  // So much may be free in pieces that are of no use before neighbours go out of turn.
+  // Neighbours are evicted out of turn only if more pages than this are free in useless pieces.
   const uint64_t scattered = max_pages_ / 32;
   const uint64_t pages = pages_of(info);
   Room room;
@@ -330,7 +330,7 @@ Books::Room Books::room_for(const EntryKey& key, const EntryInfo& info, Priority
   room.what = Room::What::memory;
   if (!runs_.reserve()) return room;
   RunId run = kNoRun;
-  RunId place = kNoRun;  // Where the last one went.
+  RunId place = kNoRun;  // Where the last evicted entry lay.
   Priority most = 0;
   for (;;) {
     if (may_grow() && !runs_.fits_in_one(pages)) {

@@ -1,5 +1,5 @@
-// Books: which entry lies in which pages, which record of the table describes it, and which goes
-// next. They decide and do no I/O.
+// Books: the pages of each entry, the record of the table that describes it, and the order of
+// eviction. They decide and do no I/O.
 //
 // A record's number is its place in the table. It is in one of these states:
 //
@@ -7,22 +7,22 @@
 //                     '------ retire() -----------------------------^
 //                                           present --evicted--> stale --take_stale()--> dying
 //
-// `present` is what find() finds. `dying` is out of sight; its record on disk must be overwritten
-// with zeros before the number can be another's, and its pages are free as soon as nobody reads
-// them. `stale` is what was evicted: its pages are others' already, and its record on disk is
-// overwritten by the next put, with zeros when there is time, or before a removal of its key is
-// done. Pages that cannot be read or written stay with their record, which is `retired` then.
+// find() finds `present` records. A `dying` one is hidden: its record on disk must be overwritten
+// with zeros before its number is reused, and its pages are free once nobody reads them. A `stale`
+// one was evicted: other entries already have its pages. Its record on disk is overwritten by the
+// next put, or with zeros when there is time, or before a removal of its key is done. Pages that
+// cannot be read or written stay with their record, which is `retired` then.
 //
-// Room is a free run of pages, up to kMostExtents of them where none is large enough, new pages at
-// the end of the slab, or what the policy gives up. Where the free pages are enough but too
-// scattered, what lies beside the last one that went goes too, the longer unused first.
+// Room is a free run of pages, or up to kMostExtents runs if none is large enough, or new pages at
+// the end of the slab, or pages of entries that the policy evicts. If the free pages are enough but
+// too scattered, neighbours of the last evicted entry go too, the longer unused first.
 //
-// Invariant:  a page has at most one record; what is read, written or newer than asked for is never
-//             given up; records have at most max_pages pages together.
+// Invariant:  a page has at most one record; a record being read or written, or newer than asked
+//             for, is never evicted; records have at most max_pages pages together.
 // Threading:  one thread at a time.
 // Cost:       104 bytes a record, 28 a run of pages, 2 to 4 for the hash, 8 for the free records
-//             and the policy's 8 (18 with several priorities): about 153 bytes an entry of one run. No
-//             allocation in steady state.
+//             and the policy's 8 (18 with several priorities): about 153 bytes an entry of one run.
+//             No allocation in steady state.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@
 
 #include "base/index_lists.h"
 #include "stemma/retention.h"
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 #include "tier/disk/page_runs.h"
 
 namespace stemma::tier::disk {
@@ -47,20 +47,20 @@ struct Record {
   uint64_t bytes = 0;
   uint64_t layout = 0;
   uint64_t sum = 0;
-  uint64_t parent = 0;  // As EntryInfo has it.
-  uint64_t stamp = 0;   // Of its last use, by the books' own count.
+  uint64_t parent = 0;  // EntryInfo::parent.
+  uint64_t stamp = 0;   // Of its last use, in the books' own count.
   uint32_t begin = 0;
   uint32_t end = 0;
   RecordId next = kNoRecord;  // In its hash bucket.
   RunId run = kNoRun;         // The first of its pages.
-  uint32_t epoch = 0;         // The engine's: between which syncs it was written.
+  uint32_t epoch = 0;         // The tier's: the syncs between which it was written.
   uint16_t pins = 0;
   uint16_t bad_runs = 0;  // One bit each.
   State state = State::gone;
   EntryKind kind = EntryKind::block;
   uint8_t group = 0;
   bool has_words : 1 = false;
-  bool recycled : 1 = false;  // Its record on disk was overwritten while it was still read.
+  bool recycled : 1 = false;  // Overwritten on disk while still being read.
   Priority priority = kDefaultPriority;
 
   EntryKey key() const noexcept { return {.chain = chain, .kind = kind, .group = group}; }
@@ -93,7 +93,7 @@ class Books {
     return look(key, Record::State::stale);
   }
   const Record& operator[](RecordId id) const noexcept { return records_[id]; }
-  // Where its body lies, in order; how many extents. `only`: those of these bits.
+  // The extents of its body, in order; returns how many. `only`: those with these bits.
   uint32_t extents(RecordId id, std::span<Extent, kMostExtents> out,
                    uint32_t only = ~0U) const noexcept;
   uint64_t entries() const noexcept { return present_; }
@@ -111,20 +111,20 @@ class Books {
   struct Room {
     enum class What : uint8_t {
       taken,   // `record` is the caller's, in state writing.
-      grow,    // Add `pages` to the slab, say grown(), ask again; or refuse_growth().
-      none,    // Everything is in use, or newer than `not_after`.
-      memory,  // The system gave none.
+      grow,    // Add `pages` to the slab, call grown(), ask again; or refuse_growth().
+      none,    // All is in use, or newer than `not_after`.
+      memory,  // No memory.
     };
     What what = What::none;
     RecordId record = kNoRecord;
     uint32_t pages = 0;
   };
-  // Nothing used after `not_after` (a stamp) is given up for it.
+  // Evicts nothing used after `not_after` (a stamp).
   Room room_for(const EntryKey& key, const EntryInfo& info, Priority priority, uint64_t now_ns,
                 uint64_t not_after);
   // False: no memory.
   bool grown(uint32_t pages);
-  // For now, the slab is to be no larger than it is.
+  // For now, the slab must not grow.
   void refuse_growth(bool refused) noexcept { growth_refused_ = refused; }
 
   // ---- A record's life ----
@@ -132,29 +132,29 @@ class Books {
   void touch(RecordId id, uint64_t now_ns) noexcept;
   void pin(RecordId id) noexcept { ++records_[id].pins; }
   void unpin(RecordId id) noexcept;
-  // `bad_runs`: bits of those extents that are not to be used again.
+  // `bad_runs`: bits of the extents that must not be used again.
   void retire(RecordId id, uint32_t bad_runs = 0) noexcept;
-  // What was retired may be used again; the record is dying. Returns whether it was recycled before
+  // Retired pages may be used again; the record is dying. Returns whether it was recycled before
   // and must be overwritten again.
   bool restore(RecordId id) noexcept;
-  // Its record on disk is zeros, or names its retired extents. Requires: dying.
+  // Its record on disk now is zeros, or names its retired extents. Requires: dying.
   void recycle(RecordId id) noexcept;
-  // The page of the table that it lies in is not to be used for others.
+  // Its page of the table must not be used for other records.
   void lose_table_page(RecordId id) noexcept;
-  // One that was evicted and whose record on disk should become zeros; it is dying. `id`: just this
-  // one.
+  // Returns an evicted record whose record on disk should become zeros; it is dying now. `id`: only
+  // this one.
   RecordId take_stale(RecordId id = kNoRecord) noexcept;
 
   // ---- Purging ----
-  // What the purge takes is out of sight: present ones are retired, evicted ones taken. Each is
-  // pinned, so that its pages stay its own until they are overwritten, and named in `out`. Says how
-  // many entries and bytes were present. Throws std::bad_alloc, with nothing changed.
+  // Hides what the purge takes: present records are retired, evicted ones taken. Each is pinned, so
+  // that it keeps its pages until they are overwritten, and listed in `out`. Tells how many entries
+  // and bytes were present. Throws std::bad_alloc, with nothing changed.
   Purged condemn(const Purge& what, std::vector<RecordId>& out);
-  // All runs of pages that are nobody's. Throws std::bad_alloc.
+  // All free runs of pages. Throws std::bad_alloc.
   std::vector<Extent> free_extents() const;
 
   // ---- Uses ----
-  // A page of stamps that changed since it was last given out. False: there is none.
+  // A page of stamps that changed since this last returned it. False: there is none.
   bool take_uses(uint32_t& page, Uses& out) noexcept;
 
   // ---- For open() ----
@@ -174,16 +174,17 @@ class Books {
   };
   // Records [0, count) are in the table. Throws std::bad_alloc; false: no memory.
   bool begin_adopting(RecordId count, std::vector<bool> bad_table_pages);
-  // In any order; nothing is found before end_adopting(). Requires: find() finds no such key.
+  // Call in any order; find() finds nothing before end_adopting(). Requires: no such key was
+  // adopted.
   void adopt(const Adopted& entry) noexcept;
   void adopt_stale(RecordId id, const EntryKey& key) noexcept;
   void adopt_retired(RecordId id) noexcept;
-  // All extents of what was adopted, in a slab of so many pages; no two overlap. Throws
+  // All extents of adopted records, in a slab of this many pages; no two overlap. Throws
   // std::bad_alloc.
   void place(std::vector<Placed>& all, uint64_t pages);
-  // From the one that is to go first to the one that is to go last.
+  // In order of eviction, first to last.
   void end_adopting(std::span<const RecordId> order) noexcept;
-  // Gives up what is more than max_pages, and then pages until the rest is no more than that
+  // Evicts entries beyond max_pages, then gives up pages until the slab has no more than that
   // either. Adds the pages that must become holes. Throws std::bad_alloc.
   void fit_into_capacity(std::vector<Extent>& holes);
 
@@ -193,7 +194,7 @@ class Books {
       if (records_[id].state == Record::State::present) visit(id, records_[id]);
     }
   }
-  // Stops the process with a description when the books do not balance.
+  // Stops the process with a description if the books do not balance.
   void check_invariants() const;
 
  private:
@@ -217,7 +218,7 @@ class Books {
   bool usable(RecordId id) const noexcept;
   void describe(RecordId id, const EntryKey& key, const EntryInfo& info) noexcept;
   RunId release_pages(RecordId id) noexcept;
-  void forget(RecordId id) noexcept;  // Out of hash and policy.
+  void forget(RecordId id) noexcept;  // From hash and policy.
   RunId evict(RecordId id) noexcept;
   RecordId victim(uint64_t now_ns) noexcept;
   RecordId neighbour(RunId place, uint64_t not_after, Priority most) const noexcept;
@@ -228,7 +229,7 @@ class Books {
   bool growth_refused_ = false;
   std::unique_ptr<RetentionPolicy> policy_;
   std::vector<Record> records_;
-  base::IndexLists free_;  // Stale records, and those that are zeros on disk.
+  base::IndexLists free_;  // Stale records, and those with zeros on disk.
   std::vector<RecordId> buckets_;
   PageRuns runs_;
   std::vector<bool> bad_table_pages_;

@@ -1,4 +1,4 @@
-// The books as open() fills them, and whether they balance.
+// The books as open() fills them, and their invariants.
 #include <algorithm>
 #include <new>
 
@@ -58,7 +58,7 @@ void Books::place(std::vector<Placed>& all, uint64_t pages) {
     (retired ? retired_pages_ : used_pages_) += one.extent.pages;
   }
   fill_up_to(pages);
-  // The last extent of each record first, so that each becomes the head of its chain.
+  // The last extent of each record first, so that its first extent becomes the head.
   std::sort(all.begin(), all.end(),
             [](const Placed& a, const Placed& b) { return a.index > b.index; });
   for (const Placed& one : all) {
@@ -77,7 +77,7 @@ void Books::end_adopting(std::span<const RecordId> order) noexcept {
 void Books::fit_into_capacity(std::vector<Extent>& holes) {
   while (used_pages_ + retired_pages_ > max_pages_) {
     const RecordId id = victim(0);
-    if (id == kNoRecord) break;  // All of it is retired.
+    if (id == kNoRecord) break;  // All pages in use are retired.
     evict(id);
   }
   const auto excess = [this] {

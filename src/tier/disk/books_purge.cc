@@ -1,4 +1,4 @@
-// What a purge needs to know of the books.
+// The parts of a purge that work on the books.
 #include "tier/disk/books.h"
 #include "tier/purge_choice.h"
 
@@ -15,7 +15,7 @@ Purged Books::condemn(const Purge& what, std::vector<RecordId>& out) {
     const Record& record = records_[id];
     const bool present = record.state == State::present;
     if (!present && record.state != State::stale) continue;
-    // What was evicted is gone in any case: its record goes, too, if it could be one of those.
+    // An evicted entry is gone already; its record goes too if the purge may mean it.
     const bool goes = present ? choice.takes(record.key(), record.info())
                               : what.takes(record.key(), record.info());
     if (goes) taken.push_back(id);

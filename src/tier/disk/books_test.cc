@@ -84,11 +84,11 @@ TEST_F(BooksTest, OneEntryLiesInSeveralPlacesWhenNoneIsLargeEnough) {
 TEST_F(BooksTest, WhatIsTooScatteredGoesTogetherWithItsNeighbours) {
   create(640);
   for (uint64_t i = 0; i < 640; ++i) put(i, 1);
-  // Every second one is older: free pages would never lie together.
+  // Every second entry is older, so pages freed in order of age are never adjacent.
   for (uint64_t i = 0; i < 640; i += 2) books->touch(books->find(key(i)), 2);
   EXPECT_NE(put(1000, 60), kNoRecord);
   EXPECT_LE(extents(1000), kMostExtents);
-  // Little more than what it takes, and the older half is not emptied for it.
+  // Little more than the put needs; the older half is not emptied for it.
   EXPECT_LT(books->evictions(), 60U + 640 / 32 + 60);
   books->check_invariants();
 }
@@ -103,7 +103,7 @@ TEST_F(BooksTest, WhatIsReadStaysUntilItIsRead) {
   put(20, 2);
   EXPECT_TRUE(has(0));
   EXPECT_FALSE(has(1));
-  // Removed while it is read: out of sight, but its pages are nobody else's yet.
+  // Removed while it is read: invisible, but its pages are not reused yet.
   books->retire(first);
   books->recycle(first);
   EXPECT_FALSE(has(0));
@@ -141,12 +141,12 @@ TEST_F(BooksTest, NothingNewerThanAskedForIsGivenUp) {
   for (uint64_t i = 10; i < 25; ++i) EXPECT_TRUE(has(i));
 }
 
-// Of one key there is at most one record on disk, so that a removal of it is one.
+// A key has at most one record on disk, so removing that one is enough.
 TEST_F(BooksTest, WhatWasEvictedGivesItsRecordToItsOwnKeyFirst) {
   create(4);
   const RecordId first = put(1, 2);
   put(2, 2);
-  put(3, 2);  // In place of the first; its record is taken over, too.
+  put(3, 2);  // Takes the place of the first, and its record too.
   EXPECT_EQ(books->find_stale(key(1)), kNoRecord);
   EXPECT_EQ(books->find(key(3)), first);
   put(4, 4);  // Evicts both, and takes one of their records.
@@ -194,7 +194,7 @@ TEST_F(BooksTest, ABadPageOfTheTableIsNotGivenOut) {
   books->check_invariants();
 }
 
-// Random life against a map; the books are checked all the time.
+// Random operations compared with a map; the books are checked all the time.
 TEST_F(BooksTest, RandomOperationsKeepTheBooksBalanced) {
   create(190);
   std::mt19937_64 random(5);

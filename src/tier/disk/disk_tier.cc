@@ -1,9 +1,9 @@
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 
 #include <new>
 
 #include "stemma/log.h"
-#include "tier/disk/engine.h"
+#include "tier/disk/local_tier.h"
 
 namespace stemma::tier::disk {
 
@@ -31,9 +31,9 @@ Result<std::unique_ptr<DiskTier>> DiskTier::open(const DiskOptions& options) {
   try {
     STEMMA_TRY(auto store, open_store(options));
     tell(*store, options);
-    auto engine = std::make_unique<Engine>(options, std::move(store));
-    STEMMA_TRY_VOID(engine->start());
-    return std::unique_ptr<DiskTier>(std::move(engine));
+    auto tier = std::make_unique<LocalTier>(options, std::move(store));
+    STEMMA_TRY_VOID(tier->start());
+    return std::unique_ptr<DiskTier>(std::move(tier));
   } catch (const std::bad_alloc&) {
     return Error(Errc::out_of_memory, "no memory for a disk tier");
   }

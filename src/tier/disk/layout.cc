@@ -31,7 +31,7 @@ bool all_zero(std::span<const uint8_t> bytes) noexcept {
   return std::all_of(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte == 0; });
 }
 
-// Whether the extents are where pages can be, and each page is named once.
+// Whether the extents lie where pages can be and no page is named twice.
 bool possible(const TableRecord& record) noexcept {
   uint64_t pages = 0;
   for (const Extent& one : record.places()) {
@@ -62,7 +62,7 @@ Result<void> read_format(std::span<const uint8_t> bytes) noexcept {
   if (bytes.size() < 12 || std::memcmp(bytes.data(), kFormatMagic, sizeof kFormatMagic) != 0) {
     return Error(Errc::corrupt, "the file 'format' is not one of a Stemma disk tier");
   }
-  // Other versions keep the first twelve bytes and may change everything behind.
+  // Other versions keep the first twelve bytes and may change everything after them.
   if (const auto version = load<uint32_t>(bytes.data() + 8); version != kDiskVersion) {
     return Error(Errc::unsupported, "the directory was written by another version of the format",
                  version);
@@ -116,7 +116,7 @@ Result<TableRecord> read_record(std::span<const uint8_t, kRecordBytes> bytes) no
     const uint8_t* at = from + kExtentsAt + size_t{i} * 8;
     record.extents[i] = {.first = load<uint32_t>(at), .pages = load<uint32_t>(at + 4)};
   }
-  // What is not used yet is zero; then every record has one way to be written.
+  // Unused bytes are zero, so every record has exactly one encoding.
   std::array<uint8_t, kRecordBytes> again;
   write_record(record, again);
   if (!possible(record) || std::memcmp(again.data(), from, again.size()) != 0) {

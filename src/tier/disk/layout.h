@@ -1,9 +1,9 @@
-// How a disk tier's directory lies on disk: its files, its table of entries and their pages.
+// The layout of a disk tier's directory: its files, its table of entries and their pages.
 // docs/formats/disk-tier.md draws every byte.
 //
 // The slab file is a row of pages. The table file is a row of records; a record describes one entry
-// and names the runs of pages (extents) that its body lies in. A body is the payload and, behind
-// it, the words. Threading: pure functions. Nothing here trusts a byte.
+// and names the runs of pages (extents) that its body lies in. A body is the payload, then the
+// words. Threading: pure functions. Nothing here trusts a byte.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 #include <span>
 
 #include "stemma/result.h"
-#include "tier/disk/files.h"
 #include "tier/entry.h"
+#include "tier/files.h"
 
 namespace stemma::tier::disk {
 
@@ -32,7 +32,7 @@ inline constexpr uint32_t kMostExtents = 12;
 inline constexpr uint32_t kUsesInPage = kPage / 8 - 1;
 inline constexpr uint64_t kMostPages = uint64_t{1} << 32U;
 
-// The file `format` says the version, and nothing else yet.
+// The file `format` holds only the version so far.
 void write_format(std::span<uint8_t, kFormatBytes> out) noexcept;
 // Error: unsupported (another version; the value says which), corrupt.
 Result<void> read_format(std::span<const uint8_t> bytes) noexcept;
@@ -47,14 +47,14 @@ struct Extent {
 struct TableRecord {
   enum class Kind : uint8_t {
     entry,
-    retired,  // Its extents could not be read or written and are not to be used; of the header only
+    retired,  // Its extents could not be read or written and must not be used; of the header only
               // the serial counts.
   };
   Kind kind = Kind::entry;
   Priority priority = kDefaultPriority;
   uint32_t extent_count = 0;
   EntryHeader header;
-  uint64_t used = 0;  // The stamp of the batch that put it.
+  uint64_t used = 0;  // The stamp of its put's batch.
   std::array<Extent, kMostExtents> extents = {};
 
   std::span<const Extent> places() const noexcept { return std::span(extents).first(extent_count); }
@@ -67,7 +67,7 @@ Result<TableRecord> read_record(std::span<const uint8_t, kRecordBytes> bytes) no
 // A page of `entries.uses`: the stamps of the last use of kUsesInPage records.
 using Uses = std::array<uint64_t, kUsesInPage>;
 void write_uses(const Uses& uses, std::span<uint8_t, kPage> out) noexcept;
-// False: it is damaged, or was never written.
+// False: damaged, or never written.
 bool read_uses(std::span<const uint8_t, kPage> bytes, Uses& out) noexcept;
 
 inline uint64_t pages_for(uint64_t bytes) noexcept { return (bytes + kPage - 1) / kPage; }

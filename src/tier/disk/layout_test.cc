@@ -42,7 +42,7 @@ RecordBytes bytes_of(const TableRecord& record) {
 
 }  // namespace
 
-// docs/formats/disk-tier.md: offsets and values. The sums are XXH3's, as tier-entry.md has them.
+// docs/formats/disk-tier.md: offsets and values. Sums are XXH3, as in tier-entry.md.
 TEST(DiskLayout, EveryByteIsWhereTheDocumentSays) {
   std::array<uint8_t, kFormatBytes> format;
   write_format(format);

@@ -1,4 +1,4 @@
-// Memory at page borders, as O_DIRECT wants it.
+// Memory aligned to pages, as O_DIRECT requires.
 // Threading: one thread at a time.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace stemma::tier::disk {
 class PageMemory {
  public:
   PageMemory() = default;
-  // Empty when the system gave none. `bytes` is a multiple of kPage.
+  // Empty if the system gave none. `bytes` is a multiple of kPage.
   explicit PageMemory(size_t bytes)
       : data_(static_cast<uint8_t*>(std::aligned_alloc(kPage, bytes))), bytes_(data_ ? bytes : 0) {}
   uint8_t* data() const noexcept { return data_.get(); }
@@ -37,11 +37,11 @@ inline bool at_page(const void* memory) noexcept {
   return reinterpret_cast<uintptr_t>(memory) % kPage == 0;
 }
 
-// How a body and the caller's memory go together: whole pages of the payload are moved directly
-// where the memory is at a page border and what is left fits into one page.
+// How a body moves to or from the caller's memory: whole pages of the payload directly, if the
+// memory is page-aligned and the rest fits into one page.
 struct Split {
   uint64_t direct = 0;  // Bytes.
-  uint64_t rest = 0;    // Bytes behind, in whole pages.
+  uint64_t rest = 0;    // Bytes after those, in whole pages.
 };
 inline Split split_body(const EntryInfo& info, const uint8_t* memory) noexcept {
   const uint64_t whole = info.bytes / kPage * kPage;
@@ -49,8 +49,8 @@ inline Split split_body(const EntryInfo& info, const uint8_t* memory) noexcept {
   return {direct ? whole : 0, pages_of(info) * kPage - (direct ? whole : 0)};
 }
 
-// Buffers for callers' memory that is not at page borders. What comes back is kept for the next, up to a
-// limit, so that steady use allocates nothing.
+// Buffers for callers' memory that is not page-aligned. Returned buffers are kept for reuse, up to
+// a limit, so that steady use allocates nothing.
 class BouncePool {
  public:
   static constexpr size_t kKeptBytes = size_t{64} << 20U;

@@ -112,7 +112,7 @@ RunId PageRuns::largest() const noexcept {
 RunId PageRuns::fit(uint64_t count) const noexcept {
   if (count > free_pages_) return kNoRun;
   const uint32_t bin = bin_of(static_cast<uint32_t>(count));
-  // In its own bin some are too small: the tightest of a few.
+  // Some runs in its own bin are too small: take the tightest of a few.
   RunId best = kNoRun;
   uint32_t looked_at = 0;
   for (RunId id = bins_[bin]; id != kNoRun && looked_at < 32; id = runs_[id].next, ++looked_at) {

@@ -1,16 +1,16 @@
-// PageRuns: which pages of the slab are free, and which record has the others. It does no I/O.
+// PageRuns: the free pages of the slab, and the record that has each other one. It does no I/O.
 //
-// All pages lie in runs, in order of their place. A run is free, set aside (never to be used), or a
-// record's; a record has a chain of up to kMostExtents runs. Free runs also stand in bins by size:
+// All pages are in runs, in order of place. A run is free, set aside (never to be used), or a
+// record's; a record has a chain of up to kMostExtents runs. Free runs are also in bins by size:
 // exact below sixteen pages, then eight bins for each power of two.
 //
-//   take(): the tightest free run that is enough; else the largest ones, then a tight one for the
+//   take(): the tightest free run that fits; else the largest ones, then a tight one for the
 //   rest
 //
 // Invariant:  the runs cover [0, pages()) without gaps; no two free runs touch.
 // Threading:  one thread at a time.
-// Cost:       28 bytes a run. take() and release() are O(kMostExtents); memory is asked for only by
-//             reserve() and append().
+// Cost:       28 bytes a run. take() and release() are O(kMostExtents); only reserve() and append()
+//             allocate.
 #pragma once
 
 #include <array>
@@ -45,9 +45,9 @@ class PageRuns {
   uint64_t free_pages() const noexcept { return free_pages_; }
   uint64_t bytes() const noexcept { return runs_.capacity() * sizeof(Run); }
 
-  // Makes sure that the next take() needs no memory. False: there is none.
+  // Ensures that the next take() needs no memory. False: no memory.
   bool reserve() noexcept;
-  // Adds pages behind the last one. Free ones join free ones. Throws std::bad_alloc.
+  // Adds pages after the last one. Free ones join free neighbours. Throws std::bad_alloc.
   RunId append(uint32_t count, uint32_t owner);
   void link(RunId run, RunId next) noexcept { runs_[run].next = next; }
 
@@ -55,14 +55,14 @@ class PageRuns {
   // A chain of `count` pages for `owner`; kNoRun: the free pages are too few or too scattered.
   // Requires: reserve().
   RunId take(uint64_t count, uint32_t owner) noexcept;
-  // The chain is another owner's.
+  // Gives the chain to another owner.
   void give(RunId run, uint32_t owner) noexcept;
-  // The run is free. Returns the free run that it is part of now.
+  // Frees the run. Returns the free run that it is part of now.
   RunId release(RunId run) noexcept;
   void release_chain(RunId run) noexcept;
-  // Gives pages at the end of a free run to nobody. Returns which. Requires: reserve().
+  // Sets aside pages at the end of a free run. Returns which. Requires: reserve().
   Extent set_aside(RunId run, uint32_t count) noexcept;
-  // The last `count` pages are no more. Requires: they are free; reserve().
+  // Removes the last `count` pages. Requires: they are free; reserve().
   void drop(uint32_t count) noexcept;
 
   void check_invariants() const;
@@ -73,11 +73,11 @@ class PageRuns {
   RunId fit(uint64_t count) const noexcept;
   RunId first_from(uint32_t bin) const noexcept;
   RunId largest() const noexcept;
-  void enter(RunId id) noexcept;  // Becomes free, and stands in its bin.
+  void enter(RunId id) noexcept;  // Makes it free, in its bin.
   void leave(RunId id) noexcept;
   RunId new_run();
   RunId split(RunId id, uint32_t count) noexcept;  // Keeps `count`; returns the rest.
-  void unlink(RunId id) noexcept;                  // By place; the node is spare.
+  void unlink(RunId id) noexcept;                  // By place; its node becomes spare.
 
   std::vector<Run> runs_;
   RunId spare_ = kNoRun;  // Nodes without a run.

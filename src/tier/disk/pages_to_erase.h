@@ -1,9 +1,9 @@
 // PagesToErase: pages of the slab that were free when a purge began and may hold what it forgets.
 //
-// They are erased a few at a time. Until then a put may take some of them; whoever gives pages to a
-// put erases those first that are in here, because a put that fails leaves pages as they were.
+// They are erased a few at a time. Until then a put may take some of them: those are erased before
+// the put gets them, because a put that fails leaves pages as they were.
 //
-// Invariant:  a page is in here once or not at all; pages that were taken are not.
+// Invariant:  a page is in here at most once; pages that were taken are not.
 // Threading:  one thread at a time.
 // Cost:       O(log runs) a call, and O(runs) of memory.
 #pragma once
@@ -20,7 +20,7 @@ namespace stemma::tier::disk {
 class PagesToErase {
  public:
   bool empty() const noexcept { return runs_.empty(); }
-  // Requires: none of them is in here. Throws std::bad_alloc, as the others do.
+  // Requires: none is in here. Throws std::bad_alloc, like the others.
   void add(const Extent& pages) {
     if (pages.pages != 0) runs_.emplace(pages.first, pages.pages);
   }
@@ -32,7 +32,7 @@ class PagesToErase {
     runs_.erase(first);
     return {.first = first, .pages = taken};
   }
-  // Those of these pages that are in here.
+  // The given pages that are in here.
   std::vector<Extent> take(const Extent& pages) {
     std::vector<Extent> taken;
     const uint32_t end = pages.first + pages.pages;

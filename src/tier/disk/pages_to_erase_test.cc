@@ -13,7 +13,7 @@ TEST(PagesToErase, GivesEachPageOnceHoweverItIsTaken) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     PagesToErase pages;
-    std::set<uint32_t> left;  // The same, page by page.
+    std::set<uint32_t> left;  // The same set, page by page.
     for (uint32_t first = random() % 5; first < kPages;) {
       const uint32_t count = std::min<uint32_t>(1 + random() % 20, kPages - first);
       pages.add({.first = first, .pages = count});

@@ -7,6 +7,8 @@
 #include <new>
 
 #include "stemma/log.h"
+#include "tier/disk/local_files.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier::disk {
 
@@ -26,7 +28,7 @@ bool is_ours(std::string_view name) noexcept {
          name == kTableName || name == kUsesName;
 }
 
-// Files that are not ours stay; whoever put them there should hear of it.
+// Leaves files that are not ours, and warns about them.
 uint64_t tell_of_foreign(const std::string& path, const std::vector<std::string>& names) {
   uint64_t count = 0;
   std::string some;
@@ -58,7 +60,7 @@ int write_new_format(Store& store) {
   return static_cast<int>(result);
 }
 
-// `stale` when there is none.
+// Fails with `stale` if there is no such file.
 Result<void> load_format(Store& store) {
   const int file = store.files->open(store.file(kFormatName), OpenAs::read_only);
   if (file == -ENOENT) return Error(Errc::stale, "there is no store of a disk tier here");
@@ -81,8 +83,8 @@ Result<void> check_options(const DiskOptions& options) {
   return {};
 }
 
-// A directory of an earlier version is emptied: it is a cache, and what it held can be computed again.
-// Of version 2 nobody can tell whose an entry is.
+// Empties a directory of an earlier version: it is a cache, and its entries can be computed again.
+// Entries of version 2 do not say which scope they belong to.
 int empty_old(Store& store, uint32_t version) {
   log(LogLevel::warning, "disk tier '" + store.path + "': it was written by version " +
                              std::to_string(version) +
@@ -108,7 +110,7 @@ Result<void> open_format(Store& store, const std::vector<std::string>& names, If
     result = empty_old(store, error.value());
   } else if (error.code() == Errc::copy_failed &&
              is_bad_place(-static_cast<int64_t>(error.value()))) {
-    // Records check themselves, so that nothing else depends on it.
+    // Records carry checksums, so nothing else depends on this file.
     log(LogLevel::warning,
         "disk tier '" + store.path + "': the file 'format' is unreadable; it is written again");
   } else if (error.code() != Errc::stale) {
@@ -159,7 +161,7 @@ Store::~Store() {
 Result<std::unique_ptr<Store>> open_directory(const DiskOptions& options, IfMissing missing) {
   STEMMA_TRY_VOID(check_options(options));
   auto store = std::make_unique<Store>();
-  if (options.files == nullptr) store->own_files = make_system_files(options.way);
+  if (options.files == nullptr) store->own_files = make_local_files(options.way);
   store->files = options.files != nullptr ? options.files : store->own_files.get();
   store->path = options.path;
   Files& files = *store->files;
@@ -199,7 +201,7 @@ Result<std::unique_ptr<Store>> open_directory(const DiskOptions& options, IfMiss
 }
 
 Result<std::unique_ptr<Store>> open_store(const DiskOptions& options) {
-  const uint64_t begun_ns = Clock::monotonic().now_ns();
+  const uint64_t begun_ns = monotonic_ns();
   const uint64_t max_pages = options.capacity_bytes / kPage;
   if (max_pages < pages_for(options.max_entry_bytes) || max_pages >= kMostPages) {
     return Error(Errc::invalid_argument,
@@ -208,18 +210,18 @@ Result<std::unique_ptr<Store>> open_store(const DiskOptions& options) {
   STEMMA_TRY(auto store, open_directory(options, IfMissing::create));
   STEMMA_TRY(auto found, read_table(*store, options.progress));
   STEMMA_TRY_VOID(rebuild(*store, options, std::move(found)));
-  store->opening.ns = Clock::monotonic().now_ns() - begun_ns;
+  store->opening.ns = monotonic_ns() - begun_ns;
   return store;
 }
 
 int Store::grow(uint64_t from, uint64_t pages) {
   const int result = files->allocate(slab, from * kPage, pages * kPage);
-  // Without preallocation a full disk shows when entries are written.
+  // Without preallocation, a full disk is noticed when entries are written.
   return result == -EOPNOTSUPP ? files->truncate(slab, (from + pages) * kPage) : result;
 }
 
 bool Store::in_place() {
-  // What cannot be asked is taken to be there.
+  // A file that cannot be checked counts as present.
   return files->is_at(slab, file(kSlabName)) != 0 && files->is_at(table, file(kTableName)) != 0;
 }
 

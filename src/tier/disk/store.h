@@ -1,8 +1,8 @@
-// Store: an opened directory of a disk tier: its lock, its files, and what lies in them.
+// Store: an open directory of a disk tier: its lock, its files and their contents.
 //
-// open_directory() finds or makes the directory and takes its lock; read_table() reads what the
-// table says; rebuild() turns that into books that respect a capacity. `stemma inspect` uses the
-// first two. Threading: one thread at a time.
+// open_directory() finds or makes the directory and takes its lock; read_table() reads the table;
+// rebuild() turns it into books that respect a capacity. `stemma inspect` uses the first two.
+// Threading: one thread at a time.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #include "tier/disk/books.h"
 #include "tier/disk/layout.h"
 #include "tier/disk/page_memory.h"
@@ -27,11 +27,11 @@ struct Store {
   Store& operator=(const Store&) = delete;
   ~Store();
 
-  std::unique_ptr<Files> own_files;  // Unless the caller brought some.
+  std::unique_ptr<Files> own_files;  // Unless the caller gave some.
   Files* files = nullptr;
   std::string path;
   int lock_file = -1;
-  int slab = -1;  // Past the page cache where that is possible; the others are not.
+  int slab = -1;  // Past the page cache if possible; the others are not.
   int table = -1;
   int uses = -1;
   std::unique_ptr<Books> books;
@@ -39,27 +39,26 @@ struct Store {
   DiskOpening opening;
 
   std::string file(std::string_view name) const { return path + "/" + std::string(name); }
-  // The slab has `pages` more behind its first `from`, which take their room now. Returns 0 or
-  // -errno.
+  // Adds `pages` to the slab after its first `from`, with room reserved. Returns 0 or -errno.
   int grow(uint64_t from, uint64_t pages);
   // Whether the directory still names the files that are open here.
   bool in_place();
-  // Overwrites a record of the table, or makes it free. Returns 0 or -errno.
+  // Overwrites a record of the table, or frees it. Returns 0 or -errno.
   int write_slot(RecordId id, const TableRecord& record);
   int wipe_slot(RecordId id);
-  // These pages of the slab read as zeros. Returns 0 or -errno.
+  // Makes these pages of the slab read as zeros. Returns 0 or -errno.
   int erase(const Extent& pages);
 
  private:
   int write_bytes(RecordId id, const std::array<uint8_t, kRecordBytes>& bytes);
 };
 
-// Errors: as DiskTier::open(); with IfMissing::refuse also `stale` when there is no store.
+// Errors: as DiskTier::open(); with IfMissing::refuse also `stale` if there is no store.
 Result<std::unique_ptr<Store>> open_directory(const DiskOptions& options, IfMissing missing);
-// The same with books.
+// The same, with books.
 Result<std::unique_ptr<Store>> open_store(const DiskOptions& options);
 
-// A record as it lies in the table.
+// A record as found in the table.
 struct Found {
   EntryHeader header;
   uint64_t used = 0;
@@ -71,8 +70,8 @@ struct Found {
 struct Scan {
   std::vector<Found> found;  // In the order of their places.
   std::vector<Extent> extents;
-  RecordId records = 0;           // Places for records.
-  std::vector<RecordId> damaged;  // Records that do not hold, or name pages that are not there.
+  RecordId records = 0;                // Places for records.
+  std::vector<RecordId> damaged;       // Records that are corrupt or name missing pages.
   std::vector<bool> unreadable_pages;  // Of the table.
   uint64_t slab_pages = 0;
 
@@ -80,14 +79,14 @@ struct Scan {
     return std::span(extents).subspan(one.first_extent, one.extent_count);
   }
 };
-// Pages that cannot be read count as lost. Error: copy_failed (there is no size; the value is its
-// errno), out_of_memory.
+// Unreadable pages count as lost. Error: copy_failed (the size is unknown; the value is the errno),
+// out_of_memory.
 Result<Scan> read_table(Store& store, const std::function<void(uint64_t, uint64_t)>& progress);
-// Stamps of last use by record, as far as they can be read.
+// The stamps of last use by record, if readable.
 std::vector<uint64_t> read_all_uses(Store& store, RecordId records);
 
-// Whether the words and the payload of an entry are what its header says. `buffer` grows as needed.
-// unreadable: `bad` has the bits of the extents that could not be read.
+// Whether an entry's words and payload match its header. `buffer` grows as needed. unreadable:
+// `bad` has the bits of the extents that could not be read.
 enum class Payload : uint8_t { whole, damaged, unreadable };
 Payload check_payload(Store& store, const EntryHeader& header, std::span<const Extent> places,
                       PageMemory& buffer, uint32_t& bad);
@@ -102,7 +101,7 @@ class LayoutCounts {
   std::unordered_map<uint64_t, DiskLayout> all_;
 };
 
-// Fills in store.books, next_serial and opening; gives up what is too much.
+// Fills in store.books, next_serial and opening; evicts what exceeds the capacity.
 Result<void> rebuild(Store& store, const DiskOptions& options, Scan scan);
 
 }  // namespace stemma::tier::disk

@@ -1,4 +1,4 @@
-// From what the table says to books that can be worked with, within the capacity.
+// Turns the table that was read into usable books, within the capacity.
 #include <algorithm>
 #include <new>
 #include <tuple>
@@ -10,8 +10,8 @@ namespace stemma::tier::disk {
 
 namespace {
 
-// Puts that a loss of power may have cut off are among the newest: their payloads are looked at, so
-// that they are not listed. What this misses is found by its checksum when it is read.
+// A loss of power may have cut off the newest puts: their payloads are checked before they are
+// listed. A damaged entry that this misses is found by its checksum when it is read.
 constexpr uint64_t kRecentEntries = 1024;
 constexpr uint64_t kRecentBytes = uint64_t{256} << 20U;
 
@@ -51,13 +51,12 @@ class Rebuilding {
     if (!books.begin_adopting(scan_.records, scan_.unreadable_pages)) throw std::bad_alloc();
     stamps_ = read_all_uses(store_, scan_.records);
     for (const RecordId id : scan_.damaged) books.adopt_stale(id, {});
-    // Newest first: of two records that name one page, or one key, the older one is left over from
-    // before.
+    // Newest first: if two records name the same page or key, the older one is a leftover.
     std::sort(scan_.found.begin(), scan_.found.end(),
               [](const Found& a, const Found& b) { return a.header.serial > b.header.serial; });
     for (const Found& one : scan_.found) adopt(one);
     books.place(placed_, scan_.slab_pages);
-    // The longest unused first; of one batch the deepest.
+    // Longest unused first; within one batch, deepest first.
     std::sort(order_.begin(), order_.end(), [&](RecordId a, RecordId b) {
       if (books[a].stamp != books[b].stamp) return books[a].stamp < books[b].stamp;
       return books[a].end > books[b].end;
@@ -98,7 +97,7 @@ class Rebuilding {
     order_.push_back(one.record);
   }
 
-  // Looks at the payload if it is recent. Pages that cannot be read are retired.
+  // Checks the payload if it is recent. Pages that cannot be read are retired.
   bool is_believed(const Found& one) {
     looked_at_bytes_ += one.header.body_bytes();
     if (++looked_at_ > kRecentEntries || looked_at_bytes_ > kRecentBytes) return true;
@@ -120,7 +119,7 @@ class Rebuilding {
       placed_.push_back({.extent = places[i], .record = one.record, .index = record.extent_count});
       record.extents[record.extent_count++] = places[i];
     }
-    (void)store_.write_slot(one.record, record);  // Where that fails it is found again.
+    (void)store_.write_slot(one.record, record);  // If this fails, the damage is found again.
     store_.books->adopt_retired(one.record);
     log(LogLevel::warning, "disk tier '" + store_.path +
                                "': an entry cannot be read; its place in "
@@ -128,7 +127,7 @@ class Rebuilding {
     return false;
   }
 
-  // A capacity that is smaller now holds from now on.
+  // Applies a smaller capacity.
   Result<void> fit_into_capacity(Books& books) {
     const uint64_t before = books.entries();
     std::vector<Extent> holes;

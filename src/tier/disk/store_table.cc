@@ -1,4 +1,4 @@
-// What open() reads: the table, from its beginning to its end, and the stamps of last use.
+// What open() reads: the whole table from start to end, and the stamps of last use.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kStep = uint64_t{1} << 20U;
 
-// Reads as much as there is; what is behind the end is zeros. Returns 0 or -errno.
+// Reads up to the end of the file; fills the rest with zeros. Returns 0 or -errno.
 int64_t read_all(Store& store, int file, uint64_t offset, std::span<uint8_t> into) {
   size_t done = 0;
   while (done < into.size()) {
@@ -26,8 +26,8 @@ int64_t read_all(Store& store, int file, uint64_t offset, std::span<uint8_t> int
   return 0;
 }
 
-// Shows each page of a file in order. Where a step cannot be read its pages are tried one by one;
-// one that cannot be read is shown as empty.
+// Shows each page of a file in order. If a step cannot be read, its pages are tried one by one, and
+// an unreadable page is shown as empty.
 template <class See>
 void each_page(Store& store, int file, uint64_t pages, See&& see) {
   std::vector<uint8_t> buffer(std::min(kStep, pages * kPage));

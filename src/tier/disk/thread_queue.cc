@@ -4,22 +4,31 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
+#include <utility>
 
 #include "base/check.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier::disk {
 
-ThreadQueue::ThreadQueue(uint32_t depth, uint32_t threads, Perform perform, void* user)
-    : perform_(perform), user_(user), waiting_(depth) {
+ThreadQueue::ThreadQueue(uint32_t depth, uint32_t threads, Perform perform, void* user,
+                         std::function<void()> ended)
+    : perform_(perform), user_(user), has_some_(std::move(ended)), waiting_(depth) {
   ended_.reserve(depth);
   threads_.reserve(threads);
-  for (uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  try {
+    for (uint32_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-ThreadQueue::~ThreadQueue() {
+ThreadQueue::~ThreadQueue() { end(); }
+
+void ThreadQueue::end() noexcept {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     closing_ = true;
   }
   has_work_.notify_all();
@@ -28,7 +37,7 @@ ThreadQueue::~ThreadQueue() {
 
 void ThreadQueue::start(Io& io) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     STEMMA_CHECK(count_ < waiting_.size());
     waiting_[(first_ + count_++) % waiting_.size()] = &io;
   }
@@ -36,10 +45,9 @@ void ThreadQueue::start(Io& io) {
 }
 
 size_t ThreadQueue::wait(std::span<Io*> ended, uint64_t timeout_ns) {
-  std::unique_lock lock(mutex_);
-  has_ended_.wait_for(lock,
-                      std::chrono::nanoseconds(std::min<uint64_t>(timeout_ns, 3'600'000'000'000)),
-                      [this] { return woken_ || !ended_.empty(); });
+  base::Lock lock(mutex_);
+  wait_until(has_ended_, lock, deadline_after(monotonic_ns(), timeout_ns),
+             [this]() STEMMA_REQUIRES(mutex_) { return woken_ || !ended_.empty(); });
   woken_ = false;
   const size_t count = std::min(ended.size(), ended_.size());
   std::copy_n(ended_.begin(), count, ended.begin());
@@ -48,15 +56,15 @@ size_t ThreadQueue::wait(std::span<Io*> ended, uint64_t timeout_ns) {
 }
 
 void ThreadQueue::wake() noexcept {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   woken_ = true;
   has_ended_.notify_one();
 }
 
 void ThreadQueue::work() {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   for (;;) {
-    has_work_.wait(lock, [this] { return closing_ || count_ != 0; });
+    has_work_.wait(lock, [this]() STEMMA_REQUIRES(mutex_) { return closing_ || count_ != 0; });
     if (count_ == 0) return;
     Io* io = waiting_[first_];
     first_ = (first_ + 1) % waiting_.size();
@@ -66,6 +74,10 @@ void ThreadQueue::work() {
     lock.lock();
     ended_.push_back(io);
     has_ended_.notify_one();
+    if (!has_some_ || ended_.size() != 1) continue;
+    lock.unlock();
+    has_some_();
+    lock.lock();
   }
 }
 

@@ -16,12 +16,14 @@ namespace stemma::tier::disk {
 
 namespace {
 
+constexpr uint64_t kWorthAThread = 1U << 20U;
+
 // One ring, used by one thread. wake() writes to an eventfd that the ring reads from.
 class UringQueue final : public IoQueue {
  public:
   static std::unique_ptr<IoQueue> make(uint32_t depth) {
     auto queue = std::unique_ptr<UringQueue>(new UringQueue);
-    // One more for the read of the eventfd.
+    // One more for reading the eventfd.
     if (io_uring_queue_init(depth + 1, &queue->ring_, 0) < 0) return nullptr;
     queue->has_ring_ = true;
     io_uring_probe* probe = io_uring_get_probe_ring(&queue->ring_);
@@ -38,7 +40,7 @@ class UringQueue final : public IoQueue {
 
   ~UringQueue() override {
     if (has_ring_) {
-      // What is under way writes to other people's memory: it must have ended.
+      // Transfers under way write to the callers' memory: they must have ended.
       if (listening_) {
         closing_ = true;
         ring_bell();
@@ -72,9 +74,15 @@ class UringQueue final : public IoQueue {
     }
     io_uring_sqe_set_data(sqe, &io);
     ++under_way_;
-    // The next one's checksum takes time in which the disk could already work; small ones go together.
+    const uint64_t bytes = io.bytes();
+    // The kernel prepares a read in the submitting thread: it clears pages that were never used,
+    // and copies data from the page cache or an in-memory file system. A large read is worth a
+    // kernel thread.
+    if (io.kind == Io::Kind::read && bytes >= kWorthAThread) sqe->flags |= IOSQE_ASYNC;
+    // Submits large ones at once: the disk works while the next checksum is computed. Small ones
+    // are submitted together.
     constexpr uint64_t kLarge = 128U << 10U;
-    if (io.bytes() >= kLarge || io_uring_sq_ready(&ring_) >= 8) io_uring_submit(&ring_);
+    if (bytes >= kLarge || io_uring_sq_ready(&ring_) >= 8) io_uring_submit(&ring_);
   }
 
   size_t wait(std::span<Io*> ended, uint64_t timeout_ns) override {
@@ -95,7 +103,7 @@ class UringQueue final : public IoQueue {
   }
 
   void wake() noexcept override {
-    // While one wake-up is on its way the next needs no system call.
+    // While one wake-up is pending, the next needs no system call.
     if (woken_.exchange(true, std::memory_order_acq_rel)) return;
     ring_bell();
   }

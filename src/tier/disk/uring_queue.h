@@ -1,9 +1,9 @@
-// An IoQueue over io_uring. Null where it was not built in (liburing), or the kernel refuses it.
+// An IoQueue over io_uring. Null if it was not built in (liburing), or the kernel refuses it.
 #pragma once
 
 #include <memory>
 
-#include "tier/disk/files.h"
+#include "tier/files.h"
 
 namespace stemma::tier::disk {
 

@@ -11,20 +11,20 @@ namespace stemma::tier::redis {
 
 namespace {
 
-// Read or written by one connection before others have their turn.
+// Bytes that one connection reads or writes before others have their turn.
 constexpr size_t kTurnBytes = size_t{1} << 20;
-// Small commands are encoded ahead up to here.
+// Small commands are encoded ahead up to this many bytes.
 constexpr size_t kAheadBytes = size_t{1} << 20;
-// What is read behind a value: its end, the head of the next reply and that entry's header. More would
-// have to be copied.
+// Read after a value: its end, the head of the next reply and that entry's header. More would have
+// to be copied.
 constexpr size_t kBehindValueBytes = 64 + kHeaderBytes;
-// Values of this size are as well copied as read apart.
+// Copying values up to this size costs no more than reading them separately.
 constexpr size_t kSmallValueBytes = 8'192;
 constexpr size_t kMostParts = 64;
-// Names that a server looks at for one SCAN, about a millisecond of its time.
+// Names that a server looks at in one SCAN: about a millisecond of its time.
 constexpr uint32_t kScanCount = 2'000;
 
-// The first word of an error, as far as it can be shown: servers put names of ours into the rest.
+// The first word of an error, if it is safe to show: servers put our names into the rest.
 std::string_view error_word(std::string_view text) {
   text = text.substr(0, text.find(' '));
   if (text.empty() || text.size() > 24) return "an error";
@@ -49,13 +49,13 @@ Connection::Connection(const RedisOptions& options, const Address& address,
 
 void Connection::close(Ending ending, std::string problem) {
   if (closed()) return;
-  // Who closes before anybody was let in has not lost an answer, but refused one.
+  // A server that closes before we were let in has refused us; no answer was lost.
   ending_ = ending == Ending::lost && state_ != State::ready ? Ending::broken : ending;
   state_ = State::closed;
   problem_ = std::move(problem);
   const auto is_put = [](const Flight& flight) { return flight.command.verb == Verb::set; };
   if (std::any_of(flights_.begin(), flights_.end(), is_put)) stream_.discard_unsent();
-  // The owner stops watching it and frees it; nothing is read or written from now on.
+  // The owner stops watching this connection and frees it; nothing is read or written any more.
   segments_.clear();
   text_.clear();
 }
@@ -64,7 +64,7 @@ bool Connection::wants_write() const noexcept {
   return state_ == State::opening ? stream_.wants_write() : unsent() != 0 || stream_.wants_write();
 }
 
-// What a command keeps of the limit: its payload, in whichever direction it goes.
+// What a command counts against the limit: its payload, in whichever direction it goes.
 uint64_t Connection::cost_of(const Command& command) const {
   if (command.job == nullptr) return 128;
   if (command.verb == Verb::set) return 256 + command.of_item().info.bytes;
@@ -80,7 +80,8 @@ bool Connection::has_room(const Command& command) const {
   const bool get = command.verb == Verb::get;
   if (flights_.size() < (get ? 2U : 1U)) return true;
   const uint64_t most =
-      get ? std::min(options_.get_flight_bytes, options_.flight_bytes) : options_.flight_bytes;
+      get ? std::min({options_.get_flight_bytes, options_.flight_bytes, most_get_bytes_})
+          : options_.flight_bytes;
   return flight_cost_ + cost_of(command) <= most;
 }
 
@@ -206,7 +207,7 @@ void Connection::flush(uint64_t now_ns) {
     if (moved.io != Stream::Io::some) {
       return close(Ending::lost, "the connection was lost: " + stream_.problem());
     }
-    // Only what the first command still lacks is progress: a server that sleeps takes a lot more.
+    // Progress ends when the first command is sent: the socket of a server that sleeps takes more.
     if (flights_.front().end > written_) moved_ns_ = now_ns;
     written_ += moved.bytes;
     count(counters_.sent_bytes, moved.bytes);
@@ -268,7 +269,7 @@ void Connection::enter_answer(const Command& command, const Reply& reply) {
   if (command.verb == Verb::select) {
     return close(Ending::broken, "the server has no such database, or is a cluster" + said);
   }
-  // A user without the right to PING is let in: what counts is what it may do.
+  // A user without the right to PING is let in: what counts is what else it may do.
   if (word == "NOPERM") {
     state_ = State::ready;
     count(counters_.connects);
@@ -276,7 +277,7 @@ void Connection::enter_answer(const Command& command, const Reply& reply) {
   }
   if (word == "NOAUTH") return close(Ending::broken, "the server wants a password" + said);
   if (word == "LOADING") return close(Ending::broken, "the server is still loading its data");
-  // A replica that lost its primary, and the like, still tell the way.
+  // A replica that lost its primary, for example, can still report the slot map.
   if (word == "MASTERDOWN") {
     state_ = State::ready;
     count(counters_.connects);
@@ -294,7 +295,7 @@ void Connection::answer(const Reply& reply, TierOutcome value, uint64_t now_ns) 
   owner_.answered(*this, flight.command, reply, value);
 }
 
-// Looks at what was received. False: the connection is closed.
+// Parses the received bytes. Returns false if the connection is closed.
 bool Connection::parse(uint64_t now_ns) {
   while (!closed()) {
     if (in_value_) {
@@ -306,7 +307,7 @@ bool Connection::parse(uint64_t now_ns) {
         begin_ += some;
       }
       if (!value_.whole()) return true;
-      // Judged at once, while its bytes are in the processor's caches.
+      // Check it now, while its bytes are in the processor's caches.
       judged_ = value_.finish();
       in_value_ = false;
       parser_.end_bulk();
@@ -339,7 +340,7 @@ bool Connection::parse(uint64_t now_ns) {
   return false;
 }
 
-// False when there is nothing more for now.
+// Returns false if there is nothing more for now.
 bool Connection::read_some(uint64_t now_ns) {
   begin_ = end_ = 0;
   std::array<iovec, 2> parts;
@@ -368,7 +369,7 @@ bool Connection::read_some(uint64_t now_ns) {
   const size_t straight = std::min(direct, moved.bytes);
   if (straight != 0) value_.took(straight);
   end_ = moved.bytes - straight;
-  // A plain socket that gave less than it could has no more; TLS gives it in records.
+  // A plain socket that gave less than asked is empty; TLS returns one record at a time.
   return parse(now_ns) && (options_.place.tls || moved.bytes == direct + behind);
 }
 
@@ -400,7 +401,7 @@ bool Connection::overdue(uint64_t now_ns) const {
 
 void Connection::check_time(uint64_t now_ns) {
   if (!overdue(now_ns)) return;
-  // Perhaps it was us who slept: what has come meanwhile is looked at before the server is blamed.
+  // Perhaps this process was asleep: read what has arrived before blaming the server.
   work(now_ns);
   if (!overdue(now_ns)) return;
   if (state_ != State::opening) {

@@ -3,12 +3,12 @@
 //   opening (connect, TLS) --> entering (AUTH, SELECT, PING) --> ready --> closed
 //                 '----------------------'------------------------'
 //
-// Payloads are sent from where they lie. At most one is on its way out at a time, and only behind nothing
-// unsent, so that an item whose time is over can be cut loose unless it is that one.
+// Payloads are sent without copying. At most one is being sent at a time, and only after everything
+// else is sent, so that any other item can be detached at its deadline.
 //
 // Threading:  one thread at a time, the tier's.
-// Ownership:  of a command in flight, the item's memory is used until it ends or is cut loose; a closed
-//             connection uses none.
+// Ownership:  the memory of a command's item is used until the command ends or the item is
+//             detached; a closed connection uses none.
 // Cost:       one write and one read per some hundred KiB; see stream.h.
 #pragma once
 
@@ -18,7 +18,7 @@
 #include <memory>
 #include <string>
 
-#include "stemma/redis_tier.h"
+#include "stemma/tier/redis_tier.h"
 #include "tier/redis/command.h"
 #include "tier/redis/resp.h"
 #include "tier/redis/stream.h"
@@ -28,12 +28,12 @@ namespace stemma::tier::redis {
 
 class Connection;
 
-// Who is told what happens on a connection. It may send() and cut loose inside a call, and close() as its
-// last act there.
+// Hears what happens on a connection. Inside a call it may send() and detach items, and close() as
+// the last thing there.
 class ConnectionOwner {
  public:
-  // The command is no longer in flight. `value` is how a GET's value was judged; `pending` for every
-  // other reply.
+  // The command is no longer in flight. `value` is the outcome for a GET's value; `pending` for
+  // every other reply.
   virtual void answered(Connection& from, Command& command, const Reply& reply,
                         TierOutcome value) = 0;
   virtual void entered(Connection& connection) = 0;
@@ -42,13 +42,13 @@ class ConnectionOwner {
   ~ConnectionOwner() = default;
 };
 
-// Why a connection ended, which decides what becomes of what was in flight.
+// Why a connection ended; this decides what happens to the commands in flight.
 enum class Ending : uint8_t {
   none,
-  lost,      // The other side closed it: the same may be asked again on another one.
-  broken,    // It could not be opened, or nobody was let in.
+  lost,      // The other side closed it: another one may retry.
+  broken,    // It could not be opened or log in.
   stalled,   // No answer in time.
-  insane,    // Not RESP, or not an answer to what was asked.
+  insane,    // Not RESP, or not an answer to the command.
   given_up,  // By us.
 };
 
@@ -61,12 +61,14 @@ class Connection {
   bool ready() const noexcept { return state_ == State::ready; }
   bool closed() const noexcept { return state_ == State::closed; }
   Ending ending() const noexcept { return ending_; }
-  // Of a connection that ended; for an operator.
+  // Of an ended connection; for an operator.
   const std::string& problem() const noexcept { return problem_; }
 
-  // Whether this command may be sent now: within the limits, and not behind an unsent payload.
+  // From now on, asks for at most this many bytes at once; two gets may always be in flight.
+  void limit_gets(uint64_t bytes) noexcept { most_get_bytes_ = bytes; }
+  // Whether this command may be sent now: within the limits, and no payload is unsent.
   bool has_room(const Command& command) const;
-  // Requires ready() and has_room(). Its bytes are on their way after flush().
+  // Requires ready() and has_room(). flush() sends the bytes.
   void send(const Command& command, uint64_t now_ns);
   void flush(uint64_t now_ns);
 
@@ -74,21 +76,21 @@ class Connection {
   int fd() const noexcept { return stream_.fd(); }
   uint32_t sockets() const noexcept { return stream_.sockets(); }
   bool wants_write() const noexcept;
-  // Something happened on it, or may have.
+  // Call when something happened, or may have.
   void work(uint64_t now_ns);
-  // Gives up on a connection that has stalled.
+  // Closes a stalled connection.
   void check_time(uint64_t now_ns);
-  // More to read that no event will tell of.
+  // There is more to read that no event will announce.
   bool has_more() const noexcept { return !closed() && more_; }
 
-  // The items of this job that are in flight are the tier's no longer: `ended(command, sent)` for each,
-  // where `sent` says whether all of it is on its way. A put that is half sent closes the connection.
+  // Detaches the job's items in flight, and calls `ended(command, sent)` for each, where `sent`
+  // says whether all of it was sent. A put that is half sent closes the connection.
   template <class Ended>
   void cut_loose(const Job* job, Ended ended);
   bool idle() const noexcept { return flights_.empty(); }
 
-  // What was in flight, in order, for who decides what becomes of it, and whether all of it was sent: a
-  // server does not carry out half a command. Requires closed().
+  // Takes the commands in flight, in order, for the owner to handle, and whether each was sent
+  // whole: a server does not carry out half a command. Requires closed().
   template <class Taker>
   void take_flights(Taker taker) {
     while (!flights_.empty()) {
@@ -99,7 +101,7 @@ class Connection {
   }
   void close(Ending ending, std::string problem);
 
-  // Where the owner has it registered.
+  // The descriptor that the owner registered.
   int watched_fd = -1;
   uint32_t watched_socket = 0;
   uint32_t watched_events = 0;
@@ -110,7 +112,7 @@ class Connection {
   enum class State : uint8_t { opening, entering, ready, closed };
   struct Flight {
     Command command;
-    uint64_t end;   // Bytes of the stream up to its last.
+    uint64_t end;   // Where its last byte ends in the stream.
     uint64_t cost;  // Of flight_bytes.
   };
   struct Segment {
@@ -142,21 +144,22 @@ class Connection {
 
   std::deque<Flight> flights_;
   uint64_t flight_cost_ = 0;
-  std::string text_;  // Of what is not sent yet; segments lie in it one behind the other.
+  uint64_t most_get_bytes_ = ~uint64_t{0};
+  std::string text_;  // Unsent text; holds the segments one after another.
   std::deque<Segment> segments_;
   uint64_t encoded_ = 0, written_ = 0;
   bool payload_unsent_ = false;
 
   std::array<char, 16'384> buffer_;
-  size_t begin_ = 0, end_ = 0;  // What was received and not yet looked at.
+  size_t begin_ = 0, end_ = 0;  // Received, not yet parsed.
   ReplyParser parser_;
   ValueReader value_;
   bool in_value_ = false;
   TierOutcome judged_ = TierOutcome::pending;
   bool more_ = false;
 
-  uint64_t moved_ns_;  // When bytes last went in or out.
-  uint64_t head_ns_;   // Since when the first command in flight is that.
+  uint64_t moved_ns_;  // When bytes last moved.
+  uint64_t head_ns_;   // When the first command in flight became first.
 };
 
 template <class Ended>

@@ -1,5 +1,6 @@
-// What an entry is called in Redis: "stemma:2:", the content key in hexadecimal, its kind, its layer
-// group, with colons between. docs/formats/redis-tier.md. No braces: a cluster hashes all of it.
+// An entry's name in Redis: "stemma:2:", the content key in hexadecimal, its kind and its layer
+// group, with colons between (docs/formats/redis-tier.md). No braces: a cluster hashes the whole
+// name.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +10,12 @@
 #include <string>
 #include <string_view>
 
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 
 namespace stemma::tier::redis {
 
 inline constexpr std::string_view kKeyPrefix = "stemma:2:";
-// Of the version before, whose keys do not tell whose an entry is.
+// The previous version's, whose keys do not tell an entry's owner.
 inline constexpr std::string_view kOldKeyPrefix = "stemma:1:";
 static_assert(kOldKeyPrefix.size() == kKeyPrefix.size());
 // prefix, 64 digits, ':', the longest kind ("checkpoint"), ':', three digits.
@@ -46,7 +47,7 @@ class KeyName {
   size_t size_;
 };
 
-// Names of all entries that have the same owner, as SCAN's MATCH takes it.
+// Matches the names of all entries with this owner, as a pattern for SCAN's MATCH.
 inline std::string owner_pattern(const EntryKey& key) {
   constexpr size_t kOwnerDigits = 16;
   std::string pattern(KeyName(key).text().substr(0, kKeyPrefix.size() + 64));
@@ -54,7 +55,7 @@ inline std::string owner_pattern(const EntryKey& key) {
   return pattern + ":*";
 }
 
-// The key that has this name. None: it is not the name of an entry.
+// The key with this name. None: not the name of an entry.
 inline std::optional<EntryKey> parse_key_name(std::string_view name,
                                               std::string_view prefix = kKeyPrefix) {
   if (!name.starts_with(prefix) || name.size() < prefix.size() + 64) return {};
@@ -66,13 +67,12 @@ inline std::optional<EntryKey> parse_key_name(std::string_view name,
   }
   const char* const end = name.data() + name.size();
   const std::string_view rest(from, static_cast<size_t>(end - from));
-  for (const EntryKind kind : {EntryKind::block, EntryKind::segment, EntryKind::state,
-                               EntryKind::checkpoint, EntryKind::logits}) {
+  for (const EntryKind kind : kEntryKinds) {
     const std::string middle = ":" + std::string(to_string(kind)) + ":";
     if (!rest.starts_with(middle)) continue;
     key.kind = kind;
     if (std::from_chars(from + middle.size(), end, key.group).ptr != end) return {};
-    // Every key has one name.
+    // Every key has only one name.
     return KeyName(key, prefix).text() == name ? std::optional(key) : std::nullopt;
   }
   return {};

@@ -15,10 +15,10 @@ namespace stemma::tier::redis {
 
 namespace {
 
-// How often jobs are looked at for deadlines and cancellation.
+// How often jobs are checked for deadlines and cancellation.
 constexpr int kTickMs = 5;
 constexpr int kIdleMs = 1'000;
-// What is in flight when the tier goes may still be answered in this time.
+// Time for answers to commands in flight when the tier is destroyed.
 constexpr uint64_t kFarewellNs = 250'000'000;
 
 }  // namespace
@@ -41,7 +41,7 @@ Loop::Loop(const RedisOptions& options, const TierTraits& traits, std::shared_pt
 
 Loop::~Loop() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     stop_ = true;
   }
   wakeup_->wake();
@@ -55,10 +55,10 @@ void Loop::start() {
 
 void Loop::submit(const std::shared_ptr<TierBatch>& batch) {
   const size_t items = batch->items().size();
-  if (items == 0) return;  // Finished before it came.
+  if (items == 0) return;  // It has no items, so it is already finished.
   bool taken = false;
   try {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (!stop_ && items_ + items <= options_.most_items) {
       open_jobs_.insert(next_number_);
       try {
@@ -81,9 +81,11 @@ void Loop::submit(const std::shared_ptr<TierBatch>& batch) {
 }
 
 bool Loop::flush(uint64_t until_ns) {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   const uint64_t before = next_number_;
-  const auto ended = [&] { return open_jobs_.empty() || *open_jobs_.begin() >= before; };
+  const auto ended = [&]() STEMMA_REQUIRES(mutex_) {
+    return open_jobs_.empty() || *open_jobs_.begin() >= before;
+  };
   return tier::wait_until(changed_, lock, until_ns, ended);
 }
 
@@ -98,13 +100,14 @@ void Loop::lose_if_put(const Command& command, bool sent) noexcept {
 }
 
 bool Loop::wait_ready(uint64_t until_ns) {
-  std::unique_lock lock(mutex_);
-  tier::wait_until(changed_, lock, until_ns, [&] { return ready_ || gave_up_; });
+  base::Lock lock(mutex_);
+  tier::wait_until(changed_, lock, until_ns,
+                   [&]() STEMMA_REQUIRES(mutex_) { return ready_ || gave_up_; });
   return ready_;
 }
 
 std::string Loop::problem() const {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   if (refusal_.empty()) return problem_;
   return problem_ + (problem_.empty() ? "" : "\n") + refusal_;
 }
@@ -113,10 +116,11 @@ TierStats Loop::stats() const {
   TierStats out;
   ended_.read(out);
   const uint64_t now_ns = monotonic_ns();
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   out.read_ns = reading_.total_ns(now_ns);
   out.write_ns = writing_.total_ns(now_ns);
-  out.open = (ready_ || !gave_up_) && refusal_.empty();
+  out.reachable = (ready_ || !gave_up_) && refusal_.empty();
+  out.room_bytes = room_bytes_;
   return out;
 }
 
@@ -132,7 +136,7 @@ RedisCounters Loop::counters() const {
 }
 
 void Loop::run() {
-  // Signals are the program's; SIGPIPE from a TLS socket nobody's.
+  // Blocks all signals: they belong to the program, and SIGPIPE from a TLS socket is of no use.
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
@@ -152,7 +156,7 @@ void Loop::run() {
     }
     bool stop;
     {
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       stop = stop_;
     }
     if (!stop) continue;
@@ -176,7 +180,7 @@ void Loop::turn() {
     auto* connection = static_cast<Connection*>(events[i].data.ptr);
     if (connection == nullptr) {
       wakeup_->clear();
-      // Perhaps a host's address was found.
+      // Perhaps a host's address was resolved.
       for (size_t n = 0; n < nodes_.size(); ++n) {
         for (const auto& other : nodes_[n]->connections) {
           if (other->fd() < 0 && !other->closed()) other->work(now_ns);
@@ -186,10 +190,10 @@ void Loop::turn() {
       connection->work(now_ns);
     }
   }
-  // Only after the wakeup was cleared: what comes in between wakes once more.
+  // Only after the wakeup was cleared: a batch that arrives in between wakes again.
   take_inbox();
   now_ns = monotonic_ns();
-  // By number: what arrives may tell of nodes that are new.
+  // By index: replies may add new nodes.
   for (size_t n = 0; n < nodes_.size(); ++n) {
     for (const auto& connection : nodes_[n]->connections) {
       if (connection->has_more()) connection->work(now_ns);
@@ -228,10 +232,10 @@ int Loop::patience_ms(uint64_t now_ns) const {
 void Loop::take_inbox() {
   decltype(inbox_) taken;
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     taken.swap(inbox_);
   }
-  // Looked at afterwards: a deadline that had passed when it was submitted has passed.
+  // Read the clock afterwards: a deadline that had passed at submission must count as passed.
   const uint64_t now_ns = monotonic_ns();
   for (auto& [number, batch] : taken) admit(std::move(batch), number, now_ns);
 }
@@ -246,12 +250,12 @@ void Loop::admit(std::shared_ptr<TierBatch> batch, uint64_t number, uint64_t now
   jobs_.emplace(number, std::move(owned));
   const TierOp op = job->batch->op();
   if (op == TierOp::get || op == TierOp::put) {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     (op == TierOp::put ? writing_ : reading_).begin(now_ns);
   }
   TierOutcome verdict = job->batch->verdict(now_ns);
   if (verdict == TierOutcome::pending && stopping_) verdict = TierOutcome::cancelled;
-  // The last item's end may end the job: it is not looked at afterwards.
+  // Ending the last item may free the job: do not touch it afterwards.
   for (uint32_t i = 0, count = static_cast<uint32_t>(items.size()); i < count; ++i) {
     Command command;
     command.job = job;
@@ -270,7 +274,7 @@ void Loop::admit(std::shared_ptr<TierBatch> batch, uint64_t number, uint64_t now
     TierOutcome outcome = verdict;
     if (outcome == TierOutcome::pending && op == TierOp::put) {
       outcome = check_put(items[i], traits_);
-      // Words come on top; whoever keeps more of them than payload has something else in mind.
+      // Words come on top; an entry with more words than payload is not what this tier is for.
       if (uint64_t{items[i].info.words} * 4 > traits_.max_entry_bytes)
         outcome = TierOutcome::refused;
     }
@@ -314,7 +318,7 @@ void Loop::end_waiting(Wanted wanted, TierOutcome outcome) {
   for (const Command& command : ending) end_item(command, outcome);
 }
 
-// Deadlines and cancellation.
+// Checks deadlines and cancellation.
 void Loop::check_jobs(uint64_t now_ns) {
   std::vector<Job*> over;
   for (const auto& [number, job] : jobs_) {
@@ -324,7 +328,7 @@ void Loop::check_jobs(uint64_t now_ns) {
     const uint64_t number = job->number;
     const TierOutcome verdict = job->batch->verdict(now_ns);
     end_waiting([&](const Command& command) { return command.job == job; }, verdict);
-    if (verdict != TierOutcome::late) continue;  // What has begun may still be done.
+    if (verdict != TierOutcome::late) continue;  // Commands already sent may still complete.
     for (const auto& node : nodes_) {
       for (const auto& connection : node->connections) {
         if (!jobs_.contains(number)) break;
@@ -336,7 +340,7 @@ void Loop::check_jobs(uint64_t now_ns) {
       }
     }
   }
-  // A way in that lets us in and does not tell the way is none.
+  // A host that accepts the connection but does not report the slot map is of no use.
   if (!unrouted_.empty() && now_ns >= unrouted_since_ns_ + 2 * options_.stall_ns) {
     std::deque<Command> unrouted;
     unrouted.swap(unrouted_);
@@ -355,7 +359,7 @@ void Loop::end_item(const Command& command, TierOutcome outcome) {
   Job* job = command.job;
   TierBatch& batch = *job->batch;
   const TierItem& item = batch.items()[command.item];
-  // Counted before it ends, so that who waits for it sees it counted.
+  // Count it before it ends, so that a waiter sees it counted.
   const bool written = batch.op() != TierOp::put || command.verb == Verb::set;
   ended_.count(batch.op(), outcome, written ? item.info.bytes : 0);
   if (outcome == TierOutcome::done && !written) ended_.count_already_there();
@@ -370,7 +374,7 @@ void Loop::finish_job(Job* job) {
   const size_t items = job->batch->items().size();
   jobs_.erase(number);
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (op == TierOp::get) reading_.end(monotonic_ns());
     if (op == TierOp::put) writing_.end(monotonic_ns());
     open_jobs_.erase(number);
@@ -379,7 +383,7 @@ void Loop::finish_job(Job* job) {
   changed_.notify_all();
 }
 
-// Whatever happened: no queue, no connection, and every item that has not ended ends so.
+// Empties the queues, drops the connections, and ends every remaining item with this outcome.
 void Loop::end_all(TierOutcome outcome) {
   for (const auto& node : nodes_) {
     for (auto& connection : node->connections) {
@@ -387,7 +391,7 @@ void Loop::end_all(TierOutcome outcome) {
       connection->take_flights(
           [this](const Command& command, bool sent) { lose_if_put(command, sent); });
     }
-    node->connections.clear();  // Closing a descriptor ends its being watched.
+    node->connections.clear();  // Closing a descriptor stops epoll from watching it.
     for (auto& queue : node->queues) queue.clear();
   }
   gone_.clear();

@@ -1,27 +1,28 @@
-// Loop: the thread of a RedisTier and everything that only it touches: jobs, nodes, connections, the slot map.
+// Loop: the thread of a RedisTier and everything that only this thread touches: jobs, nodes,
+// connections, the slot map.
 //
-// Invariant:  each item that has not ended has exactly one Command: in a queue, in flight, set aside until
+// Invariant:  each item not ended has exactly one Command: in a queue, in flight, set aside for
 //             later, or waiting for the slot map.
-// Threading:  submit(), flush(), settle(), wait_ready(), problem(), stats(), counters() are thread-safe; all the rest
-//             runs on the loop's own thread. The mutex is held for moments, never while anything is done.
+// Threading:  submit(), flush(), settle(), wait_ready(), problem(), stats(), counters() are
+//             thread-safe; the rest runs on the loop's own thread. The mutex is held only briefly,
+//             never during other work.
 // Cost:       no thread but this one; one wakeup per submit().
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "stemma/redis_tier.h"
+#include "base/lock.h"
+#include "stemma/tier/redis_tier.h"
+#include "tier/breaker.h"
 #include "tier/counters.h"
-#include "tier/redis/breaker.h"
 #include "tier/redis/command.h"
 #include "tier/redis/connection.h"
 #include "tier/redis/slots.h"
@@ -33,16 +34,16 @@ class Loop final : public ConnectionOwner {
  public:
   Loop(const RedisOptions& options, const TierTraits& traits, std::shared_ptr<TlsContext> tls,
        std::shared_ptr<Wakeup> wakeup, int epoll_fd);
-  ~Loop();  // What is in flight gets a moment; then everything that has not ended is cancelled.
+  ~Loop();  // Gives what is in flight a moment, then cancels all the rest.
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  void start();  // Throws std::system_error when there is no thread.
+  void start();  // Throws std::system_error if there is no thread.
 
   void submit(const std::shared_ptr<TierBatch>& batch);
   bool flush(uint64_t until_ns);
-  // Waits until no put that was cut off and that a purge could take can be carried out any more. Not
-  // empty: why the purge cannot be complete.
+  // Waits until the server can no longer carry out any abandoned put that the purge could take.
+  // Returns why the purge cannot be complete, or an empty string.
   std::string settle(const Purge& what, uint64_t until_ns);
   bool wait_ready(uint64_t until_ns);
   std::string problem() const;
@@ -54,15 +55,16 @@ class Loop final : public ConnectionOwner {
   static constexpr uint16_t kNowhere = 0xFFFF;
 
   struct Node {
-    Node(const Address& at, const Breaker& fresh) : address(at), breaker(fresh) {}
+    Node(const Address& at, const Breaker::Options& patience) : address(at), breaker(patience) {}
 
     Address address;
     Breaker breaker;
     std::string problem;  // Why the breaker is not closed.
     bool in_map = false;  // It has slots.
-    bool seed = false;    // It is in the URL.
+    bool seed = false;    // Named in the URL.
     bool has_failed = false;
-    bool memory_known = false;  // It has said what its limit is, or that it does not tell.
+    bool memory_known = false;  // It told its limit, or that it does not tell.
+    uint64_t limit_bytes = 0;   // Of its memory; 0: none, or unknown.
     std::deque<Command> queues[2];
     std::vector<std::unique_ptr<Connection>> connections;
   };
@@ -94,7 +96,9 @@ class Loop final : public ConnectionOwner {
   void next_step(Command command, Verb verb);
   void answered_slots(Connection& from, const Reply& reply);
   void answered_memory(const Connection& from, const Reply& reply);
-  // Counts answers to commands of items: a server that only refuses is not open.
+  // Limits what the node's connections ask for at once to a small part of the server's memory.
+  void limit_gets(Node& node) noexcept;
+  // Counts answers to items' commands: a server that only refuses does not count as open.
   void heard(bool refused, std::string_view why);
   void redirect(Connection& from, Command command, std::string_view to, bool ask);
   void again_later(Command command, uint64_t delay_ns);
@@ -103,7 +107,7 @@ class Loop final : public ConnectionOwner {
   void remark(std::string_view word, std::string_view text);
 
   // ---- Nodes and the slot map (nodes.cc) ----
-  uint32_t node_for(const Address& address);  // kNowhere when there are too many.
+  uint32_t node_for(const Address& address);  // kNowhere if there are too many.
   void route(Command command);
   void enqueue(uint32_t node, const Command& command);
   void pump(uint32_t node, uint64_t now_ns);
@@ -114,7 +118,6 @@ class Loop final : public ConnectionOwner {
   void break_node(uint32_t node, const std::string& problem, uint64_t now_ns);
   void check_nodes(uint64_t now_ns);
   void read_map(uint64_t now_ns);
-  void ask_for_map(uint64_t now_ns);
   void set_map(const std::vector<SlotRange>& ranges);
   void publish();
   bool all_ways_failed() const;
@@ -126,22 +129,25 @@ class Loop final : public ConnectionOwner {
   const int epoll_fd_;
 
   // ---- Shared ----
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::pair<uint64_t, std::shared_ptr<TierBatch>>> inbox_;
-  std::set<uint64_t> open_jobs_;  // Numbers of what was submitted and has not ended.
-  uint64_t next_number_ = 1;
-  size_t items_ = 0;  // That have not ended.
-  bool stop_ = false;
-  bool ready_ = false, gave_up_ = false;
-  std::string problem_;
-  std::string refusal_;  // Why the server refuses every command; empty: it does not.
+  mutable base::WaitMutex mutex_;
+  base::Condition changed_;
+  std::deque<std::pair<uint64_t, std::shared_ptr<TierBatch>>> inbox_ STEMMA_GUARDED_BY(mutex_);
+  std::set<uint64_t> open_jobs_
+      STEMMA_GUARDED_BY(mutex_);  // Numbers of submitted batches not ended.
+  uint64_t next_number_ STEMMA_GUARDED_BY(mutex_) = 1;
+  size_t items_ STEMMA_GUARDED_BY(mutex_) = 0;  // Not ended.
+  bool stop_ STEMMA_GUARDED_BY(mutex_) = false;
+  bool ready_ STEMMA_GUARDED_BY(mutex_) = false, gave_up_ STEMMA_GUARDED_BY(mutex_) = false;
+  std::string problem_ STEMMA_GUARDED_BY(mutex_);
+  uint64_t room_bytes_ STEMMA_GUARDED_BY(mutex_) = 0;
+  std::string refusal_
+      STEMMA_GUARDED_BY(mutex_);  // Why the server refuses all commands; empty: it does not.
 
-  BusyTime reading_, writing_;
-  Counters ended_;  // Has no lock, needs none.
-  UnsettledPuts unsettled_;
+  BusyTime reading_ STEMMA_GUARDED_BY(mutex_), writing_ STEMMA_GUARDED_BY(mutex_);
+  Counters ended_;           // Needs no lock.
+  UnsettledPuts unsettled_;  // Has a lock of its own.
 
-  // ---- The thread's own; its counters are read by others, word by word ----
+  // ---- The thread's own; others read its counters, word by word ----
   RedisCounters counters_;
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;
   std::vector<std::unique_ptr<Node>> nodes_;
@@ -156,7 +162,7 @@ class Loop final : public ConnectionOwner {
   uint64_t unrouted_since_ns_ = 0;
   std::vector<Later> later_;
   std::vector<std::unique_ptr<Connection>>
-      gone_;  // Closed in this turn; events may still name them.
+      gone_;  // Closed in this turn; events may still refer to them.
   std::set<std::string, std::less<>> remarks_;
   uint32_t refusals_ = 0;  // In a row.
   bool stopping_ = false;

@@ -4,6 +4,7 @@
 #include "stemma/log.h"
 #include "tier/redis/key_name.h"
 #include "tier/redis/loop.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier::redis {
 
@@ -11,10 +12,16 @@ namespace {
 
 constexpr size_t kMostNodes = 1'024;
 constexpr uint8_t kMostLosses = 2;
-// Between two readings of the slot map.
+// Pause between two readings of the slot map.
 constexpr uint64_t kMapPauseNs = 100'000'000;
-// While a node of the map cannot be asked: another may have taken its place.
+// The pause while a node of the map is down: another may have taken its place.
 constexpr uint64_t kMapWatchNs = 500'000'000;
+// Payloads get five eighths of a server's limit: its allocator rounds values up to its next size,
+// up to a quarter more, and the server needs memory for itself.
+constexpr uint64_t kRoomParts = 8;
+constexpr uint64_t kRoomOfParts = 5;
+// The gets in flight ask for one part in this many of a server's memory.
+constexpr uint64_t kGetParts = 128;
 
 }  // namespace
 
@@ -24,8 +31,9 @@ uint32_t Loop::node_for(const Address& address) {
   }
   if (nodes_.size() == kMostNodes) return kNowhere;
   seed_ = seed_ * 6'364'136'223'846'793'005U + 1'442'695'040'888'963'407U;
-  nodes_.push_back(std::make_unique<Node>(
-      address, Breaker(options_.probe_first_ns, options_.probe_longest_ns, seed_)));
+  const Breaker::Options patience{
+      .first_ns = options_.probe_first_ns, .longest_ns = options_.probe_longest_ns, .seed = seed_};
+  nodes_.push_back(std::make_unique<Node>(address, patience));
   return static_cast<uint32_t>(nodes_.size() - 1);
 }
 
@@ -39,7 +47,7 @@ bool Loop::all_ways_failed() const {
 void Loop::route(Command command) {
   if (!map_known_) {
     if (all_ways_failed()) return end_item(command, TierOutcome::failed);
-    if (unrouted_.empty()) unrouted_since_ns_ = Clock::monotonic().now_ns();
+    if (unrouted_.empty()) unrouted_since_ns_ = monotonic_ns();
     unrouted_.push_back(command);
     return;
   }
@@ -63,10 +71,18 @@ Connection* Loop::open(uint32_t index, Lane lane, uint64_t now_ns) {
   connection->node = index;
   connection->bulk_lane = lane == bulk;
   node.connections.push_back(std::move(connection));
+  limit_gets(node);
   Connection* opened = node.connections.back().get();
-  // On the same machine it is connected by now.
+  // On the same machine it is already connected.
   opened->work(now_ns);
   return opened;
+}
+
+// A server counts unsent answers as memory, and evicts entries to make room for them.
+void Loop::limit_gets(Node& node) noexcept {
+  if (node.limit_bytes == 0) return;
+  for (const auto& connection : node.connections)
+    connection->limit_gets(node.limit_bytes / kGetParts);
 }
 
 void Loop::watch(Connection& connection) {
@@ -80,7 +96,7 @@ void Loop::watch(Connection& connection) {
   epoll_event event{};
   event.events = events;
   event.data.ptr = &connection;
-  // A descriptor that was closed is watched no longer, also when a new one has its number.
+  // A closed descriptor is no longer watched, even if a new one has the same number.
   if (fd >= 0 && epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event) != 0) {
     epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event);
   }
@@ -89,7 +105,7 @@ void Loop::watch(Connection& connection) {
   connection.watched_events = events;
 }
 
-// Sends what waits, as far as there is room.
+// Sends queued commands, as far as there is room.
 void Loop::pump(uint32_t index, uint64_t now_ns) {
   Node& node = *nodes_[index];
   if (!node.breaker.closed()) return;
@@ -131,7 +147,7 @@ void Loop::pump(uint32_t index, uint64_t now_ns) {
   }
 }
 
-// Takes closed connections out of their nodes, and decides what becomes of what was in flight.
+// Takes closed connections out of their nodes, and retries or ends what was in flight on them.
 void Loop::reap(uint64_t now_ns) {
   for (uint32_t index = 0; index < nodes_.size(); ++index) {
     // Breaking a node closes more of its connections.
@@ -162,7 +178,7 @@ void Loop::settle_closed(uint32_t index, Connection& connection, uint64_t now_ns
   const bool node_is_bad = ending == Ending::broken || ending == Ending::stalled ||
                            ending == Ending::insane || (ending == Ending::lost && owes_map);
   if (ending != Ending::given_up) count(counters_.drops);
-  // First the breaker: whatever ends now may be followed by the same question.
+  // The breaker first: when an item ends, its caller may ask the same again at once.
   if (node_is_bad) break_node(index, connection.problem(), now_ns);
   std::vector<Command> again;
   connection.take_flights([&](Command command, bool sent) {
@@ -181,8 +197,7 @@ void Loop::settle_closed(uint32_t index, Connection& connection, uint64_t now_ns
 
 void Loop::break_node(uint32_t index, const std::string& problem, uint64_t now_ns) {
   Node& node = *nodes_[index];
-  const bool news = node.breaker.closed();
-  node.breaker.fail(now_ns);
+  const bool news = node.breaker.fail(now_ns);
   const bool changed = news || node.problem != problem;
   node.problem = problem;
   node.has_failed = true;
@@ -211,14 +226,14 @@ void Loop::break_node(uint32_t index, const std::string& problem, uint64_t now_n
   }
 }
 
-// Probes of nodes that are not asked.
+// Probes nodes whose breakers are open.
 void Loop::check_nodes(uint64_t now_ns) {
   bool some_broken = false;
   const bool none_left = all_ways_failed();
   for (uint32_t index = 0; index < nodes_.size(); ++index) {
     Node& node = *nodes_[index];
     if (node.in_map && !node.breaker.closed()) some_broken = true;
-    // Who has left the cluster is not looked for, unless nobody is left who could tell.
+    // A node that left the cluster is not probed, unless no other node can report the map.
     const bool needed = node.in_map || (node.seed && (!map_known_ || none_left));
     if (!needed || !node.breaker.due(now_ns)) continue;
     node.breaker.probe();
@@ -242,7 +257,7 @@ void Loop::read_map(uint64_t now_ns) {
       if (connection->ready()) usable = connection.get();
     }
     if (!has_quick) {
-      // At the start all ways in are tried at once; later one after the other will do.
+      // At the start, all hosts are tried at once; later, one after the other is enough.
       if (!map_known_ || !asked_for_connection) open(index, quick, now_ns);
       asked_for_connection = true;
       continue;
@@ -274,7 +289,7 @@ void Loop::set_map(const std::vector<SlotRange>& ranges) {
   publish();
 }
 
-// For who asks from outside: whether there is anybody to ask, and what is wrong.
+// For other threads: whether any node can be asked, and the problem if not.
 void Loop::publish() {
   if (map_known_) {
     std::deque<Command> unrouted;
@@ -283,9 +298,13 @@ void Loop::publish() {
   }
   std::string problem;
   bool any_failed = true;
+  bool limited = true;
+  uint64_t room = 0;
   for (const auto& node : nodes_) {
     const bool counts = map_known_ ? node->in_map : node->seed;
     if (!counts) continue;
+    limited = limited && node->limit_bytes != 0;
+    room += node->limit_bytes / kRoomParts * kRoomOfParts;
     if (!node->has_failed) any_failed = false;
     if (node->problem.empty()) continue;
     if (!problem.empty()) problem += '\n';
@@ -293,8 +312,9 @@ void Loop::publish() {
   }
   const bool ways = !all_ways_failed();
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     problem_ = std::move(problem);
+    room_bytes_ = limited ? room : 0;
     ready_ = map_known_ && ways;
     gave_up_ = !ready_ && any_failed;
   }

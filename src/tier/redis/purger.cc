@@ -22,10 +22,10 @@ namespace stemma::tier::redis {
 namespace {
 
 constexpr int kPollMs = 5;
-constexpr size_t kMostWaiting = 20'000;  // Names that wait before the next SCAN.
+constexpr size_t kMostWaiting = 20'000;  // Names that may wait before the next SCAN.
 constexpr uint32_t kMostPasses = 4;
 
-// Any other error may come from a node of a cluster, whose other nodes would be forgotten.
+// Any other error may come from a cluster node; then the cluster's other nodes would be skipped.
 bool means_one_server(std::string_view error) {
   for (const std::string_view words :
        {"cluster support disabled", "unknown command", "unknown subcommand"}) {
@@ -54,7 +54,7 @@ class Purger final : public ConnectionOwner {
   struct Node {
     std::unique_ptr<Connection> connection;
     std::deque<Command> waiting;
-    uint32_t scans = 0;  // That are wanted or under way.
+    uint32_t scans = 0;  // Wanted or under way.
     bool over = false;
   };
 
@@ -79,14 +79,14 @@ class Purger final : public ConnectionOwner {
   const Purge& what_;
   PurgeChoice choice_;
   bool only_looks_ = false;
-  bool has_newer_ = false;  // There are entries that it leaves.
+  bool has_newer_ = false;  // Some entries are of a newer version and are left alone.
   const uint64_t until_ns_;
   const std::shared_ptr<Wakeup> wakeup_;
   RedisCounters counters_;
-  std::vector<Node> nodes_;  // By Connection::node.
+  std::vector<Node> nodes_;  // Indexed by Connection::node.
   std::vector<Address> primaries_;
   Address asked_;
-  std::string slots_refused_;  // What the server said.
+  std::string slots_refused_;  // The server's error.
   bool cluster_ = false;
   Purged& purged_ = choice_.purged;
 };
@@ -179,13 +179,13 @@ Command Purger::scan_from(uint64_t cursor, bool old) const {
   return command;
 }
 
-// Every primary from the first name to the last. False: something is in the way.
+// Scans every primary from its first name to its last. Returns false if something failed.
 bool Purger::pass() {
   nodes_.clear();
   nodes_.reserve(primaries_.size());
   for (const Address& address : primaries_) {
     connect(address);
-    // Side by side: then both take no more turns with the server than one.
+    // In parallel: both together take no more of the server's turns than one.
     nodes_.back().waiting.push_back(scan_from(0, /*old=*/false));
     if (!only_looks_) nodes_.back().waiting.push_back(scan_from(0, /*old=*/true));
     nodes_.back().scans = static_cast<uint32_t>(nodes_.back().waiting.size());
@@ -196,7 +196,7 @@ bool Purger::pass() {
   return work(is_over) && purged_.error.empty();
 }
 
-// Until it is over, something failed, or the time is. False: the time is over, or somebody failed.
+// Works until it is over. Returns false if something failed or the time ran out.
 bool Purger::work(const std::function<bool()>& over) {
   std::vector<pollfd> watched;
   while (!over()) {
@@ -224,7 +224,7 @@ bool Purger::work(const std::function<bool()>& over) {
       if (connection.ready()) pump(node);
       connection.check_time(monotonic_ns());
       if (!connection.closed() || node.over) continue;
-      // While the primaries are looked for, another host may answer.
+      // While looking for the primaries, another host may answer.
       if (!primaries_.empty())
         fail(primaries_[connection.node].text() + ": " + connection.problem());
     }
@@ -244,7 +244,9 @@ void Purger::pump(Node& node) {
 void Purger::answered(Connection& from, Command& command, const Reply& reply, TierOutcome) {
   Node& node = nodes_[from.node];
   if (command.verb == Verb::slots) return answered_slots(from, reply);
-  if (reply.type == Reply::Type::error) {
+  // Somebody put a list or the like under one of our names.
+  const bool other_type = command.verb == Verb::probe && reply.text.starts_with("WRONGTYPE");
+  if (reply.type == Reply::Type::error && !other_type) {
     const bool moved = reply.text.starts_with("MOVED") || reply.text.starts_with("ASK") ||
                        reply.text.starts_with("TRYAGAIN");
     return fail(moved ? "the cluster moves slots just now; try again when that is over"
@@ -290,11 +292,13 @@ void Purger::answered_scan(Node& node, const Command& command, const Reply& repl
   }
 }
 
-// What cannot be read may be what is to go; what another version wrote is not ours to judge.
+// Removes an entry that it cannot read, but not an entry that another version wrote.
 void Purger::answered_probe(Node& node, const Command& command, const Reply& reply) {
-  if (reply.type != Reply::Type::text || reply.text.empty()) return;  // It is gone already.
+  const bool unreadable = reply.type == Reply::Type::error;
+  // Is it gone already?
+  if (!unreadable && (reply.type != Reply::Type::text || reply.text.empty())) return;
   bool whole = false;
-  if (reply.text.size() == kHeaderBytes) {
+  if (!unreadable && reply.text.size() == kHeaderBytes) {
     const std::span<const uint8_t, kHeaderBytes> given(
         reinterpret_cast<const uint8_t*>(reply.text.data()), kHeaderBytes);
     const auto header = read_header(given);

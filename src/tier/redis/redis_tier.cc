@@ -1,4 +1,4 @@
-#include "stemma/redis_tier.h"
+#include "stemma/tier/redis_tier.h"
 
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -8,6 +8,7 @@
 
 #include "tier/redis/loop.h"
 #include "tier/redis/purger.h"
+#include "tier/wait_until.h"
 
 namespace stemma::tier::redis {
 
@@ -34,8 +35,8 @@ class LoopedTier final : public RedisTier {
   bool flush(uint64_t until_ns) override { return loop_.flush(until_ns); }
   Purged purge(const Purge& what, uint64_t until_ns) override {
     if (!loop_.flush(until_ns)) return {.error = "what was submitted before has not ended"};
-    // What is there goes in any case, so some of the time is left for that.
-    const uint64_t now_ns = Clock::monotonic().now_ns();
+    // The entries go in any case, so some of the time is left for removing them.
+    const uint64_t now_ns = monotonic_ns();
     const uint64_t half_ns = until_ns > now_ns ? (until_ns - now_ns) / 2 : 0;
     std::string doubt = loop_.settle(what, now_ns + half_ns);
     Purged purged = redis::purge(options_, tls_, what, until_ns);
@@ -56,7 +57,7 @@ class LoopedTier final : public RedisTier {
   Loop loop_;
 };
 
-// What a server takes without trouble, and what a value may be at all there.
+// Servers take values of this size without trouble; larger entries are not allowed.
 constexpr uint64_t kMostEntryBytes = uint64_t{32} << 20;
 
 }  // namespace

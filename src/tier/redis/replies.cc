@@ -1,6 +1,8 @@
-// What replies mean.
+// How replies are handled.
 #include <array>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 
 #include "stemma/log.h"
 #include "tier/entry.h"
@@ -17,11 +19,11 @@ constexpr uint8_t kMostTries = 3;
 constexpr uint64_t kTryAgainNs = 20'000'000;
 constexpr uint64_t kReadOnlyNs = 100'000'000;
 constexpr size_t kMostRemarks = 32;
-// After so many refusals in a row, a server refuses everything.
+// After this many refusals in a row, the server is taken to refuse everything.
 constexpr uint32_t kManyRefusals = 16;
 
-// Whether a value that begins so is what a put would write. Its bytes are believed until somebody gets them: a
-// key names one content.
+// Whether a value with this head is what a put would write. Its payload is trusted until a get
+// checks it: a key names exactly one content.
 bool describes(std::string_view head, const TierItem& item) {
   if (head.size() != kHeaderBytes) return false;
   std::array<uint8_t, kHeaderBytes> bytes;
@@ -30,7 +32,7 @@ bool describes(std::string_view head, const TierItem& item) {
   return header && header->key == item.key && header->info == item.info;
 }
 
-// The value of a line "name:value" of INFO; empty when there is none.
+// The value of a line "name:value" of INFO; empty if it is missing.
 std::string_view info_field(std::string_view info, std::string_view name) {
   for (size_t at = 0; at < info.size();) {
     const size_t end = std::min(info.find("\r\n", at), info.size());
@@ -43,7 +45,7 @@ std::string_view info_field(std::string_view info, std::string_view name) {
   return {};
 }
 
-// Printable characters of what a server said, not too many.
+// Printable characters of a server's message, truncated.
 std::string shown(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 200)) out += c >= ' ' && c <= '~' ? c : '?';
@@ -59,13 +61,14 @@ void Loop::entered(Connection& connection) {
   if (!node.breaker.closed()) {
     node.breaker.succeed();
     log(LogLevel::info, "redis: " + node.address.text() + " answers again");
-    // It may have come back as something else.
+    // It may have come back in another role.
     map_wanted_ = true;
   }
   node.problem.clear();
   node.has_failed = false;
   if (!node.memory_known) {
-    // On every connection until there is an answer: the question is lost with a connection that breaks.
+    // Sent on every connection until there is an answer: a connection that breaks loses the
+    // question.
     Command command;
     command.verb = Verb::memory;
     node.queues[quick].push_back(command);
@@ -73,12 +76,13 @@ void Loop::entered(Connection& connection) {
   publish();
 }
 
-// A cache needs a server with a limit that makes room by itself; an operator should hear at once, not when the machine
-// is out of memory or writes are refused.
+// A cache needs a server with a memory limit and eviction. Warns the operator now, not when the
+// machine is out of memory or the server refuses writes.
 void Loop::answered_memory(const Connection& from, const Reply& reply) {
   Node& node = *nodes_[from.node];
   if (node.memory_known) return;
-  // LOADING and the like: the next connection asks again. ERR and NOPERM: it does not tell, or not us.
+  // LOADING and similar errors: the next connection asks again. ERR and NOPERM: the server does not
+  // tell, or does not tell us.
   const std::string_view word = first_word(reply.text);
   if (reply.type == Reply::Type::error && word != "ERR" && word != "NOPERM") return;
   node.memory_known = true;
@@ -86,6 +90,11 @@ void Loop::answered_memory(const Connection& from, const Reply& reply) {
   const std::string_view limit = info_field(reply.text, "maxmemory");
   const std::string_view policy = info_field(reply.text, "maxmemory_policy");
   if (limit.empty() || policy.empty()) return;
+  if (std::from_chars(limit.data(), limit.data() + limit.size(), node.limit_bytes).ec !=
+      std::errc())
+    node.limit_bytes = 0;
+  limit_gets(node);
+  publish();
   const std::string who = "redis: " + node.address.text();
   if (limit == "0") {
     log(LogLevel::warning,
@@ -107,11 +116,11 @@ void Loop::heard(bool refused, std::string_view why) {
   refusals_ = refused ? std::min(refusals_ + 1, kManyRefusals) : 0;
   const bool all_now = refusals_ >= kManyRefusals;
   if (all_before == all_now) return;
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   refusal_ = all_now ? "the server refuses every command: " + shown(why) : "";
 }
 
-// A reply of a kind that no server gives to this command: the two are out of step.
+// No server gives this kind of reply to this command: the two are out of step.
 void Loop::insane(Connection& from, const Command& command) {
   if (command.job != nullptr) end_item(command, TierOutcome::failed);
   from.close(Ending::insane, "the server's reply does not fit what was asked");
@@ -121,7 +130,7 @@ void Loop::answered(Connection& from, Command& command, const Reply& reply, Tier
   if (command.verb == Verb::slots) return answered_slots(from, reply);
   if (command.verb == Verb::memory) return answered_memory(from, reply);
   if (command.verb == Verb::get && value == TierOutcome::corrupt && command.job != nullptr) {
-    // Before it ends: who asks again then finds it gone.
+    // Before it ends, so that the next request finds it gone.
     sweep(from.node, command.key);
   }
   if (command.job == nullptr) {  // Its item has ended, or it never had one.
@@ -204,7 +213,7 @@ void Loop::answered_error(Connection& from, Command& command, const Reply& reply
     map_wanted_ = true;
     return end_item(command, TierOutcome::failed);
   }
-  // A user who may not TOUCH can still use the tier; remark() says so once.
+  // A user without the right to TOUCH can still use the tier; remark() logs it once.
   if (command.job->batch->op() != TierOp::touch) heard(true, text);
   end_item(command, TierOutcome::failed);
   if (word == "LOADING") {
@@ -216,7 +225,7 @@ void Loop::answered_error(Connection& from, Command& command, const Reply& reply
   remark(word, text);
 }
 
-// What a server refuses for reasons of its own is told once per reason.
+// Logs each reason for which a server refuses commands once.
 void Loop::remark(std::string_view word, std::string_view text) {
   if (remarks_.size() >= kMostRemarks || remarks_.contains(word)) return;
   remarks_.emplace(word);
@@ -260,8 +269,8 @@ void Loop::answered_slots(Connection& from, const Reply& reply) {
   map_asked_ = nullptr;
   if (reply.type == Reply::Type::error) {
     const std::string_view word = first_word(reply.text);
-    if (word != "ERR" && word != "NOPERM") return;  // LOADING and the like: asked again.
-    // One server, or one that does not tell: then redirections do.
+    if (word != "ERR" && word != "NOPERM") return;  // LOADING and similar errors: asked again.
+    // A single server, or one that does not tell: redirections are enough.
     map_wanted_ = false;
     if (!cluster_) {
       const bool news = !map_known_;
@@ -280,7 +289,7 @@ void Loop::answered_slots(Connection& from, const Reply& reply) {
   if (!ranges) return from.close(Ending::insane, "the server's slot map makes no sense");
   cluster_ = true;
   count(counters_.map_reads);
-  // A cluster that is not formed yet has holes; redirections and the next reading fill them.
+  // A cluster that is still forming has holes; redirections and the next reading fill them.
   map_wanted_ = ranges->empty();
   set_map(*ranges);
 }

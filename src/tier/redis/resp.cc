@@ -99,13 +99,13 @@ bool ReplyParser::add_text(size_t bytes) {
   return false;
 }
 
-// False: it failed, or stands at `bulk`.
+// Returns false if it failed or stands at `bulk`.
 bool ReplyParser::read_line(std::string_view line) {
   int64_t number = 0;
   switch (sign_) {
     case '+':
     case '-':
-    case ',':  // A double, a big number: nothing of ours asks for one, so they stay text.
+    case ',':  // A double, a big number: we request neither, so both stay text.
     case '(':
       if (line.find('\r') != std::string_view::npos) return fail("a stray CR in a line"), false;
       if (!add_text(line.size())) return false;
@@ -172,7 +172,7 @@ bool ReplyParser::read_aggregate(int64_t count, Reply::Type type, int64_t each) 
     return stage_ == Stage::inside;
   }
   if (count < 0) return fail("an array with a negative length"), false;
-  // The count is compared before it is multiplied: it may be anything.
+  // Compare the count before multiplying: it may be any number.
   if (static_cast<uint64_t>(count) > limits_.elements ||
       elements_ + static_cast<uint64_t>(count * each) > limits_.elements) {
     return fail("the reply has too many elements"), false;
@@ -185,7 +185,7 @@ bool ReplyParser::read_aggregate(int64_t count, Reply::Type type, int64_t each) 
   if (open_.size() == limits_.depth) return fail("the reply is nested too deeply"), false;
   elements_ += static_cast<uint64_t>(count * each);
   open_.push_back({value_, static_cast<uint64_t>(count * each)});
-  // Room for what has arrived only: the elements come one by one.
+  // Reserve room only for what has arrived: the elements come one by one.
   value_ = &value_->elements.emplace_back();
   part_ = Part::type;
   return true;
@@ -196,7 +196,7 @@ void ReplyParser::value_is_whole() {
   while (!open_.empty()) {
     Open& open = open_.back();
     if (--open.left != 0) {
-      // Pointers to the arrays around it stay good: none of them grows while this one is open.
+      // Pointers to the enclosing arrays stay valid: none of them grows while this one is open.
       value_ = &open.array->elements.emplace_back();
       return;
     }

@@ -1,21 +1,20 @@
-// ReplyParser turns the bytes of a Redis or Valkey server into replies, one at a time, wherever they
-// are cut. RESP2 and the sized types of RESP3.
+// ReplyParser turns the bytes of a Redis or Valkey server into replies, one at a time, in pieces of
+// any size. It knows RESP2 and the sized types of RESP3.
 //
-// Nothing in a reply is trusted: lengths, counts and depth have limits, a count is a promise and not a
-// reservation, and what is not exactly RESP fails. A failed parser stays failed: where the next reply
-// begins is no longer known, so the connection is of no use.
+// Nothing in a reply is trusted: lengths, counts and depth have limits, a count reserves no memory,
+// and anything that is not exactly RESP fails. A failed parser stays failed: it no longer knows
+// where the next reply begins, so the connection is useless.
 //
 //   ready --first byte--> inside --last byte--> done --take next--> ready
 //                           |'-- a bulk string that the caller wants --> bulk --end_bulk()--> inside
 //                           '--- anything wrong --> failed
 //
-// Stage `bulk` is how a value travels without being copied: the parser has read its length and stops, the
-// caller takes that many bytes from the connection to where they belong, and then goes on with what
-// follows them.
+// Stage `bulk` avoids copying a value: the parser reads its length and stops; the caller moves that
+// many bytes from the connection to where they belong, then feeds the parser what follows.
 //
 // Threading:  one thread at a time.
-// Cost:       each byte is looked at a constant number of times; a line that is not cut is not copied
-//             twice; no allocation for numbers and short texts once the buffers have grown.
+// Cost:       each byte is read a constant number of times; an uncut line is not copied twice;
+//             numbers and short texts allocate nothing once the buffers have grown.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +30,8 @@ struct ReplyLimits {
   size_t text_bytes = size_t{4} << 20;  // Of all texts of one reply together.
   size_t elements = size_t{1} << 17;    // Of all arrays of one reply together.
   size_t depth = 8;                     // Of arrays in arrays.
-  // Of a bulk string that the caller takes. As much as a server keeps under one key and more: the caller passes over
-  // what is too large for it, and the connection stays good.
+  // Of a bulk string that the caller takes. More than a server keeps under one key: the caller
+  // skips what is too large for it, and the connection stays good.
   uint64_t bulk_bytes = uint64_t{4} << 30;
 };
 
@@ -54,22 +53,23 @@ class ReplyParser {
 
   explicit ReplyParser(const ReplyLimits& limits = {}) : limits_(limits) {}
 
-  // Before the first byte of a reply: whether a bulk string that is the whole reply stops at `bulk`.
+  // Call before the first byte of a reply: whether to stop at `bulk` if the whole reply is a bulk
+  // string.
   void want_bulk(bool wanted) noexcept { want_bulk_ = wanted; }
 
-  // Takes bytes up to the end of one reply or the start of a wanted bulk string, and says how many.
-  // After `done`, a call begins the next reply.
+  // Takes bytes up to the end of one reply or the start of a wanted bulk string, and returns how
+  // many. After `done`, a call begins the next reply.
   size_t feed(std::string_view bytes);
 
   Stage stage() const noexcept { return stage_; }
-  // Requires `bulk`: how many bytes the caller is to take.
+  // How many bytes the caller must take. Requires `bulk`.
   uint64_t bulk_bytes() const noexcept { return bulk_bytes_; }
-  // Requires `bulk`; they have been taken.
+  // The caller has taken them. Requires `bulk`.
   void end_bulk() noexcept;
 
-  // Requires `done`; until the next feed(). Of a wanted bulk string it is an empty text.
+  // Valid until the next feed(). For a wanted bulk string, an empty text. Requires `done`.
   const Reply& reply() const noexcept { return root_; }
-  // Of a failure: what was wrong.
+  // What was wrong, after a failure.
   const char* problem() const noexcept { return problem_; }
 
  private:
@@ -95,14 +95,14 @@ class ReplyParser {
   Part part_ = Part::type;
   bool want_bulk_ = false;
   char sign_ = 0;     // The first byte of the value being read.
-  std::string line_;  // Of a line that was cut.
+  std::string line_;  // Start of a line that was cut.
   Reply root_;
   Reply* value_ = nullptr;  // The one being read.
   std::vector<Open> open_;
   size_t elements_ = 0;
   size_t text_bytes_ = 0;
-  uint64_t bulk_bytes_ = 0;  // Of the bulk string; while it is read, what is left of it.
-  uint32_t end_bytes_ = 0;   // Of its CRLF, how many are there.
+  uint64_t bulk_bytes_ = 0;  // Of the bulk string; while it is read, those left.
+  uint32_t end_bytes_ = 0;   // How many bytes of its CRLF have come.
   const char* problem_ = "";
 };
 

@@ -81,13 +81,13 @@ TEST(RespParser, AWantedBulkStringIsTheCallers) {
   EXPECT_EQ(parser.feed(bytes), 5U);
   ASSERT_EQ(parser.stage(), Stage::bulk);
   EXPECT_EQ(parser.bulk_bytes(), 10U);
-  EXPECT_EQ(parser.feed("x"), 0U);  // Not before the caller has taken it.
+  EXPECT_EQ(parser.feed("x"), 0U);  // Nothing before the caller has taken the bulk.
   parser.end_bulk();
   EXPECT_EQ(parser.feed("\r"), 1U);
   EXPECT_EQ(parser.stage(), Stage::inside);
   EXPECT_EQ(parser.feed("\n+next"), 1U);
   EXPECT_EQ(parser.stage(), Stage::done);
-  // Only where it is the whole reply, and errors and nulls are what they always are.
+  // Only if the bulk is the whole reply. Errors and nulls stay what they are.
   ASSERT_EQ(feed_all(parser, "*1\r\n$2\r\nhi\r\n"), Stage::done);
   EXPECT_EQ(parser.reply().elements[0].text, "hi");
   ASSERT_EQ(feed_all(parser, "$-1\r\n"), Stage::done);

@@ -17,7 +17,7 @@ constexpr std::array<uint16_t, 256> kCrcTable = [] {
   return table;
 }();
 
-constexpr size_t kMostHostBytes = 255;  // Of a name in DNS.
+constexpr size_t kMostHostBytes = 255;  // Of a DNS name.
 
 bool good_host(std::string_view host) {
   if (host.empty() || host.size() > kMostHostBytes) return false;
@@ -47,7 +47,7 @@ std::optional<Address> parse_endpoint(std::string_view text, std::string_view as
   if (colon == std::string_view::npos) return std::nullopt;
   std::string_view host = text.substr(0, colon);
   std::string_view port = text.substr(colon + 1);
-  port = port.substr(0, port.find('@'));  // The cluster's own port may follow.
+  port = port.substr(0, port.find('@'));  // The port of the cluster bus may follow.
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   }

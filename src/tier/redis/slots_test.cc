@@ -12,7 +12,7 @@ Reply parse(std::string_view bytes) {
   return parser.reply();
 }
 
-// From `redis-cli cluster keyslot`; the first is the check value of this CRC everywhere.
+// From `redis-cli cluster keyslot`; the first is the standard check value of this CRC.
 TEST(HashSlots, AreWhatTheServersSay) {
   EXPECT_EQ(crc16("123456789"), 0x31C3);
   EXPECT_EQ(crc16(""), 0);

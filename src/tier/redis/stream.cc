@@ -9,9 +9,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <system_error>
 #include <thread>
+
+#include "base/lock.h"
 
 namespace stemma::tier::redis {
 
@@ -34,7 +35,7 @@ Wakeup::~Wakeup() { close(fd_); }
 
 void Wakeup::wake() noexcept {
   const uint64_t one = 1;
-  // It cannot fail but for a counter that is full, and then the reader is awake.
+  // It fails only if the counter is full, and then the reader is awake.
   [[maybe_unused]] const ssize_t ignored = ::write(fd_, &one, sizeof one);
 }
 
@@ -43,14 +44,14 @@ void Wakeup::clear() noexcept {
   [[maybe_unused]] const ssize_t ignored = ::read(fd_, &count, sizeof count);
 }
 
-// Shared with the thread that looks it up, which may outlive the stream.
+// Shared with the thread that resolves the host, which may outlive the stream.
 struct Stream::LookUp {
   std::string host, port;
   std::shared_ptr<Wakeup> wakeup;
-  std::mutex mutex;
-  bool done = false;
-  std::string problem;
-  std::vector<sockaddr_storage> addresses;
+  base::WaitMutex mutex;
+  bool done STEMMA_GUARDED_BY(mutex) = false;
+  std::string problem STEMMA_GUARDED_BY(mutex);
+  std::vector<sockaddr_storage> addresses STEMMA_GUARDED_BY(mutex);
 
   void run() {
     addrinfo hints{};
@@ -59,7 +60,7 @@ struct Stream::LookUp {
     addrinfo* found = nullptr;
     const int code = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
     {
-      const std::lock_guard lock(mutex);
+      const base::Lock lock(mutex);
       if (code != 0) problem = gai_strerror(code);
       for (const addrinfo* one = found; code == 0 && one != nullptr; one = one->ai_next) {
         if (one->ai_family != AF_INET && one->ai_family != AF_INET6) continue;
@@ -118,7 +119,7 @@ Stream::Stage Stream::fail(std::string problem) {
 
 Stream::Stage Stream::advance() {
   if (stage_ == Stage::looking_up && look_up_) {
-    const std::lock_guard lock(look_up_->mutex);
+    const base::Lock lock(look_up_->mutex);
     if (!look_up_->done) return stage_;
     if (look_up_->addresses.empty()) {
       return fail("no address is known for this name (" + look_up_->problem + ")");
@@ -152,7 +153,7 @@ void Stream::discard_unsent() noexcept {
   if (fd_ >= 0) setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-// The next address of the host, until one lets itself be connected to.
+// Tries the host's next addresses until one accepts a connection.
 void Stream::connect_next() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;

@@ -1,12 +1,13 @@
-// Stream: one non-blocking TCP connection, plain or through TLS, from the first look-up of its host's name.
+// Stream: one non-blocking TCP connection, plain or TLS, starting with the look-up of its host's
+// name.
 //
 //   looking up --> connecting --> securing (TLS) --> open
-//        '-------------'---------------'--> failed, with a sentence for who must act
+//        '-------------'---------------'--> failed, with a sentence for the operator
 //
-// Threading:  one thread at a time; names are looked up on a thread of their own, because that may take
+// Threading:  one thread at a time; names are looked up on a separate thread, because that may take
 //             seconds and cannot be stopped.
-// Cost:       plain, one system call per read() and write(), straight between the socket and the caller's
-//             memory.
+// Cost:       without TLS, one system call per read() and write(), directly between the socket and
+//             the caller's memory.
 #pragma once
 
 #include <netinet/in.h>
@@ -21,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "stemma/redis_url.h"
 #include "stemma/result.h"
+#include "stemma/tier/redis_url.h"
 #include "tier/redis/slots.h"
 
 struct ssl_ctx_st;
@@ -47,7 +48,7 @@ class Wakeup {
   int fd_;
 };
 
-// What every TLS connection of a tier shares: who is trusted, our certificate. Threading: immutable.
+// Shared by all TLS connections of a tier: trusted certificates and our own. Threading: immutable.
 class TlsContext {
  public:
   // Error: unsupported (no TLS in this build), invalid_argument (a file that cannot be used).
@@ -71,30 +72,31 @@ class Stream {
     size_t bytes;
   };
 
-  // `tls` and `wakeup` may be nullptr: plain, and names are then looked up in the constructor's thread.
+  // `tls` may be nullptr: plain. `wakeup` may be nullptr: names are looked up in the constructor's
+  // thread.
   Stream(const Address& address, std::shared_ptr<TlsContext> tls, const Place& place,
          std::shared_ptr<Wakeup> wakeup);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Goes on as far as it goes without waiting. Called on events, and after a wakeup while looking up.
+  // Proceeds as far as it can without waiting. Call on events, and after a wakeup while looking up.
   Stage advance();
   Stage stage() const noexcept { return stage_; }
   const std::string& problem() const noexcept { return problem_; }
-  // -1 while looking up, and it may change while connecting: a host can have several addresses. A new one
-  // may have the number of the old one, so sockets() counts them.
+  // -1 while looking up, and it may change while connecting: a host can have several addresses. A
+  // new one may have the number of the old one, so sockets() counts them.
   int fd() const noexcept { return fd_; }
   uint32_t sockets() const noexcept { return sockets_; }
-  // Before it is open: whether it waits to be writable. Once open: whether TLS does.
+  // Whether it (once open: TLS) waits to become writable.
   bool wants_write() const noexcept { return wants_write_; }
 
   // Require open.
   Moved read(std::span<const iovec> into);
   Moved write(std::span<const iovec> from);
-  // Bytes that were received and that no event will tell of.
+  // Bytes received that no event will announce.
   bool pending() const noexcept;
-  // What the system has not sent yet when this ends is not sent any more.
+  // Drops what the system has not sent when this ends.
   void discard_unsent() noexcept;
 
  private:

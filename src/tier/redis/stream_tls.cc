@@ -1,10 +1,10 @@
-// The parts of a Stream that know OpenSSL; without it they say that there is no TLS.
+// The parts of a Stream that use OpenSSL; without it they report that there is no TLS.
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 
-#include "stemma/redis_tier.h"
+#include "stemma/tier/redis_tier.h"
 #include "tier/redis/stream.h"
 
 #ifdef STEMMA_HAS_TLS
@@ -38,9 +38,9 @@ Result<std::shared_ptr<TlsContext>> TlsContext::create(const Place& place) {
   if (raw == nullptr) return Error(Errc::out_of_memory, "no memory for TLS");
   auto context = std::make_shared<TlsContext>(raw);
   SSL_CTX_set_min_proto_version(raw, TLS1_2_VERSION);
-  // A write may be taken in part, and gone on with from where it was taken.
+  // A write may be accepted in part; the next one continues from there.
   SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  // Servers that close without a farewell are servers that closed.
+  // A server that closes without a TLS farewell counts as closed.
   SSL_CTX_set_options(raw, SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_verify(raw, place.tls_verify ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
   if (!place.tls_ca.empty()) {

@@ -8,7 +8,7 @@
 namespace stemma::tier::redis {
 
 void UnsettledPuts::set_adrift(const EntryKey& key) noexcept {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   try {
     ++adrift_[key];
   } catch (const std::bad_alloc&) {
@@ -17,7 +17,7 @@ void UnsettledPuts::set_adrift(const EntryKey& key) noexcept {
 }
 
 void UnsettledPuts::settle(const EntryKey& key) noexcept {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   if (const auto at = adrift_.find(key); at != adrift_.end()) {
     if (--at->second == 0) adrift_.erase(at);
   } else if (adrift_unnamed_ != 0) {
@@ -28,7 +28,7 @@ void UnsettledPuts::settle(const EntryKey& key) noexcept {
 
 void UnsettledPuts::lose(const EntryKey& key, bool adrift, uint64_t now_ns) noexcept {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     while (!lost_.empty() && deadline_after(lost_.front().first, settle_ns_) <= now_ns) {
       lost_.pop_front();
     }
@@ -60,13 +60,13 @@ uint64_t UnsettledPuts::settled_at(const Purge& what) const noexcept {
 }
 
 std::string UnsettledPuts::wait(const Purge& what, uint64_t until_ns) {
-  std::unique_lock lock(mutex_);
-  if (!tier::wait_until(changed_, lock, until_ns, [&] { return !is_adrift(what); })) {
+  base::Lock lock(mutex_);
+  if (!tier::wait_until(changed_, lock, until_ns,
+                        [&]() STEMMA_REQUIRES(mutex_) { return !is_adrift(what); })) {
     return "a put that was cut off by its deadline has no answer yet";
   }
-  const auto now_ns = [] { return Clock::monotonic().now_ns(); };
-  for (uint64_t at = settled_at(what); now_ns() < at; at = settled_at(what)) {
-    if (now_ns() >= until_ns) {
+  for (uint64_t at = settled_at(what); monotonic_ns() < at; at = settled_at(what)) {
+    if (monotonic_ns() >= until_ns) {
       return "the server may still carry out a put whose connection broke a moment ago";
     }
     tier::wait_until(changed_, lock, std::min(at, until_ns), [] { return false; });

@@ -1,4 +1,4 @@
-#include "stemma/redis_url.h"
+#include "stemma/tier/redis_url.h"
 
 #include <charconv>
 
@@ -75,7 +75,7 @@ Result<Address> read_host(std::string_view text) {
 
 Result<void> read_option(std::string_view name, std::string value, Place& place) {
   if (name == "ttl") {
-    // A year of seconds is more than anybody keeps a cache, and far from what servers refuse.
+    // Nobody keeps a cache for more than a year of seconds, and servers accept that.
     if (!read_number(std::string_view(value), place.ttl_s) || place.ttl_s == 0 ||
         place.ttl_s > 366U * 86'400) {
       return wrong("redis URL: ttl is a number of seconds, at least 1 and at most a year");
@@ -120,7 +120,7 @@ Result<Place> parse_url(std::string_view url) {
   }
   std::string_view options;
   bool has_options = false;
-  // The password may hold anything but what ends it; '@' is looked for from behind the hosts.
+  // The password may contain '@', so look for the last one, before the hosts.
   if (const size_t at = url.rfind('@'); at != std::string_view::npos) {
     const std::string_view who = url.substr(0, at);
     url.remove_prefix(at + 1);

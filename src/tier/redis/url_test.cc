@@ -1,4 +1,4 @@
-#include "stemma/redis_url.h"
+#include "stemma/tier/redis_url.h"
 
 #include <gtest/gtest.h>
 

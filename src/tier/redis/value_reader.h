@@ -1,6 +1,6 @@
-// ValueReader takes a value of Redis apart as it arrives: the entry's header, then its words, then the payload, each to
-// where it belongs, the payload straight into the caller's memory. What turns out not to be what the item asked
-// for is thrown away from there on.
+// ValueReader takes a Redis value apart as it arrives: the entry's header, then its words, then the
+// payload, which goes directly into the caller's memory. Once a value turns out not to be what the
+// item asked for, the rest is thrown away.
 //
 //   begin(bytes, item) --> room(), took() ... until whole() --> finish()
 //                              '-- cut_loose(): the item's memory is not written from now on
@@ -21,7 +21,7 @@ namespace stemma::tier::redis {
 
 class ValueReader {
  public:
-  // `item` is nullptr when nobody wants it any longer.
+  // `item` is nullptr if the value is no longer wanted.
   void begin(uint64_t bytes, TierItem* item);
 
   // Where the next bytes go; never empty before whole().
@@ -30,8 +30,8 @@ class ValueReader {
   bool whole() const noexcept { return left_ == 0; }
   void cut_loose() noexcept { item_ = nullptr; }
 
-  // Requires whole(). What the get ends as, with the item's info filled in; absent for an entry that a
-  // newer version wrote.
+  // Requires whole(). Returns the get's outcome and fills in the item's info; absent for an entry
+  // that a newer version wrote.
   TierOutcome finish();
 
  private:

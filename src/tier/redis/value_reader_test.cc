@@ -42,7 +42,7 @@ struct Scene {
     while (!reader.whole()) {
       if (at >= cut_at) reader.cut_loose();
       const std::span<uint8_t> to = reader.room();
-      if (to.empty()) return TierOutcome::pending;  // It would never be whole.
+      if (to.empty()) return TierOutcome::pending;  // The value can never be complete.
       const size_t some = std::min({piece, to.size(), value.size() - at});
       std::memcpy(to.data(), value.data() + at, some);
       reader.took(some);

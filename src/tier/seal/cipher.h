@@ -1,12 +1,12 @@
-// XAES-256-GCM (c2sp.org/XAES-256-GCM): AES-256-GCM with nonces of 24 bytes, by OpenSSL.
+// XAES-256-GCM (c2sp.org/XAES-256-GCM): AES-256-GCM with nonces of 24 bytes.
 //
-// The first 12 bytes of the nonce and the key give a key of the message's own (NIST SP 800-108 with
-// CMAC), the last 12 are the nonce under it. So nonces may be random: after 2^80 messages under one
-// key the chance that two of them share key and nonce is 2^-32.
+// The key and the first 12 bytes of the nonce give each message its own key (NIST SP 800-108 with
+// CMAC); the last 12 bytes are the nonce under that key. So nonces may be random: after 2^80
+// messages under one key, the chance that two share key and nonce is 2^-32.
 //
 // Threading:  one thread at a time.
-// Cost:       about half a microsecond a message, and AES-256-GCM over its bytes. Contexts are
-//             kept, and with them the keys of the last message until forget().
+// Cost:       about half a microsecond a message, and AES-256-GCM over its bytes. Contexts, and in
+//             them the keys of the last message, are kept until forget().
 #pragma once
 
 #include <array>
@@ -14,28 +14,27 @@
 #include <memory>
 #include <span>
 
-#include "tier/seal/key_file.h"
+#include "tier/seal/aes_gcm.h"
 
 namespace stemma::tier::seal {
 
 inline constexpr size_t kNonceBytes = 24;
-inline constexpr size_t kTagBytes = 16;
-// Of one message: what AES-GCM allows.
-inline constexpr uint64_t kMostSealedBytes = (uint64_t{1} << 36U) - 32;
 
 using Nonce = std::array<uint8_t, kNonceBytes>;
-using Tag = std::array<uint8_t, kTagBytes>;
-using SealingKey = std::array<uint8_t, kKeyBytes>;
 
 class Cipher {
  public:
-  // Null: there is no memory, or this OpenSSL has no AES-256-GCM.
-  static std::unique_ptr<Cipher> create();
+  // Null: no memory, or there is no AES-256-GCM.
+  static std::unique_ptr<Cipher> create(std::unique_ptr<AesGcm> gcm = make_aes_gcm());
   ~Cipher();
   Cipher(const Cipher&) = delete;
   Cipher& operator=(const Cipher&) = delete;
 
-  // Requires: `out` is as long as `plain`, at most kMostSealedBytes. False: OpenSSL could not.
+  // The library that does AES-256-GCM.
+  const char* library() const noexcept { return gcm_->name(); }
+
+  // Requires: `out` is as long as `plain`, at most kMostSealedBytes. False: a library
+  // failed.
   bool seal(const SealingKey& key, const Nonce& nonce, std::span<const uint8_t> associated,
             std::span<const uint8_t> plain, uint8_t* out, Tag& tag) noexcept;
   // False: not sealed with this key, nonce and associated data. `out` is all zeros then.
@@ -45,17 +44,14 @@ class Cipher {
   void forget() noexcept;
 
  private:
-  struct Contexts;
-  explicit Cipher(std::unique_ptr<Contexts> contexts);
+  struct Derivation;
+  Cipher(std::unique_ptr<Derivation> derivation, std::unique_ptr<AesGcm> gcm);
 
-  bool begin(bool sealing, const SealingKey& key, const Nonce& nonce,
-             std::span<const uint8_t> associated) noexcept;
-  bool update(bool sealing, std::span<const uint8_t> from, uint8_t* out) noexcept;
-
-  std::unique_ptr<Contexts> contexts_;
+  std::unique_ptr<Derivation> derivation_;
+  std::unique_ptr<AesGcm> gcm_;
 };
 
-// Bytes that nobody can guess, from the system. False: it has none to give.
+// Unguessable bytes from the system. False: the system gave none.
 bool random_bytes(std::span<uint8_t> out) noexcept;
 
 }  // namespace stemma::tier::seal

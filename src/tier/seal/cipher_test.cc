@@ -48,7 +48,7 @@ std::string sealed(const SealingKey& key, std::string_view associated, std::stri
   return hex(out) + hex(tag);
 }
 
-// The vectors of the specification. They differ in the first bit of what encrypts zero.
+// The vectors of the specification. They differ in the first bit of the encryption of zero.
 TEST(Xaes, SealsAsTheSpecificationSays) {
   EXPECT_EQ(sealed(key_of(1), "", "XAES-256-GCM"),
             "ce546ef63c9cc60765923609b33a9a1974e96e52daf2fcf7075e2271");
@@ -69,7 +69,7 @@ TEST(Xaes, OpensOnlyWhatWasSealedSo) {
                          const std::vector<uint8_t>& bytes, const Tag& by) {
     opened.assign(plain.size(), 0xEE);
     const bool good = cipher->open(key, nonce, bytes_of(with), bytes, by, opened.data());
-    // What was not authenticated is not left behind.
+    // Bytes that did not authenticate are not left behind.
     if (!good) {
       EXPECT_EQ(opened, std::vector<uint8_t>(plain.size()));
     }
@@ -97,7 +97,7 @@ TEST(Xaes, OpensOnlyWhatWasSealedSo) {
   EXPECT_TRUE(opens(key_of(7), alphabet(), associated, out, tag)) << "a failure leaves nothing";
 }
 
-// RFC 4231, test case 2. HMAC fills short keys up with zeros itself.
+// RFC 4231, test case 2. HMAC itself pads short keys with zeros.
 TEST(Hmac, IsThatOfTheStandard) {
   std::array<uint8_t, kKeyBytes> key{'J', 'e', 'f', 'e'};
   EXPECT_EQ(hex(hmac(key, bytes_of("what do ya want for nothing?"))),

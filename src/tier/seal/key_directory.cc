@@ -60,16 +60,16 @@ bool write_all(int fd, std::span<const uint8_t> bytes) noexcept {
   return true;
 }
 
-// A name beside the key's that nobody else has.
+// A unique name beside the key's.
 std::string name_beside(uint64_t owner, std::string_view ending) {
   std::array<uint8_t, 8> number{};
-  (void)random_bytes(number);  // Without, the name may be taken, and the call fails.
+  (void)random_bytes(number);  // If this fails, the name may be taken, and the call fails.
   uint64_t value = 0;
   std::memcpy(&value, number.data(), sizeof value);
   return hex_of(owner) + "." + hex_of(value) + std::string(ending);
 }
 
-// Whether name_beside() made such a name: whatever else lies in the directory is not ours to touch.
+// Whether name_beside() made this name: other files in the directory are left alone.
 bool is_beside(std::string_view name, std::string_view ending) noexcept {
   constexpr size_t kDigits = 16;
   if (name.size() != 2 * kDigits + 1 + ending.size() || !name.ends_with(ending)) return false;
@@ -126,7 +126,7 @@ Result<std::unique_ptr<KeyDirectory>> KeyDirectory::open(const std::string& path
     return Error(Errc::invalid_argument, "other users can reach the keys in this directory");
   }
   made->remove_leftovers();
-  // Whoever dropped it was told. It is no reason to serve nobody.
+  // The caller of the failed drop was told. This is no reason not to start.
   if (!made->erase_all_hidden(why)) log(LogLevel::error, "key ring: " + why);
   why.clear();
   return made;
@@ -168,7 +168,7 @@ Result<std::unique_ptr<StoredKey>> KeyDirectory::read(uint64_t owner, std::strin
         Errc::invalid_argument, "other users can read this key, or it is another user's",
         "make it yours alone (chown, chmod 0600) if nobody has copied it; otherwise remove it");
   }
-  // One byte more than it should have, to see that it has no more.
+  // One byte more than a key file has, to notice a longer file.
   std::array<uint8_t, kKeyFileBytes + 1> bytes{};
   size_t size = 0;
   while (size < bytes.size()) {
@@ -223,7 +223,7 @@ Result<void> KeyDirectory::make(uint64_t owner, std::string& why) const {
   }
   unlinkat(directory_, temporary.c_str(), 0);
   if (!written) return written.error();
-  // Somebody else was faster: theirs is the key.
+  // Another process was faster: its key counts.
   if (error != 0 && error != EEXIST) {
     return refused("a key file cannot be given its name; the file system must have hard links",
                    name, error, why);
@@ -240,7 +240,7 @@ Result<bool> KeyDirectory::hide(uint64_t owner, std::string& why) const {
   return refused("the key file cannot be dropped", name, errno, why);
 }
 
-// Also one that may only be read: it is ours.
+// Opens the file even if it is read-only: it is ours.
 int KeyDirectory::open_to_wipe(const std::string& name) const {
   constexpr int kHow = O_WRONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   const int fd = openat(directory_, name.c_str(), kHow);
@@ -258,11 +258,11 @@ Result<void> KeyDirectory::wipe(const std::string& name, std::string& why) const
   struct stat found = {};
   const bool is_file =
       fstatat(directory_, name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0 || S_ISREG(found.st_mode);
-  // What is not a file was never used as a key: only its name goes.
+  // Something that is not a file was never used as a key: remove only its name.
   if (is_file) {
     const Descriptor fd(open_to_wipe(name));
     if (fd.get() < 0) {
-      if (errno == ENOENT) return {};  // Somebody else erased it.
+      if (errno == ENOENT) return {};  // Another process erased it.
       return refused("a dropped key cannot be opened to be overwritten", name, errno, why);
     }
     static constexpr std::array<uint8_t, kKeyFileBytes> kZeros{};
@@ -290,7 +290,7 @@ Result<void> KeyDirectory::erase(const std::string& prefix, std::string& why) co
     if (name.starts_with(prefix) && is_beside(name, kHidden)) names.emplace_back(name);
   }
   closedir(listing);
-  // One that cannot be erased does not keep the others from it.
+  // If one cannot be erased, the others still are.
   Result<void> all;
   for (const std::string& name : names) {
     std::string reason;
@@ -315,8 +315,8 @@ Result<void> KeyDirectory::erase_hidden(uint64_t owner, std::string& why) const 
 
 Result<void> KeyDirectory::erase_all_hidden(std::string& why) const { return erase("", why); }
 
-// Temporaries of processes that ended while they made a key. They may be second names of keys that
-// are in use, so they are not overwritten.
+// Removes temporaries of processes that ended while making a key. They may be second names of keys
+// in use, so they are not overwritten.
 void KeyDirectory::remove_leftovers() const {
   const int copy = openat(directory_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = copy < 0 ? nullptr : fdopendir(copy);

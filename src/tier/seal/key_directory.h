@@ -1,8 +1,7 @@
-// KeyDirectory: the files of a KeyRing, without any memory of them.
+// KeyDirectory: the files of a KeyRing; it caches nothing.
 //
-// Invariant:  a key file appears whole, by link(2), after it was synced, and goes by rename(2)
-//             before it is overwritten. So nobody sees half a key, and one that is gone never comes
-//             back.
+// Invariant:  a key file appears whole, by link(2), after a sync, and goes by rename(2) before it
+//             is overwritten. So nobody sees half a key, and a dropped key never returns.
 // Threading:  thread-safe.
 // Cost:       read() takes an open, a stat and a read; make() two syncs.
 #pragma once
@@ -18,7 +17,7 @@
 
 namespace stemma::tier::seal {
 
-// Which file it was: another one has other numbers.
+// Identifies a file: another file has other numbers.
 struct FileIdentity {
   uint64_t device = 0, inode = 0, changed_ns = 0;
 
@@ -32,7 +31,7 @@ struct StoredKey {
 
 class KeyDirectory {
  public:
-  // `why` names the file and says what to do, here and below. A dropped key that cannot be erased
+  // Here and below, `why` names the file and says what to do. A dropped key that cannot be erased
   // is logged.
   static Result<std::unique_ptr<KeyDirectory>> open(const std::string& path, std::string& why);
   ~KeyDirectory();
@@ -41,13 +40,14 @@ class KeyDirectory {
 
   // Null: there is no such file.
   Result<std::unique_ptr<StoredKey>> read(uint64_t owner, std::string& why) const;
-  // Which file is there now; all zeros: none.
+  // The file that is there now; all zeros: none.
   Result<FileIdentity> identity(uint64_t owner, std::string& why) const;
-  // Makes a key if there is none. Afterwards there is one, of whoever was first.
+  // Makes a key if there is none. Afterwards the file holds the key of the first process to make
+  // one.
   Result<void> make(uint64_t owner, std::string& why) const;
-  // Takes the file's name away, so that nobody finds it any more. False: there was none.
+  // Renames the file so that it is no longer found. False: there was none.
   Result<bool> hide(uint64_t owner, std::string& why) const;
-  // Overwrites, syncs and unlinks what was hidden: of this scope, or of all.
+  // Overwrites, syncs and unlinks hidden files: of this scope, or of all.
   Result<void> erase_hidden(uint64_t owner, std::string& why) const;
   Result<void> erase_all_hidden(std::string& why) const;
 

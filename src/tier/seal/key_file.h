@@ -1,6 +1,6 @@
 // The bytes of a key file: docs/formats/key-ring.md draws them.
 //
-// Threading: pure functions. A KeyFile wipes its key when it goes.
+// Threading: pure functions. A KeyFile wipes its key when it is destroyed.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct KeyFile {
   KeyFile& operator=(const KeyFile&) = default;
 
   uint64_t owner =
-      0;       // The scope that it is for, so that a renamed file is not taken for another scope's.
+      0;       // The scope it is for, so that a renamed file does not pass for another scope's.
   KeyId id{};  // Random. Entries name it.
   std::array<uint8_t, kKeyBytes> key{};  // Random.
 };

@@ -17,7 +17,7 @@ KeyFile example() {
   return file;
 }
 
-// As docs/formats/key-ring.md draws it.
+// As docs/formats/key-ring.md describes it.
 TEST(KeyFile, EveryByteIsWhereTheDocumentSays) {
   std::vector<uint8_t> expected{'S', 'T', 'E', 'M', 'M', 'A', 'K', 'Y', 1, 0, 0, 0, 0, 0, 0, 0,
                                 8,   7,   6,   5,   4,   3,   2,   1,   1, 2, 3, 4, 5, 6, 7, 8};

@@ -1,4 +1,4 @@
-#include "stemma/key_ring.h"
+#include "stemma/tier/key_ring.h"
 
 #include <algorithm>
 #include <new>
@@ -49,7 +49,7 @@ class DirectoryKeyRing final : public KeyRing {
       }
       Result<Held> now = look(owner, known);
       const MutexLock lock(mutex_);
-      // Dropped in the meantime: what was read is not worth anything.
+      // A key was dropped in the meantime: what was read no longer counts.
       if (drops != drops_) continue;
       if (!now) {
         held_.erase(owner);
@@ -66,8 +66,7 @@ class DirectoryKeyRing final : public KeyRing {
   }
 
   Result<Key> make(uint64_t owner) override {
-    // Whoever drops the key at the same time may do so after it was made: then it is made once
-    // more.
+    // Another process may drop the key just after it was made: then it is made again.
     for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
       STEMMA_TRY(Key found, find(owner));
       if (found != nullptr) return found;
@@ -88,7 +87,7 @@ class DirectoryKeyRing final : public KeyRing {
       ++drops_;
       held_.erase(owner);
     }
-    // Also what was hidden before by somebody who did not get any further.
+    // Also erases keys that an interrupted drop has left hidden.
     Result<void> erased;
     if (hidden) erased = directory_->erase_hidden(owner, why);
     if (hidden && erased) return hidden;
@@ -117,7 +116,7 @@ class DirectoryKeyRing final : public KeyRing {
     return elapsed_ns(held.checked_ns, now_ns) < check_ns_;
   }
 
-  // What there is now, where `known` was before.
+  // The key's current state; `known` is its last known state.
   Result<Held> look(uint64_t owner, const Held& known) try {
     std::string why;
     if (known.key != nullptr) {
@@ -143,7 +142,7 @@ class DirectoryKeyRing final : public KeyRing {
   }
 
   void keep(uint64_t owner, const Held& held) STEMMA_REQUIRES(mutex_) try {
-    // Any other: it is read again when it is needed.
+    // Evicts any other key: it is read again when it is needed.
     if (held_.size() >= most_ && !held_.contains(owner)) held_.erase(held_.begin());
     held_[owner] = held;
     told_.erase(owner);
@@ -151,7 +150,7 @@ class DirectoryKeyRing final : public KeyRing {
     held_.erase(owner);
   }
 
-  // One line for each problem, however often it is met.
+  // Logs each problem once, however often it occurs.
   void tell(uint64_t owner, const std::string& why) try {
     {
       const MutexLock lock(mutex_);
@@ -163,7 +162,7 @@ class DirectoryKeyRing final : public KeyRing {
     }
     log(LogLevel::error, "key ring: " + why);
   } catch (const std::bad_alloc&) {
-    // Nothing can be said of it; the caller gets the error.
+    // There is no memory to log it; the caller gets the error.
   }
 
   const uint64_t check_ns_;

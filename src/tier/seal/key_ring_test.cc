@@ -1,4 +1,4 @@
-#include "stemma/key_ring.h"
+#include "stemma/tier/key_ring.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -44,8 +44,8 @@ class KeyRingTest : public ::testing::Test {
   size_t files() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(path), {}));
   }
-  // The file cannot be used, is not touched, and is named; putting the old bytes back makes it good
-  // again.
+  // Expects that the damaged file is refused, named and left as it is, and that restoring the old
+  // bytes makes it good again.
   void expect_refused(const std::string& damaged, Errc code, const std::string& says) {
     const std::string good = contents(file_of(kOwner));
     write(file_of(kOwner), damaged);
@@ -110,7 +110,7 @@ TEST_F(KeyRingTest, ADroppedKeyIsOverwrittenAndGone) {
   const auto keys = open();
   const seal::KeyId before = keys->make(kOwner).value()->id();
   keys->make(kOther).value();
-  // Whoever had the file open sees what became of its bytes.
+  // A process that had the file open sees the overwritten bytes.
   const int file = ::open(file_of(kOwner).c_str(), O_RDONLY);
   ASSERT_GE(file, 0);
   EXPECT_EQ(keys->drop(kOwner).value(), true);
@@ -139,8 +139,8 @@ TEST_F(KeyRingTest, ADropThatWasCutOffIsFinished) {
   EXPECT_EQ(files(), 0U);
 }
 
-// An operator may protect keys from being changed. Root may write what it may only read, so this is
-// tried as somebody else.
+// An operator may make keys read-only. Root can write read-only files, so this test runs as another
+// user.
 TEST_F(KeyRingTest, AKeyThatMayOnlyBeReadIsDroppedAndTheNextStartIsNotInTheWay) {
   fs::permissions(fs::path(path).parent_path(), fs::perms::all);
   const auto as_nobody = [&] {
@@ -150,7 +150,7 @@ TEST_F(KeyRingTest, AKeyThatMayOnlyBeReadIsDroppedAndTheNextStartIsNotInTheWay) 
     if (chmod(file_of(kOwner).c_str(), 0400) != 0) return 3;
     const std::string second = path + "/0000000000000001.0000000000000001.dropped";
     fs::copy_file(file_of(kOwner), second);
-    if (!open()) return 4;  // Finishes what another began to drop.
+    if (!open()) return 4;  // Finishes the drop that another process began.
     if (fs::exists(second)) return 5;
     const int seen = ::open(file_of(kOwner).c_str(), O_RDONLY);
     const auto dropped = open()->drop(kOwner);
@@ -197,7 +197,7 @@ TEST_F(KeyRingTest, AKeyThatAnotherProcessDroppedIsNoticedWithinASecond) {
   clock.advance_ns(1);
   EXPECT_EQ(keys->held(kOwner), nullptr);
   EXPECT_EQ(keys->find(kOwner).value(), nullptr);
-  // And a new one, too.
+  // And a new key, too.
   const seal::KeyId next = others->make(kOwner).value()->id();
   EXPECT_EQ(keys->find(kOwner).value()->id(), next);
   others->drop(kOwner).value();

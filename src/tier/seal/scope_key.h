@@ -1,7 +1,7 @@
 // ScopeKey: the key of one scope, ready to seal, open and name its entries.
 //
-// From the key in the file two others are derived, one to seal with and one to name with, so that
-// no key is used for two purposes.
+// Two keys are derived from the key in the file, one for sealing and one for naming, so that no key
+// serves two purposes.
 //
 // Threading:  immutable.
 // Ownership:  shared; wiped from memory with its last user.
@@ -10,7 +10,7 @@
 #include <array>
 #include <cstdint>
 
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 #include "tier/seal/key_file.h"
 
 namespace stemma::tier {
@@ -25,9 +25,9 @@ class ScopeKey {
   const seal::KeyId& id() const noexcept { return id_; }
   const std::array<uint8_t, seal::kKeyBytes>& sealing() const noexcept { return sealing_; }
 
-  // What the inner tier knows the entry by: the first 24 bytes of its chain are replaced by an
-  // HMAC-SHA256 of the entry's key. Whoever does not have this key can neither compute it nor tell
-  // which prompt it belongs to. The last 8 bytes stay, because they say whose entry it is.
+  // The entry's name in the inner tier: an HMAC-SHA256 of the entry's key replaces the first 24
+  // bytes of its chain. Without this scope key nobody can compute it or tell which prompt it
+  // belongs to. The last 8 bytes stay, because they tell the entry's scope.
   EntryKey name(const EntryKey& key) const noexcept;
 
  private:

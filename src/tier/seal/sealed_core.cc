@@ -1,4 +1,4 @@
-// Queues, threads, and how a sealed tier begins and ends.
+// A sealed tier's queues and threads, its start and its end.
 #include "tier/seal/sealed_core.h"
 
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace seal {
 
 namespace {
 
-// How soon a cancellation or a deadline is noticed of what waits or is with the inner tier.
-constexpr auto kLookEvery = std::chrono::milliseconds(2);
-// A batch that is larger than this part of the capacity is not cut: its own entries could evict
-// each other, and then only the inner tier knows which ones may go.
+// How soon a cancellation or deadline is noticed for batches that wait or are with the inner tier.
+constexpr uint64_t kLookEveryNs = 2'000'000;
+// A batch that is larger than this part of the capacity is cut as little as possible: its own
+// entries could evict each other, and only the inner tier knows which ones may go.
 constexpr uint64_t kLargeShare = 8;
 
 }  // namespace
@@ -35,13 +35,18 @@ Result<void> SealedCore::start() {
       return Error(Errc::out_of_memory, "no memory to seal entries in");
     }
   }
-  for (uint32_t i = 0; i < options_.threads; ++i) {
+  for (uint32_t i = 0; i <= options_.threads; ++i) {
     std::unique_ptr<Cipher> cipher = Cipher::create();
     if (cipher == nullptr) {
       return Error(Errc::unsupported, "this system's OpenSSL has no AES-256-GCM");
     }
     ciphers_.push_back(std::move(cipher));
   }
+  {
+    const base::Lock lock(mutex_);
+    spare_ = std::move(ciphers_.back());
+  }
+  ciphers_.pop_back();
   for (const std::unique_ptr<Cipher>& cipher : ciphers_) {
     threads_.emplace_back([this, &cipher] { work(*cipher); });
   }
@@ -51,18 +56,18 @@ Result<void> SealedCore::start() {
 SealedCore::~SealedCore() {
   std::vector<PartPtr> waiting;
   {
-    std::unique_lock lock(mutex_);
+    base::Lock lock(mutex_);
     closing_ = true;
     for (std::deque<PartPtr>& queue : queues_) {
       waiting.insert(waiting.end(), queue.begin(), queue.end());
       queue.clear();
     }
-    changed_.wait(lock, [this] { return inside_ == 0; });
+    changed_.wait(lock, [this]() STEMMA_REQUIRES(mutex_) { return inside_ == 0; });
   }
   for (const PartPtr& part : waiting) give_up(part, TierOutcome::cancelled);
-  inner_.reset();  // Ends what it has. What it had read is still opened.
+  inner_.reset();  // Ends its batches. What they have read is still opened.
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     stopping_ = true;
     wake_.notify_all();
   }
@@ -77,16 +82,18 @@ TierStats SealedCore::stats() const {
   stats.evictions = inner.evictions;
   stats.evicted_bytes = inner.evicted_bytes;
   const uint64_t now_ns = monotonic_ns();
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   stats.read_ns = reading_.total_ns(now_ns);
   stats.write_ns = writing_.total_ns(now_ns);
   return stats;
 }
 
 bool SealedCore::wait_for_earlier(uint64_t until_ns) {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   const uint64_t before = next_number_;
-  const auto ended = [&] { return unfinished_.empty() || *unfinished_.begin() >= before; };
+  const auto ended = [&]() STEMMA_REQUIRES(mutex_) {
+    return unfinished_.empty() || *unfinished_.begin() >= before;
+  };
   return wait_until(changed_, lock, until_ns, ended);
 }
 
@@ -95,11 +102,12 @@ bool SealedCore::flush(uint64_t until_ns) {
 }
 
 Purged SealedCore::purge(const Purge& what, uint64_t until_ns) {
-  // What was submitted before must have reached the inner tier. If it has not in time, what can be removed still is.
+  // What was submitted before must have reached the inner tier. If it has not in time, whatever can
+  // be removed still is.
   const bool in_time = wait_for_earlier(until_ns);
   Purge inner = what;
   if (inner.layout) inner.layout = sealed_layout(*inner.layout);
-  // Entries do not name their parents here, so everything that is deep enough may follow.
+  // Entries do not name their parents here, so every entry deep enough may follow.
   inner.follows.reset();
   Purged purged = inner_->purge(inner, until_ns);
   if (what.follows) purged.unsure = purged.entries;
@@ -108,7 +116,7 @@ Purged SealedCore::purge(const Purge& what, uint64_t until_ns) {
     purged.complete = false;
     purged.error = "entries that were being sealed were not written in time";
   }
-  // A whole scope goes with its key: then copies of the tier cannot be read either.
+  // Dropping the key forgets the whole scope: copies of the tier become unreadable, too.
   if (!what.owner || !what.is_by_key()) return purged;
   if (const Result<bool> dropped = options_.keys->drop(*what.owner); !dropped) {
     purged.complete = false;
@@ -122,19 +130,19 @@ Purged SealedCore::purge(const Purge& what, uint64_t until_ns) {
 
 uint64_t SealedCore::staged_bytes(const TierItem& item, TierOp op) const noexcept {
   if (op == TierOp::put) return Staging::whole_pages(item.source.size() + kSealBytes);
-  // A room may be larger than any entry.
+  // The caller's room may be larger than any entry.
   const uint64_t room = std::min<uint64_t>(item.into.size(), traits_.max_entry_bytes);
   return op == TierOp::get ? Staging::whole_pages(room + kSealBytes) : 0;
 }
 
-// The deepest part first, so that what is deepest is the first to go.
+// The deepest part first, so that the deepest entries are evicted first.
 std::vector<SealedCore::PartPtr> SealedCore::cut(const std::shared_ptr<Work>& work) const {
   const TierOp op = work->outer->op();
   const std::span<const TierItem> items = work->outer->items();
   uint64_t all = 0;
   for (const TierItem& item : items) all += staged_bytes(item, op);
   const bool large = traits_.capacity_bytes != 0 && all > traits_.capacity_bytes / kLargeShare;
-  // What does not fit into staging memory at once has to be cut. Parts are about equal.
+  // A batch that does not fit into staging memory must be cut. Parts are about equal.
   const uint64_t wanted = large ? options_.staging_bytes / 2 : options_.part_bytes;
   const uint64_t count = std::max<uint64_t>((all + wanted / 2) / wanted, 1);
   const uint64_t enough = (all + count - 1) / count;
@@ -156,7 +164,7 @@ std::vector<SealedCore::PartPtr> SealedCore::cut(const std::shared_ptr<Work>& wo
 // Whether there is room in the queue.
 bool SealedCore::admit(const std::shared_ptr<TierBatch>& batch, Work& work, TierOutcome& refusal) {
   const size_t count = batch->items().size();
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   if (closing_ || (items_ != 0 && items_ + count > options_.queue_items)) {
     refusal = closing_                     ? TierOutcome::cancelled
               : batch->op() == TierOp::put ? TierOutcome::refused
@@ -197,10 +205,13 @@ void SealedCore::submit(std::shared_ptr<TierBatch> batch) {
   const Queue queue = op == TierOp::put   ? Queue::puts
                       : op == TierOp::get ? Queue::gets
                                           : Queue::others;
-  if (queue == Queue::others && try_at_once(parts.front())) return;
+  size_t begun = 0;
+  while (begun < parts.size() && try_at_once(parts[begun])) ++begun;
+  if (begun == parts.size()) return;
+  parts.erase(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(begun));
   bool kept = true;
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     std::deque<PartPtr>& to = queues_[static_cast<size_t>(queue)];
     try {
       for (const PartPtr& part : parts) to.push_back(part);
@@ -224,7 +235,8 @@ SealedCore::PartPtr SealedCore::take(Queue which) {
   if (which != Queue::others) {
     Staging& staging = staging_[static_cast<size_t>(which)];
     first.memory = staging.take(first.staged_bytes);
-    // Without any memory in use none will come back: the part ends as failed. It may have come back just now.
+    // If no staging memory is in use, none will come back, and the part ends as failed. But try
+    // again: some may have come back just now.
     if (!first.memory && !staging.is_idle()) return nullptr;
     if (!first.memory) first.memory = staging.take(first.staged_bytes);
   }
@@ -233,7 +245,7 @@ SealedCore::PartPtr SealedCore::take(Queue which) {
   return part;
 }
 
-// What can be done now; null: nothing. What was read comes first: opening it frees memory.
+// The next piece of work, or null. Opening what was read comes first: it frees memory.
 SealedCore::PartPtr SealedCore::next(bool& opens) {
   opens = !to_open_.empty();
   if (opens) {
@@ -249,7 +261,7 @@ SealedCore::PartPtr SealedCore::next(bool& opens) {
 }
 
 void SealedCore::work(Cipher& cipher) {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   for (;;) {
     bool opens = false;
     if (PartPtr part = next(opens)) {
@@ -269,15 +281,19 @@ void SealedCore::work(Cipher& cipher) {
     if (stopping_) return;
     const bool waits = !queues_[0].empty() || !queues_[1].empty() || !in_flight_.empty();
     if (waits && !closing_) {
-      if (wake_.wait_for(lock, kLookEvery) == std::cv_status::timeout) sweep(lock);
+      const uint64_t look_ns = deadline_after(monotonic_ns(), kLookEveryNs);
+      ++watching_;
+      wait_once(wake_, lock, look_ns);
+      --watching_;
+      if (monotonic_ns() >= look_ns) sweep();
     } else {
       wake_.wait(lock);
     }
   }
 }
 
-// Nobody says when a batch is cancelled or late, so it is looked for.
-void SealedCore::sweep(std::unique_lock<std::mutex>& lock) {
+// A cancelled or late batch notifies nobody, so this polls.
+void SealedCore::sweep() {
   const uint64_t now_ns = monotonic_ns();
   for (const Part* part : in_flight_) {
     if (part->work->outer->is_cancelled()) part->inner->cancel();
@@ -290,24 +306,23 @@ void SealedCore::sweep(std::unique_lock<std::mutex>& lock) {
       if (over == queue.end()) break;
       const PartPtr part = std::move(*over);
       queue.erase(over);
-      lock.unlock();
+      const base::Unlocked meanwhile(mutex_);
       give_up(part, part->work->outer->verdict(now_ns));
-      lock.lock();
     }
   }
 }
 
 bool SealedCore::enter() {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   if (closing_) return false;
   ++inside_;
   return true;
 }
 
 void SealedCore::leave() {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   --inside_;
-  changed_.notify_all();
+  if (closing_) changed_.notify_all();
 }
 
 }  // namespace seal

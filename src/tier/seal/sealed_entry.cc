@@ -21,7 +21,7 @@ static_assert(kTagAt + kTagBytes == kSealBytes);
 
 constexpr size_t kAssociatedBytes = 88;
 
-// The first 24 bytes of the header, and everything that says which entry this is.
+// The first 24 bytes of the header, and every field that identifies the entry.
 std::array<uint8_t, kAssociatedBytes> associated_data(const uint8_t* header, const EntryKey& key,
                                                       const EntryInfo& info) noexcept {
   std::array<uint8_t, kAssociatedBytes> bytes{};

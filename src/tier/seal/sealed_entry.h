@@ -1,13 +1,13 @@
-// The payload of a sealed entry: a header of 64 bytes, then as many bytes as the plaintext has.
-// docs/formats/sealed-entry.md draws it.
+// The payload of a sealed entry: a header of 64 bytes, then the ciphertext, as long as the
+// plaintext. docs/formats/sealed-entry.md draws it.
 //
-// Threading: functions of their arguments; a Cipher is used by one thread at a time.
+// Threading: pure functions, but only one thread at a time may use a Cipher.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "stemma/sealed_tier.h"
+#include "stemma/tier/sealed_tier.h"
 #include "tier/seal/cipher.h"
 #include "tier/seal/scope_key.h"
 
@@ -28,14 +28,13 @@ void write_seal_header(const SealHeader& header, std::span<uint8_t, kSealBytes> 
 Result<SealHeader> read_seal_header(std::span<const uint8_t, kSealBytes> bytes) noexcept;
 
 // Seals `plain`, which is info.bytes long, into `out`, which is kSealBytes longer. False: OpenSSL
-// could not. Requires: the nonce is of random_bytes(), and is used for nothing else.
+// failed. Requires: the nonce is from random_bytes(), and used for nothing else.
 bool seal_entry(Cipher& cipher, const ScopeKey& scope, const EntryKey& key, const EntryInfo& info,
                 const Nonce& nonce, std::span<const uint8_t> plain,
                 std::span<uint8_t> out) noexcept;
 
-// Opens what seal_entry() made into `out`, which has room for kSealBytes less. `info` describes the
-// plaintext. False: these bytes were not sealed with this key for this entry; `out` holds nothing
-// of them then.
+// Opens a sealed entry into `out`, which is kSealBytes shorter. `info` describes the plaintext.
+// False: these bytes were not sealed with this key for this entry; then `out` holds none of them.
 bool open_entry(Cipher& cipher, const ScopeKey& scope, const EntryKey& key, const EntryInfo& info,
                 std::span<const uint8_t> sealed, uint8_t* out) noexcept;
 

@@ -36,7 +36,7 @@ struct Example {
   }
 };
 
-// As docs/formats/sealed-entry.md draws it.
+// As docs/formats/sealed-entry.md describes it.
 TEST(SealedEntry, EveryByteIsWhereTheDocumentSays) {
   SealHeader header;
   header.key_id.fill(0xA1);
@@ -84,6 +84,26 @@ TEST(SealedEntry, NoChangedBitIsAccepted) {
   }
   for (size_t length = 0; length < good.size(); ++length) {
     EXPECT_FALSE(one.opens(std::span(good).first(length)));
+  }
+}
+
+// A server with one library reads what a server with the other wrote.
+TEST(SealedEntry, EitherLibraryOpensWhatTheOtherSealed) {
+  Example one, other;
+  one.cipher = Cipher::create(make_openssl_aes_gcm());
+  other.cipher = Cipher::create(make_ipsec_mb_aes_gcm());
+  if (other.cipher == nullptr) GTEST_SKIP() << "there is only OpenSSL";
+  for (const size_t size : {0, 1, 63, 64, 100, 4032, 65536, 300'001}) {
+    for (Example* example : {&one, &other}) {
+      example->info.bytes = size;
+      example->plain = std::vector<uint8_t>(size, 'q');
+    }
+    EXPECT_TRUE(other.opens(one.seal())) << size;
+    EXPECT_TRUE(one.opens(other.seal())) << size;
+    if (size == 0) continue;
+    std::vector<uint8_t> changed = one.seal();
+    changed.back() ^= 1U;
+    EXPECT_FALSE(other.opens(changed)) << size;
   }
 }
 

@@ -1,4 +1,4 @@
-// What becomes of one part of a batch.
+// How one part of a batch is carried out.
 #include <algorithm>
 #include <array>
 #include <new>
@@ -12,19 +12,52 @@
 
 namespace stemma::tier::seal {
 
-// contains, touch and remove: if all keys are in memory, nothing has to be read.
+// Takes what a small put is sealed with outside the threads. Null: a thread seals it.
+std::unique_ptr<Cipher> SealedCore::take_spare(const Part& part) {
+  if (part.work->parts != 1 || part.staged_bytes > options_.at_once_bytes) return nullptr;
+  const base::Lock lock(mutex_);
+  return std::move(spare_);
+}
+
+void SealedCore::give_back(std::unique_ptr<Cipher> spare) {
+  const base::Lock lock(mutex_);
+  spare_ = std::move(spare);
+}
+
+// Nothing is taken while others of its kind wait for memory.
+bool SealedCore::take_memory_at_once(Part& part, TierOp op) {
+  if (op != TierOp::put && op != TierOp::get) return true;
+  const auto which = static_cast<size_t>(op == TierOp::put ? Queue::puts : Queue::gets);
+  const base::Lock lock(mutex_);
+  if (!queues_[which].empty()) return false;
+  part.memory = staging_[which].take(part.staged_bytes);
+  return static_cast<bool>(part.memory);
+}
+
+// Begins a part inside submit(). False: it has to queue, because a file has to be read, there is no
+// memory, or sealing would take long.
 bool SealedCore::try_at_once(const PartPtr& part) {
+  const TierOp op = part->work->outer->op();
+  std::unique_ptr<Cipher> spare;
+  if (op == TierOp::put && (spare = take_spare(*part)) == nullptr) return false;
   if (!enter()) {
+    if (spare != nullptr) give_back(std::move(spare));
     give_up(part, TierOutcome::cancelled);
     return true;
   }
-  bool known = true;
-  if (part->work->outer->verdict(monotonic_ns()) == TierOutcome::pending) {
-    known = find_keys(*part, /*only_held=*/true);
+  bool ready = take_memory_at_once(*part, op);
+  if (ready && part->work->outer->verdict(monotonic_ns()) == TierOutcome::pending) {
+    ready = find_keys(*part, /*only_held=*/true);
+    if (ready && spare != nullptr) seal_slots(*part, *spare);
   }
-  if (known) hand_over(part);
+  if (spare != nullptr) give_back(std::move(spare));
+  if (ready) {
+    hand_over(part);
+  } else {
+    part->memory = {};
+  }
   leave();
-  return known;
+  return ready;
 }
 
 void SealedCore::begin(const PartPtr& part, Cipher& cipher) {
@@ -42,8 +75,8 @@ void SealedCore::begin(const PartPtr& part, Cipher& cipher) {
   hand_over(part);
 }
 
-// The key of each item, or what the item ends as without. False: a key is not in memory, and that
-// is all that was asked for.
+// Finds the key of each item, or the outcome of an item without one. Returns false if only keys in
+// memory were allowed and one was not there.
 bool SealedCore::find_keys(Part& part, bool only_held) {
   TierBatch& outer = *part.work->outer;
   const bool puts = outer.op() == TierOp::put;
@@ -74,7 +107,7 @@ bool SealedCore::find_keys(Part& part, bool only_held) {
 }
 
 void SealedCore::seal_slots(Part& part, Cipher& cipher) {
-  // Some at a time: asking the system costs more than the bytes do.
+  // Several at a time: a system call costs more than the bytes.
   std::array<Nonce, 32> nonces;
   size_t left = 0;
   for (Slot& slot : part.slots) {
@@ -96,7 +129,7 @@ void SealedCore::seal_slots(Part& part, Cipher& cipher) {
   cipher.forget();
 }
 
-// The batch for the inner tier. False: there is nothing for it, or no memory.
+// Fills the batch for the inner tier. Returns false if there is nothing for it, or no memory.
 bool SealedCore::fill_inner(Part& part) {
   TierBatch& outer = *part.work->outer;
   const auto passes = [](const Slot& slot) { return slot.outcome == TierOutcome::pending; };
@@ -118,7 +151,7 @@ bool SealedCore::fill_inner(Part& part) {
     to.info = from.info;
     to.info.layout = sealed_layout(from.info.layout);
     to.info.words = 0;
-    to.info.parent = 0;  // It names a key.
+    to.info.parent = 0;  // The parent names a key, so it is not passed on.
     to.priority = from.priority;
     uint8_t* const bytes = part.memory.data() + slot.offset;
     if (outer.op() == TierOp::put) {
@@ -139,9 +172,10 @@ void SealedCore::hand_over(const PartPtr& part) try {
   const std::shared_ptr<TierBatch> inner = part->inner;
   inner->on_done = [this, part](TierBatch&) { answered(part); };
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     in_flight_.push_front(part.get());
     part->in_flight = in_flight_.begin();
+    if (watching_ == 0) wake_.notify_one();
   }
   inner_->submit(inner);
 } catch (const std::bad_alloc&) {
@@ -149,14 +183,14 @@ void SealedCore::hand_over(const PartPtr& part) try {
   give_up(part, TierOutcome::failed);
 }
 
-// The inner tier has ended the part, on any thread.
+// The inner tier has ended the part. Any thread.
 void SealedCore::answered(const PartPtr& part) {
   const bool is_get = part->work->outer->op() == TierOp::get;
   const auto is_done = [](const TierItem& item) { return item.outcome == TierOutcome::done; };
   const std::span<const TierItem> items = part->inner->items();
   const bool opens = is_get && std::any_of(items.begin(), items.end(), is_done);
   try {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     in_flight_.erase(part->in_flight);
     if (opens) {
       to_open_.push_back(part);
@@ -168,7 +202,7 @@ void SealedCore::answered(const PartPtr& part) {
   if (!opens) settle(part);
 }
 
-// A get: what was read is opened into the caller's memory.
+// A get: decrypts what was read into the caller's memory.
 void SealedCore::open(const PartPtr& part, Cipher& cipher) {
   for (Slot& slot : part->slots) {
     if (slot.outcome != TierOutcome::pending) continue;
@@ -190,7 +224,7 @@ void SealedCore::open(const PartPtr& part, Cipher& cipher) {
   settle(part);
 }
 
-// What did not authenticate must not lie in the way of a good one.
+// Removes entries that did not authenticate: they must not stand in the way of good ones.
 void SealedCore::remove_corrupt(const Part& part) try {
   std::vector<EntryKey> keys;
   for (const TierItem& item : part.inner->items()) {
@@ -203,10 +237,10 @@ void SealedCore::remove_corrupt(const Part& part) try {
   }
   leave();
 } catch (const std::bad_alloc&) {
-  // It stays, and is found to be corrupt again.
+  // The entry stays, and is found corrupt again.
 }
 
-// Outcomes from the inner batch to the caller's.
+// Copies outcomes from the inner batch to the caller's.
 void SealedCore::settle(const PartPtr& part) {
   const TierOp op = part->work->outer->op();
   for (Slot& slot : part->slots) {
@@ -225,7 +259,7 @@ void SealedCore::settle(const PartPtr& part) {
   end_items(part);
 }
 
-// Ends what has no outcome yet.
+// Ends the items that have no outcome yet.
 void SealedCore::give_up(const PartPtr& part, TierOutcome outcome) {
   for (Slot& slot : part->slots) {
     if (slot.outcome == TierOutcome::pending) slot.outcome = outcome;
@@ -236,7 +270,7 @@ void SealedCore::give_up(const PartPtr& part, TierOutcome outcome) {
 void SealedCore::end_items(const PartPtr& part) {
   const std::shared_ptr<Work> work = part->work;
   const TierOp op = work->outer->op();
-  part->inner = nullptr;  // Which still has the part.
+  part->inner = nullptr;  // The inner batch still refers to the part.
   part->memory = {};
   if (work->settled.fetch_add(1) + 1 == work->parts) keep_order(*work);
   for (const Slot& slot : part->slots) {
@@ -244,9 +278,9 @@ void SealedCore::end_items(const PartPtr& part) {
     work->outer->end(slot.item, slot.outcome);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     items_ -= part->slots.size();
-    // There is memory again.
+    // Memory was freed.
     if (!queues_[static_cast<size_t>(op == TierOp::get ? Queue::gets : Queue::puts)].empty()) {
       wake_.notify_one();
     }
@@ -254,8 +288,8 @@ void SealedCore::end_items(const PartPtr& part) {
   if (work->ended.fetch_add(1) + 1 == work->parts) finish(*work);
 }
 
-// Parts end in any order. The inner tier hears of the whole batch as one, so that its deepest entry
-// is the first to go.
+// Parts end in any order. Touches the whole batch in one inner batch, so that its deepest entry is
+// evicted first.
 void SealedCore::keep_order(const Work& work) {
   const auto has_name = [](const EntryKey& key) { return !(key == EntryKey()); };
   const auto count = std::count_if(work.names.begin(), work.names.end(), has_name);
@@ -273,7 +307,7 @@ void SealedCore::keep_order(const Work& work) {
 void SealedCore::finish(Work& work) {
   const TierOp op = work.outer->op();
   const uint64_t now_ns = monotonic_ns();
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   unfinished_.erase(work.number);
   if (op == TierOp::get) reading_.end(now_ns);
   if (op == TierOp::put) writing_.end(now_ns);

@@ -17,8 +17,9 @@ bool Staging::create(uint64_t bytes) {
   const uint64_t size = (std::max(bytes, kPage) + kHugePage - 1) / kHugePage * kHugePage;
   memory_.reset(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, size)));
   if (memory_ == nullptr) return false;
-  // Fewer pages to look up and to pin. Where the system refuses, small ones do.
+  // Huge pages mean fewer pages to look up and to pin. If the system refuses, small ones are used.
   (void)madvise(memory_.get(), size, MADV_HUGEPAGE);
+  const base::Lock lock(mutex_);
   taken_.resize(std::max<uint64_t>(bytes / kPage, 1));
   return true;
 }
@@ -35,7 +36,7 @@ size_t Staging::find(size_t from, size_t to, size_t pages) const noexcept {
 
 Staging::Piece Staging::take(uint64_t bytes) noexcept {
   const size_t pages = whole_pages(std::max<uint64_t>(bytes, 1)) / kPage;
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   Piece piece;
   if (pages > taken_.size()) {
     if (pieces_ != 0) return piece;
@@ -56,7 +57,7 @@ Staging::Piece Staging::take(uint64_t bytes) noexcept {
 }
 
 void Staging::give_back(uint8_t* data, size_t pages) noexcept {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   --pieces_;
   if (pages == 0) {
     std::free(data);
@@ -66,7 +67,7 @@ void Staging::give_back(uint8_t* data, size_t pages) noexcept {
 }
 
 bool Staging::is_idle() const noexcept {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   return pieces_ == 0;
 }
 

@@ -1,22 +1,22 @@
 // Staging: page-aligned memory for sealed bytes on their way to and from the inner tier.
 //
-// Pieces are taken one behind the other, round and round, so that memory is written again as late
-// as possible. Reusing the same few MiB made puts on a virtual disk take twice as much CPU
+// Pieces are taken one after another, in a ring, so that memory is reused as late as possible.
+// Reusing the same few MiB made puts on a virtual disk take twice as much CPU
 // (bench/results/2026-11-18-sealed.txt), probably because another core had just read them.
 //
-// Invariant:  no more than `bytes` are taken at a time, or a single piece that is larger.
+// Invariant:  at most `bytes` are taken at a time, or one larger piece.
 // Threading:  thread-safe.
-// Cost:       memory is taken from the system once, and touched when it is first used. One byte of
-//             books a page; take() looks at each page once at worst, a cache line of books at a
-//             time.
+// Cost:       memory is taken from the system once, and touched at its first use. One byte of books
+//             a page; take() reads all of them at worst, a cache line at a time.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "base/lock.h"
 
 namespace stemma::tier::seal {
 
@@ -27,7 +27,7 @@ class Staging {
     return (bytes + kPage - 1) / kPage * kPage;
   }
 
-  // A piece that goes back when it is let go. The staging memory must outlive it.
+  // A piece that its destructor gives back. The staging memory must outlive it.
   class Piece {
    public:
     Piece() = default;
@@ -48,13 +48,13 @@ class Staging {
     friend class Staging;
     Staging* staging_ = nullptr;
     uint8_t* data_ = nullptr;
-    size_t pages_ = 0;  // 0: it is larger than all of the staging memory, and of the system.
+    size_t pages_ = 0;  // 0: larger than all staging memory, so taken from the system.
   };
 
-  // False: the system has no memory. Requires: called once.
+  // False: no memory. Requires: called once.
   bool create(uint64_t bytes);
 
-  // Empty: there is none free. When nothing else is taken, that means that the system has none
+  // Empty: none is free. If nothing else is taken, the system has none
   //        either.
   Piece take(uint64_t bytes) noexcept;
   bool is_idle() const noexcept;
@@ -65,14 +65,14 @@ class Staging {
   };
 
   void give_back(uint8_t* data, size_t pages) noexcept;
-  // The first of so many free pages in [from, to); `to` if there are none.
-  size_t find(size_t from, size_t to, size_t pages) const noexcept;
+  // The first of this many adjacent free pages in [from, to); `to` if there are none.
+  size_t find(size_t from, size_t to, size_t pages) const noexcept STEMMA_REQUIRES(mutex_);
 
   std::unique_ptr<uint8_t, Free> memory_;
-  mutable std::mutex mutex_;
-  std::vector<uint8_t> taken_;  // For each page: 1 or 0.
-  size_t next_ = 0;             // Behind what was taken last.
-  size_t pieces_ = 0;           // That are taken.
+  mutable base::WaitMutex mutex_;
+  std::vector<uint8_t> taken_ STEMMA_GUARDED_BY(mutex_);  // For each page: 1 or 0.
+  size_t next_ STEMMA_GUARDED_BY(mutex_) = 0;             // After the piece taken last.
+  size_t pieces_ STEMMA_GUARDED_BY(mutex_) = 0;           // Now taken.
 };
 
 }  // namespace stemma::tier::seal

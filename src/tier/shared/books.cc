@@ -17,6 +17,22 @@ const Books::Entry* Books::find(const EntryKey& key) const {
   return at == folder.end() ? nullptr : &at->second;
 }
 
+std::vector<EntryKey> Books::keys_of(uint32_t folder) const {
+  std::vector<EntryKey> keys;
+  for (const auto& [key, entry] : folders_[folder]) keys.push_back(key);
+  return keys;
+}
+
+std::vector<EntryKey> Books::put_since(uint32_t epoch) const {
+  std::vector<EntryKey> keys;
+  for (const Folder& folder : folders_) {
+    for (const auto& [key, entry] : folder) {
+      if (entry.epoch >= epoch) keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
 void Books::list(const EntryKey& key, Entry& entry) {
   entry.listed = true;
   order_.emplace(order_of(entry), key);
@@ -40,7 +56,7 @@ void Books::drop(const EntryKey& key, const Entry& entry) {
   if (entry.listed) order_.erase(order_of(entry));
   --entries_;
   used_ -= entry.room;
-  const EntryKey copy = key;  // It may lie in what goes.
+  const EntryKey copy = key;  // The reference may point into the entry that is erased.
   folders_[folder_of(copy)].erase(copy);
 }
 
@@ -67,7 +83,7 @@ bool Books::add_victims(Plan& plan) {
   used_ += owed;
   while (over()) {
     if (order_.empty()) {
-      // Those that were found are the plan's all the same: they go back, or make the directory smaller.
+      // The plan keeps the victims it has found: they go back, or make the directory smaller.
       used_ -= owed;
       plan.owed = owed;
       break;
@@ -78,8 +94,9 @@ bool Books::add_victims(Plan& plan) {
     ++busy_[key];
     plan.victims.push_back(std::move(victim));
   }
-  // What is left of the last one's room must not be promised to others: it may turn out to stay. Room that
-  // others had taken beyond the capacity is not left: it only brings the directory back to its capacity.
+  // The rest of the last victim's room must not be promised to others: the victim may turn out to
+  // stay. Room that others had taken beyond the capacity is not part of that rest: freeing it only
+  // brings the directory back to its capacity.
   uint64_t freed = 0;
   for (const Victim& victim : plan.victims) freed += victim.entry.room;
   const uint64_t promised = plan.room - plan.owed;
@@ -110,12 +127,14 @@ void Books::cancel(Plan& plan) {
   plan.room = 0;
 }
 
-void Books::publish(const Plan& plan, uint64_t used_ns, Priority priority) {
+void Books::publish(const Plan& plan, uint64_t used_ns, Priority priority, uint32_t epoch) {
   if (const Entry* there = find_own(plan.key)) drop(plan.key, *there);
   used_ -= plan.room;
   promised_ -= plan.room;
-  add(plan.key,
-      {.room = plan.room, .used_ns = used_ns, .on_file_ns = used_ns, .priority = priority});
+  Entry& added =
+      add(plan.key,
+          {.room = plan.room, .used_ns = used_ns, .on_file_ns = used_ns, .priority = priority});
+  added.epoch = epoch;
   end_busy(plan.key);
 }
 
@@ -129,7 +148,7 @@ void Books::gone(const Victim& victim) { end_busy(victim.key); }
 void Books::keep(Plan& plan, const Victim& victim, Stays stays, uint64_t on_file_ns,
                  uint64_t now_ns) {
   end_busy(victim.key);
-  if (find_own(victim.key) != nullptr) return;  // It was put again, with room of its own.
+  if (find_own(victim.key) != nullptr) return;  // It was put again, with its own room.
   const uint64_t extra = std::min(plan.extra, victim.entry.room);
   const uint64_t taken = std::min(plan.room - plan.owed, victim.entry.room - extra);
   plan.extra -= extra;
@@ -183,7 +202,7 @@ void Books::merge(uint32_t folder, std::span<const Seen> seen, uint64_t temporar
       list(file.key, added);
       continue;
     }
-    if (entry->changed == scans_) continue;  // What was listed may be what lay there before.
+    if (entry->changed == scans_) continue;  // The listing may describe the earlier entry.
     used_ = used_ - entry->room + room_of(file.file_bytes);
     entry->room = room_of(file.file_bytes);
     entry->on_file_ns = file.modified_ns;

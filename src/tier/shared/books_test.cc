@@ -63,7 +63,7 @@ TEST(SharedBooks, WhatItsBatchStillHoldsDoesNotGo) {
   EXPECT_EQ(victims_of(books, kRoom), std::vector{key_of(1, 2)});
 }
 
-// A large victim's room is not promised twice while it may still stay.
+// The room of a large victim is not promised twice while the victim may still stay.
 TEST(SharedBooks, WhoChangesHisMindLeavesTheCapacityAsItWas) {
   Books books(4 * kRoom, 100 * kRoom);
   Books::Plan large, first, second;
@@ -82,7 +82,7 @@ TEST(SharedBooks, WhoChangesHisMindLeavesTheCapacityAsItWas) {
   EXPECT_TRUE(books.plan(key_of(1, 3), kRoom, second));
 }
 
-// Others have put more than fits: a put makes room for that, too, rather than being refused.
+// Other machines have put more than fits: a put evicts the excess too, instead of being refused.
 TEST(SharedBooks, ADirectoryThatOthersFilledTooMuchStillTakesAPut) {
   Books books(4 * kRoom, 100 * kRoom);
   std::vector<Books::Seen> seen;
@@ -94,7 +94,7 @@ TEST(SharedBooks, ADirectoryThatOthersFilledTooMuchStillTakesAPut) {
   ASSERT_TRUE(books.plan(key_of(2, 1), kRoom, plan));
   EXPECT_EQ(plan.victims.size(), 3U);
   EXPECT_EQ(books.used_bytes(), 4 * kRoom);
-  // One of them stays: its room comes out of what the put was promised, and another has to go.
+  // One of them stays: its room is taken from the put's promise, and another entry has to go.
   books.keep(plan, plan.victims.back(), Books::Stays::in_order, 100, kNow);
   plan.victims.pop_back();
   EXPECT_EQ(plan.owed, kRoom);
@@ -110,7 +110,7 @@ TEST(SharedBooks, ADirectoryThatOthersFilledTooMuchStillTakesAPut) {
   EXPECT_EQ(books.entries(), 4U);
 }
 
-// What a victim is larger than the put and what was too much is nobody's while it may stay.
+// Holds back only the part of a large victim that neither the put nor the excess needs.
 TEST(SharedBooks, OnlyWhatIsLeftOfALargeVictimIsHeldBack) {
   Books books(6 * kRoom, 100 * kRoom);
   const std::vector<Books::Seen> seen{{key_of(1, 1), 4 * kRoom, 100},
@@ -138,7 +138,8 @@ TEST(SharedBooks, AScanFindsWhatOthersDid) {
   put(books, key_of(1, 2), 110);
   put(books, key_of(2, 1), 120);
   books.begin_folder(1);
-  // Another has removed the first, used the second and put a third; the second folder is not this one.
+  // Another machine has removed the first, used the second and put a third; the second folder is
+  // not scanned here.
   const std::vector<Books::Seen> seen{{key_of(1, 2), kRoom, 500}, {key_of(1, 3), 3 * kRoom, 300}};
   books.merge(1, seen, 2 * kRoom, kNow);
   EXPECT_EQ(books.find(key_of(1, 1)), nullptr);
@@ -161,7 +162,7 @@ TEST(SharedBooks, WhatHappensDuringAListingCountsMoreThanIt) {
   books.begin_folder(1);
   books.forget(key_of(1, 1), books.moment());
   put(books, key_of(1, 3), 100);
-  // Listed before 1 went and 3 came; 4 is ours and not done.
+  // Listed before 1 was removed and 3 was put; 4 is our own put, not done yet.
   const std::vector<Books::Seen> seen{
       {key_of(1, 1), kRoom, 100}, {key_of(1, 2), kRoom, 100}, {key_of(1, 4), kRoom, 100}};
   books.merge(1, seen, 0, kNow);
@@ -174,7 +175,7 @@ TEST(SharedBooks, WhatHappensDuringAListingCountsMoreThanIt) {
   EXPECT_EQ(books.used_bytes(), 3 * kRoom);
 }
 
-// A clock that is ahead makes nothing immortal.
+// A clock that runs ahead does not make an entry immortal.
 TEST(SharedBooks, TimesToComeAreNow) {
   Books books(2 * kRoom, 100 * kRoom);
   books.begin_folder(1);
@@ -199,7 +200,8 @@ TEST(SharedBooks, MuchThatNoScanHasSeenWaitsForOne) {
   EXPECT_FALSE(books.may_promise(4 * kRoom)) << "what came during the scan was not seen";
 }
 
-// Its file may come after another process has looked: for that one it is as new as if it were put after the scan.
+// The put's file may appear after another process has listed the folder: to that process it is as
+// new as a put after the scan.
 TEST(SharedBooks, APutThatIsUnderWayWhenAScanBeginsIsStillUnseen) {
   Books books(100 * kRoom, 4 * kRoom);
   Books::Plan first, second;
@@ -237,7 +239,7 @@ TEST(SharedBooks, WhatStaysForeverIsCountedAndNotChosen) {
   EXPECT_EQ(books.entries(), 1U);
 }
 
-// The room of one that stays was promised to a put that has not been written: it is promised no more.
+// The room of a victim that stays was promised to an unwritten put; the promise is withdrawn.
 TEST(SharedBooks, AVictimThatStaysTakesItsRoomBack) {
   Books books(2 * kRoom, 100 * kRoom);
   put(books, key_of(1, 1), 1);
@@ -253,7 +255,7 @@ TEST(SharedBooks, AVictimThatStaysTakesItsRoomBack) {
   EXPECT_EQ(plan.victims[0].key, key_of(1, 2));
   EXPECT_EQ(plan.owed, 0U);
   EXPECT_EQ(books.used_bytes(), 2 * kRoom);
-  // Without any that may go it is owed still, and whoever gives up owes nothing.
+  // With no entry left to evict, the put still owes the room; a cancelled put owes nothing.
   books.keep(plan, plan.victims[0], Books::Stays::forever, 0, 0);
   books.end_victims(plan);
   Books::Plan other;
@@ -270,15 +272,15 @@ TEST(SharedBooks, WhatWasPutSinceIsNotForgotten) {
   Books books(4 * kRoom, 100 * kRoom);
   put(books, key_of(1, 1), 1);
   const uint64_t moment = books.moment();
-  put(books, key_of(1, 1), 2);  // Between the removal of its file and the word of it.
+  put(books, key_of(1, 1), 2);  // After its file was removed, before the books heard of it.
   books.forget(key_of(1, 1), moment);
   EXPECT_NE(books.find(key_of(1, 1)), nullptr);
   books.forget(key_of(1, 1), books.moment());
   EXPECT_EQ(books.used_bytes(), 0U);
 }
 
-// Puts of any size that end in any order, with victims that go or stay: capacity holds after every call, and
-// what is counted in the end is what is there.
+// Puts of any size that end in any order, with victims that go or stay: the capacity holds after
+// every call, and in the end the counts match the content.
 TEST(SharedBooks, CapacityHoldsWhateverStays) {
   const uint64_t seed = test::from_environment("STEMMA_TIER_SEED", std::random_device{}());
   std::printf("STEMMA_TIER_SEED=%llu\n", static_cast<unsigned long long>(seed));

@@ -14,9 +14,10 @@ uint64_t room_for(const EntryInfo& info) noexcept {
 
 Core::Core(const SharedOptions& options)
     : options_(options),
-      directory_(options.path, options.files != nullptr ? options.files : make_system()),
+      directory_(options.path, options.files != nullptr ? options.files : make_system_files()),
       books_(options.capacity_bytes,
-             options.slack_bytes != 0 ? options.slack_bytes : options.capacity_bytes / 16) {
+             options.slack_bytes != 0 ? options.slack_bytes : options.capacity_bytes / 16),
+      breaker_({.errors = options.errors_to_break, .first_ns = options.retry_ns}) {
   traits_.name = "shared";
   traits_.capacity_bytes = options.capacity_bytes;
   traits_.max_entry_bytes =
@@ -34,15 +35,15 @@ void Core::submit(std::shared_ptr<TierBatch> batch) {
     if (queued_ + size > options_.queue_items && batch->op() == TierOp::put) {
       refused = TierOutcome::refused;
     }
-    if (!broken_ && !stopping_ && queued_ + size <= options_.queue_items) {
-      // Later batches are used later, whatever the clock says.
+    if (!breaker_.open() && !stopping_ && queued_ + size <= options_.queue_items) {
+      // A later batch counts as used later, even if the clock steps back.
       last_used_ns_ = std::max(wall_ns(), last_used_ns_ + size);
       auto job = std::make_shared<Job>(batch, ++serials_, last_used_ns_);
       (batch->op() == TierOp::put ? puts_ : reads_).push_back(job);
       live_.emplace(job->serial, job);
       queued_ += size;
-      if (batch->op() == TierOp::get) reading_.begin(now_ns());
-      if (batch->op() == TierOp::put) writing_.begin(now_ns());
+      if (batch->op() == TierOp::get) reading_.begin(monotonic_ns());
+      if (batch->op() == TierOp::put) writing_.begin(monotonic_ns());
       size == 1 ? has_work_.notify_one() : has_work_.notify_all();
       watch_.notify_one();
       return;
@@ -51,7 +52,7 @@ void Core::submit(std::shared_ptr<TierBatch> batch) {
     refused = TierOutcome::failed;
   }
   for (size_t i = 0; i < size; ++i) {
-    const TierOutcome verdict = batch->verdict(now_ns());
+    const TierOutcome verdict = batch->verdict(monotonic_ns());
     const TierOutcome outcome = verdict == TierOutcome::pending ? refused : verdict;
     counters_.count(batch->op(), outcome, 0);
     batch->end(i, outcome);
@@ -60,8 +61,8 @@ void Core::submit(std::shared_ptr<TierBatch> batch) {
 
 // ---- Workers ----
 
-// Reads go first, but for one thread; puts have half of the threads at most, so that a get does not stand
-// behind megabytes.
+// Reads go first, except in one thread. Puts get at most half of the threads, so that a get does
+// not wait behind megabytes.
 bool Core::pick(Lock& lock, bool puts_first, Task& task) {
   for (;;) {
     if (stopping_) return false;
@@ -73,15 +74,15 @@ bool Core::pick(Lock& lock, bool puts_first, Task& task) {
   }
 }
 
-// Room is promised here, in the order of the batch: of a prompt too large for all, the head is kept.
+// Promises room in the order of the batch: if a prompt is too large, its head is kept.
 bool Core::pick_from(std::deque<std::shared_ptr<Job>>& lane, Task& task) {
   while (!lane.empty()) {
     const std::shared_ptr<Job> job = lane.front();
     const size_t i = job->next;
     const TierItem& item = job->batch->items()[i];
     const bool is_put = job->batch->op() == TierOp::put;
-    TierOutcome outcome = job->batch->verdict(now_ns());
-    if (outcome == TierOutcome::pending && broken_) outcome = TierOutcome::failed;
+    TierOutcome outcome = job->batch->verdict(monotonic_ns());
+    if (outcome == TierOutcome::pending && breaker_.open()) outcome = TierOutcome::failed;
     if (outcome == TierOutcome::pending && is_put) outcome = check_put(item, traits_);
     const bool waiting = job->states[i].load(std::memory_order_acquire) == ItemState::waiting;
     const uint64_t room = room_for(item.info);
@@ -93,7 +94,7 @@ bool Core::pick_from(std::deque<std::shared_ptr<Job>>& lane, Task& task) {
     if (++job->next == job->size) lane.pop_front();
     --queued_;
     if (!job->change(i, ItemState::waiting, ItemState::working)) continue;
-    // A copy of the item: once it has ended, the batch is its maker's.
+    // A copy of the item: after the item has ended, the batch belongs to its caller again.
     task = {.job = job,
             .index = i,
             .item = item,
@@ -103,7 +104,7 @@ bool Core::pick_from(std::deque<std::shared_ptr<Job>>& lane, Task& task) {
     if (!is_put) return true;
     ++putting_;
     if (outcome != TierOutcome::pending) return true;
-    // What seems to be there already needs no room.
+    // An entry that seems to exist needs no room.
     const Books::Entry* there = books_.find(item.key);
     if (there == nullptr || there->room != room) {
       if (!books_.plan(item.key, room, task.plan)) task.outcome = TierOutcome::refused;
@@ -120,7 +121,7 @@ void Core::work(Thread& self, bool puts_first) {
   while (pick(lock, puts_first, task)) {
     lock.unlock();
     const bool is_put = task.job->batch->op() == TierOp::put;
-    self.seen_ns.store(now_ns(), std::memory_order_relaxed);
+    self.seen_ns.store(monotonic_ns(), std::memory_order_relaxed);
     run(task, self.seen_ns);
     self.seen_ns.store(0, std::memory_order_relaxed);
     task = {};
@@ -185,7 +186,7 @@ void Core::get(Task& task, ItemLoan& loan) {
   }
 }
 
-// Whether the file's own time is so old that others must be told.
+// Whether the file's own time is so old that other machines must be told.
 bool Core::use(const EntryKey& key, uint64_t used_ns) {
   const Lock lock(mutex_);
   books_.use(key, used_ns);
@@ -208,6 +209,12 @@ Answer Core::put(Task& task, ItemLoan& loan) {
   Job& job = *task.job;
   const TierItem& item = task.item;
   const uint64_t used_ns = job.used_ns_of(task.index);
+  const bool durable = job.batch->durable || options_.always_durable;
+  uint32_t begun_epoch;
+  {
+    const Lock lock(mutex_);
+    begun_epoch = epoch_;
+  }
   Answer answer = directory_.look_before_put(item.key, item.info);
   if (answer.outcome == TierOutcome::absent) {
     bool fits = true;
@@ -217,21 +224,26 @@ Answer Core::put(Task& task, ItemLoan& loan) {
     }
     answer = {.outcome = TierOutcome::refused};
     if (fits && make_room(task.plan, answer.problem)) {
-      const bool durable = job.batch->durable || options_.always_durable;
       answer = directory_.put(item, {.durable = durable, .used_ns = used_ns}, loan);
     } else if (answer.problem != 0) {
       answer.outcome = TierOutcome::failed;
     }
   }
   const Lock lock(mutex_);
+  if (answer.outcome == TierOutcome::done && !durable && begun_epoch < bad_epoch_) {
+    // A sync failed meanwhile, perhaps for this entry. The next one removes it.
+    doubtful_.push_back(item.key);
+    unsynced_ = true;
+    answer = {.outcome = TierOutcome::failed};
+  }
   if (answer.outcome != TierOutcome::done || answer.already_there) {
     books_.cancel(task.plan);
     if (answer.already_there) books_.use(item.key, used_ns);
     return answer;
   }
-  books_.publish(task.plan, used_ns, std::min(item.priority, kMaxPriority));
+  books_.publish(task.plan, used_ns, std::min(item.priority, kMaxPriority), durable ? 0 : epoch_);
   task.plan.room = 0;
-  unsynced_ = unsynced_ || !(job.batch->durable || options_.always_durable);
+  unsynced_ = unsynced_ || !durable;
   if (job.settled) {
     books_.settle(item.key);
   } else {
@@ -240,7 +252,7 @@ Answer Core::put(Task& task, ItemLoan& loan) {
   return answer;
 }
 
-// What the batch put may go before anybody hears that it has ended.
+// The entries that the batch put become evictable before its end is announced.
 void Core::end(const std::shared_ptr<Job>& job, size_t i, TierOutcome outcome) {
   const TierOp op = job->batch->op();
   counters_.count(op, outcome, job->batch->items()[i].info.bytes);
@@ -248,8 +260,8 @@ void Core::end(const std::shared_ptr<Job>& job, size_t i, TierOutcome outcome) {
     const Lock lock(mutex_);
     job->settled = true;
     for (const EntryKey& key : job->published) books_.settle(key);
-    if (op == TierOp::get) reading_.end(now_ns());
-    if (op == TierOp::put) writing_.end(now_ns());
+    if (op == TierOp::get) reading_.end(monotonic_ns());
+    if (op == TierOp::put) writing_.end(monotonic_ns());
   }
   job->batch->end(i, outcome);
   if (job->unended.fetch_sub(1) == 1) {
@@ -265,9 +277,9 @@ TierStats Core::stats() const {
   const Lock lock(mutex_);
   stats.entries = books_.entries();
   stats.used_bytes = books_.used_bytes();
-  stats.read_ns = reading_.total_ns(now_ns());
-  stats.write_ns = writing_.total_ns(now_ns());
-  stats.open = !broken_;
+  stats.read_ns = reading_.total_ns(monotonic_ns());
+  stats.write_ns = writing_.total_ns(monotonic_ns());
+  stats.reachable = !breaker_.open();
   return stats;
 }
 

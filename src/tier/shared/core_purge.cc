@@ -1,5 +1,5 @@
-// How entries are purged: by a thread of their own, which others help, one folder each. Whoever
-// asked waits until its time is over, whatever the file system does.
+// How entries are purged: by a thread of its own with helpers, one folder each. The caller waits
+// until its time is over, whatever the file system does.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -16,10 +16,10 @@ namespace stemma::tier::shared {
 
 namespace {
 
-// Files of one folder are removed one after the other; over a network each of them takes a while.
+// Files of one folder are removed one after the other; over a network, each takes a while.
 constexpr uint32_t kThreads = 8;
 
-// Says whether there was memory for all of it.
+// Returns whether there was memory for all of it.
 bool each_folder(const std::function<void(uint32_t)>& work) {
   std::atomic<uint32_t> next{0};
   std::atomic<bool> good{true};
@@ -36,7 +36,7 @@ bool each_folder(const std::function<void(uint32_t)>& work) {
     try {
       helpers.emplace_back(some);
     } catch (const std::system_error&) {
-      break;  // Then with those that there are.
+      break;  // Continue with the threads that started.
     }
   }
   some();
@@ -49,7 +49,9 @@ bool each_folder(const std::function<void(uint32_t)>& work) {
 Purged Core::purge(const Purge& what, uint64_t until_ns) try {
   Lock lock(mutex_);
   const uint64_t last = serials_;
-  const auto ended = [&] { return live_.empty() || live_.begin()->first > last; };
+  const auto ended = [&]() STEMMA_REQUIRES(mutex_) {
+    return live_.empty() || live_.begin()->first > last;
+  };
   if (!tier::wait_until(ended_, lock, until_ns, ended)) {
     return {.error = "what was submitted before has not ended"};
   }
@@ -69,7 +71,7 @@ Purged Core::purge(const Purge& what, uint64_t until_ns) try {
 void Core::work_on_purges(Thread& self) {
   Lock lock(mutex_);
   for (;;) {
-    purge_.wait(lock, [this] { return stopping_ || !purges_.empty(); });
+    purge_.wait(lock, [this]() STEMMA_REQUIRES(mutex_) { return stopping_ || !purges_.empty(); });
     if (purges_.empty()) break;
     const std::shared_ptr<Purging> purge = purges_.front();
     purges_.pop_front();
@@ -86,7 +88,7 @@ void Core::carry_out(Purging& purge) try {
   std::atomic<bool> in_time{true};
   const auto go_on = [&] {
     const Lock lock(mutex_);
-    if (stopping_ || now_ns() >= purge.until_ns) in_time = false;
+    if (stopping_ || monotonic_ns() >= purge.until_ns) in_time = false;
     return in_time.load();
   };
   const auto told = [&](int problem) {
@@ -112,7 +114,7 @@ void Core::carry_out(Purging& purge) try {
     const Lock lock(mutex_);
     for (const EntryKey& key : gone) books_.forget(key, moment);
   };
-  // Without having seen all of them nobody can tell which of them follow.
+  // Only after seeing all entries is it known which of them follow.
   if (has_memory && in_time) has_memory = each_folder(remove);
   if (has_memory) work.remove_old();
   const int problem = work.finish();

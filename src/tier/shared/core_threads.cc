@@ -1,7 +1,8 @@
-// The threads of a shared tier that no batch waits for: the watcher, which is never inside the file system, and
-// the keeper, which may be.
+// The threads of a shared tier that no batch waits for: the watcher, which never calls the file
+// system, and the keeper, which may.
+#include <algorithm>
 #include <cerrno>
-#include <chrono>
+#include <new>
 #include <system_error>
 
 #include "stemma/log.h"
@@ -14,11 +15,6 @@ namespace {
 
 constexpr uint64_t kMs = 1'000'000;
 
-// Not for longer than a day: the library's clock may be another one.
-std::chrono::nanoseconds for_ns(uint64_t ns) {
-  return std::chrono::nanoseconds(std::min<uint64_t>(ns, 86'400'000 * kMs));
-}
-
 std::string system_text(int problem) {
   return std::error_code(problem, std::generic_category()).message();
 }
@@ -26,7 +22,7 @@ std::string system_text(int problem) {
 }  // namespace
 
 Result<void> Core::open() {
-  const uint64_t begun_ns = now_ns();
+  const uint64_t begun_ns = monotonic_ns();
   STEMMA_TRY_VOID(directory_.open());
   int problem = -scan();
   Books::Plan plan;
@@ -37,8 +33,9 @@ Result<void> Core::open() {
   TierStats stats;
   counters_.read(stats);
   opening_.dropped = stats.evictions;
+  const Lock lock(mutex_);
   opening_.entries = books_.entries();
-  opening_.ns = now_ns() - begun_ns;
+  opening_.ns = monotonic_ns() - begun_ns;
   return {};
 }
 
@@ -65,16 +62,17 @@ void Core::stop() {
   watch_.notify_all();
   keep_.notify_all();
   purge_.notify_all();
-  const auto exited = [this] {
+  const auto exited = [this]() STEMMA_REQUIRES(mutex_) {
     size_t count = 0;
     for (const auto& thread : threads_) count += thread->exited ? 1U : 0U;
     return count + 1 == threads_.size();  // All but the watcher.
   };
-  ended_.wait_for(lock, for_ns(options_.stop_ns), exited);
+  wait_until(ended_, lock, deadline_after(monotonic_ns(), options_.stop_ns), exited);
   finished_ = true;
   watch_.notify_all();
   // The watcher cuts loose what is still under way.
-  ended_.wait(lock, [this] { return live_.empty() && threads_.back()->exited; });
+  ended_.wait(
+      lock, [this]() STEMMA_REQUIRES(mutex_) { return live_.empty() && threads_.back()->exited; });
   std::vector<std::pair<Thread*, bool>> all;
   for (const auto& thread : threads_) all.emplace_back(thread.get(), thread->exited);
   lock.unlock();
@@ -83,16 +81,16 @@ void Core::stop() {
 
 // ---- The watcher: deadlines, cancellations, stalls ----
 
-// Says when to look again.
+// Returns when to look again.
 uint64_t Core::collect_overdue(uint64_t now, std::vector<std::pair<JobItem, TierOutcome>>& out) {
-  // A thread may be stuck over what was cut loose.
+  // A thread may be stuck with an item that was cut loose.
   uint64_t next = live_.empty() && !any_busy() ? kNever : now + 50 * kMs;
   for (const auto& [serial, job] : live_) {
     TierOutcome verdict = job->batch->verdict(now);
     if (job->batch->deadline_ns > now) next = std::min(next, job->batch->deadline_ns);
     TierOutcome if_waiting = verdict;
     if (stopping_) if_waiting = TierOutcome::cancelled;
-    if (broken_ && if_waiting == TierOutcome::pending) if_waiting = TierOutcome::failed;
+    if (breaker_.open() && if_waiting == TierOutcome::pending) if_waiting = TierOutcome::failed;
     if (finished_) verdict = TierOutcome::late;
     if (if_waiting == TierOutcome::pending) continue;
     for (size_t i = 0; i < job->size; ++i) {
@@ -129,12 +127,12 @@ void Core::watch(Thread& self) {
   Lock lock(mutex_);
   std::vector<std::pair<JobItem, TierOutcome>> overdue;
   while (!finished_ || !live_.empty()) {
-    const uint64_t now = now_ns();
+    const uint64_t now = monotonic_ns();
     uint64_t next = collect_overdue(now, overdue);
     if (finished_) next = now + kMs;
-    const bool stalls = !broken_ && all_stuck(now);
+    const bool stalls = !breaker_.open() && all_stuck(now);
     if (overdue.empty() && !stalls) {
-      next == kNever ? watch_.wait(lock) : (void)watch_.wait_for(lock, for_ns(next - now));
+      wait_once(watch_, lock, next);
       continue;
     }
     lock.unlock();
@@ -154,20 +152,28 @@ void Core::note(const Answer& answer) {
   bool breaks = false;
   {
     const Lock lock(mutex_);
-    errors_in_row_ = answer.problem == 0 ? 0 : errors_in_row_ + 1;
-    // A directory that is not there does not come back by trying.
+    // Only the keeper declares the failure over.
+    if (breaker_.open()) return;
+    if (answer.problem == 0) return breaker_.succeed();
+    // A missing directory does not come back by trying again.
     const bool lost = answer.problem == ENOENT || answer.problem == ENOTDIR ||
                       answer.problem == ESTALE || answer.problem == ENODEV;
-    breaks = lost || errors_in_row_ >= options_.errors_to_break;
+    breaks = lost ? breaker_.trip(monotonic_ns()) : breaker_.fail(monotonic_ns());
   }
-  if (breaks) fail(system_text(answer.problem));
+  if (breaks) tell_of_failure(system_text(answer.problem));
 }
 
 void Core::fail(const std::string& why) {
   {
     const Lock lock(mutex_);
-    if (broken_) return;
-    broken_ = true;
+    if (breaker_.open() || !breaker_.trip(monotonic_ns())) return;
+  }
+  tell_of_failure(why);
+}
+
+void Core::tell_of_failure(const std::string& why) {
+  {
+    const Lock lock(mutex_);
     has_work_.notify_all();
     watch_.notify_one();
     keep_.notify_one();
@@ -178,12 +184,14 @@ void Core::fail(const std::string& why) {
 }
 
 void Core::recover() {
-  if (!directory_.is_back() || scan() != 0) return;
+  const bool back = directory_.is_back() && scan() == 0;
   {
     const Lock lock(mutex_);
-    if (all_stuck(now_ns())) return;
-    broken_ = false;
-    errors_in_row_ = 0;
+    if (!back || all_stuck(monotonic_ns())) {
+      breaker_.trip(monotonic_ns());
+      return;
+    }
+    breaker_.succeed();
   }
   log(LogLevel::info, "shared tier '" + options_.path + "': it is back");
 }
@@ -192,10 +200,13 @@ void Core::recover() {
 
 void Core::keep(Thread& self) {
   Lock lock(mutex_);
-  uint64_t scan_at_ns = deadline_after(now_ns(), options_.scan_ns);
+  uint64_t scan_at_ns = deadline_after(monotonic_ns(), options_.scan_ns);
+  if (options_.scrub_bytes_per_second != 0) scrub_at_ns_ = monotonic_ns();
   while (!stopping_) {
-    if (broken_) {
-      if (keep_.wait_for(lock, for_ns(options_.retry_ns), [this] { return stopping_; })) break;
+    if (breaker_.open()) {
+      if (wait_until(keep_, lock, breaker_.probe_ns(),
+                     [this]() STEMMA_REQUIRES(mutex_) { return stopping_; }))
+        break;
       lock.unlock();
       recover();
       lock.lock();
@@ -203,13 +214,13 @@ void Core::keep(Thread& self) {
       lock.unlock();
       sync_if_wanted();
       lock.lock();
-    } else if (scan_wanted_ || books_.wants_scan() || now_ns() >= scan_at_ns) {
+    } else if (scan_wanted_ || books_.wants_scan() || monotonic_ns() >= scan_at_ns) {
       scan_wanted_ = false;
       lock.unlock();
       const int result = scan();
       if (result < 0 && result != -ECANCELED) fail(system_text(-result));
       lock.lock();
-      scan_at_ns = deadline_after(now_ns(), options_.scan_ns);
+      scan_at_ns = deadline_after(monotonic_ns(), options_.scan_ns);
     } else {
       if (books_.over()) {
         lock.unlock();
@@ -219,10 +230,16 @@ void Core::keep(Thread& self) {
         if (problem != 0) note({.problem = problem});
         lock.lock();
       }
-      const uint64_t now = now_ns();
-      const uint64_t until = books_.over() ? now + 1000 * kMs : scan_at_ns;
-      if (now < until && !stopping_ && !scan_wanted_ && syncs_ended_ == syncs_wanted_ && !broken_) {
-        keep_.wait_for(lock, for_ns(until - now));
+      const uint64_t now = monotonic_ns();
+      const bool idle = !stopping_ && !scan_wanted_ && syncs_ended_ == syncs_wanted_;
+      if (!idle || breaker_.open()) continue;
+      if (scrub_at_ns_ <= now) {
+        lock.unlock();
+        scrub();
+        lock.lock();
+      } else {
+        const uint64_t until = books_.over() ? now + 1000 * kMs : scan_at_ns;
+        wait_once(keep_, lock, std::min(until, scrub_at_ns_));
       }
     }
   }
@@ -233,7 +250,7 @@ void Core::keep(Thread& self) {
 int Core::scan() {
   constexpr uint64_t kTellNs = 5'000 * kMs;
   if (const int result = directory_.check(); result < 0) return result;
-  uint64_t told_ns = now_ns(), leftovers = 0, foreign = 0, old = 0;
+  uint64_t told_ns = monotonic_ns(), leftovers = 0, foreign = 0, old = 0;
   if (const int result = directory_.remove_old(old); result < 0) return result;
   if (old != 0) {
     log(LogLevel::info, "shared tier '" + options_.path + "': " + std::to_string(old) +
@@ -264,8 +281,8 @@ int Core::scan() {
       books_.merge(folder, found.seen, found.temporary_bytes, wall_ns());
     }
     sync_if_wanted();
-    if (now_ns() - told_ns < kTellNs) continue;
-    told_ns = now_ns();
+    if (monotonic_ns() - told_ns < kTellNs) continue;
+    told_ns = monotonic_ns();
     log(LogLevel::info, "shared tier '" + options_.path + "': scanned " +
                             std::to_string(folder + 1) + " of " + std::to_string(kFolders) +
                             " folders, " + std::to_string(entries) + " entries so far");
@@ -277,6 +294,41 @@ int Core::scan() {
   has_work_.notify_all();
   ended_.notify_all();
   return 0;
+}
+
+// While there is no other work, reads one entry after the other, no faster than configured.
+void Core::scrub() {
+  constexpr uint64_t kSecondNs = 1'000 * kMs;
+  EntryKey key;
+  uint64_t moment = 0, bytes = 0;
+  {
+    const Lock lock(mutex_);
+    scrub_at_ns_ = deadline_after(monotonic_ns(), kSecondNs);
+    if (!live_.empty()) return;
+    for (uint32_t i = 0; i < kFolders && to_scrub_.empty(); ++i) {
+      to_scrub_ = books_.keys_of(scrub_folder_);
+      scrub_folder_ = (scrub_folder_ + 1) % kFolders;
+    }
+    if (to_scrub_.empty()) return;
+    key = to_scrub_.back();
+    to_scrub_.pop_back();
+    const Books::Entry* const entry = books_.find(key);
+    bytes = entry == nullptr ? 0 : entry->room;
+    moment = books_.moment();
+  }
+  const uint64_t begun_ns = monotonic_ns();
+  Answer answer;
+  try {
+    answer = directory_.scrub(key);
+  } catch (const std::bad_alloc&) {
+    return;  // It is checked when somebody gets it.
+  }
+  if (answer.outcome == TierOutcome::corrupt) counters_.count(TierOp::get, answer.outcome, 0);
+  const Lock lock(mutex_);
+  if (answer.gone) books_.forget(key, moment);
+  const uint64_t rate = options_.scrub_bytes_per_second;
+  scrub_at_ns_ =
+      deadline_after(begun_ns, bytes / rate * kSecondNs + bytes % rate * kSecondNs / rate);
 }
 
 bool Core::make_room(Books::Plan& plan, int& problem) {
@@ -323,18 +375,63 @@ bool Core::make_room(Books::Plan& plan, int& problem) {
 
 void Core::sync_if_wanted() {
   uint64_t wanted;
+  uint32_t epoch;
   {
     const Lock lock(mutex_);
     wanted = syncs_wanted_;
     if (wanted == syncs_ended_) return;
     unsynced_ = false;
+    epoch = ++epoch_;
   }
-  const int result = directory_.sync_all();
+  const bool good = directory_.sync_all() == 0;
+  if (!good) distrust();
+  const bool gone = remove_doubtful();
   const Lock lock(mutex_);
+  if (good) unsynced_epoch_ = epoch;
+  unsynced_ = unsynced_ || !good || !gone;
   syncs_ended_ = wanted;
-  sync_good_ = result == 0;
-  unsynced_ = unsynced_ || result != 0;
+  sync_good_ = good && gone;
   ended_.notify_all();
+}
+
+// After a failed sync, what was written since the last good one may or may not be on the disk; and
+// the next sync will not report it, because the system has forgotten the error.
+void Core::distrust() {
+  size_t count;
+  {
+    const Lock lock(mutex_);
+    const std::vector<EntryKey> keys = books_.put_since(unsynced_epoch_);
+    doubtful_.insert(doubtful_.end(), keys.begin(), keys.end());
+    bad_epoch_ = unsynced_epoch_ = ++epoch_;
+    count = keys.size();
+  }
+  log(LogLevel::warning, "shared tier '" + options_.path +
+                             "': a sync failed; what was written since the last one, " +
+                             std::to_string(count) + " entries, is given up");
+}
+
+bool Core::remove_doubtful() {
+  std::vector<EntryKey> keys;
+  uint64_t moment;
+  {
+    const Lock lock(mutex_);
+    keys.swap(doubtful_);
+    moment = books_.moment();
+  }
+  std::vector<EntryKey> left;
+  for (const EntryKey& key : keys) {
+    const Answer answer = directory_.remove(key);
+    note(answer);
+    const Lock lock(mutex_);
+    if (answer.problem != 0) {
+      left.push_back(key);
+    } else {
+      books_.forget(key, moment);
+    }
+  }
+  const Lock lock(mutex_);
+  doubtful_.insert(doubtful_.end(), left.begin(), left.end());
+  return left.empty();
 }
 
 bool Core::flush(uint64_t until_ns) {
@@ -343,12 +440,13 @@ bool Core::flush(uint64_t until_ns) {
   const auto wait = [&](const std::function<bool()>& holds) {
     return tier::wait_until(ended_, lock, until_ns, holds);
   };
-  if (!wait([&] { return live_.empty() || live_.begin()->first > last; })) return false;
+  if (!wait([&]() STEMMA_REQUIRES(mutex_) { return live_.empty() || live_.begin()->first > last; }))
+    return false;
   if (!unsynced_) return true;
   const uint64_t mine = ++syncs_wanted_;
   keep_.notify_one();
-  return wait([&] { return syncs_ended_ >= mine || broken_; }) && syncs_ended_ >= mine &&
-         sync_good_;
+  return wait([&]() STEMMA_REQUIRES(mutex_) { return syncs_ended_ >= mine || breaker_.open(); }) &&
+         syncs_ended_ >= mine && sync_good_;
 }
 
 bool Core::scan_now() {
@@ -356,7 +454,8 @@ bool Core::scan_now() {
   const uint64_t mine = scans_begun_ + 1;
   scan_wanted_ = true;
   keep_.notify_one();
-  ended_.wait(lock, [&] { return scans_ended_ >= mine || broken_; });
+  ended_.wait(lock,
+              [&]() STEMMA_REQUIRES(mutex_) { return scans_ended_ >= mine || breaker_.open(); });
   return scans_ended_ >= mine;
 }
 

@@ -17,6 +17,8 @@ namespace stemma::tier::shared {
 
 namespace {
 
+constexpr const char* kNotOurs = "its file 'stemma-shared-tier' is not one of ours, or damaged";
+
 Error system_error(const char* what, int result) {
   return {Errc::copy_failed, what, static_cast<uint32_t>(-result)};
 }
@@ -36,7 +38,7 @@ std::string parent_of(const std::string& path) {
 
 }  // namespace
 
-Directory::Directory(std::string path, std::shared_ptr<FileSystem> files)
+Directory::Directory(std::string path, std::shared_ptr<Files> files)
     : path_(std::move(path)), files_(std::move(files)), prefix_(make_prefix()) {}
 
 std::string Directory::path_of(const EntryKey& key) const {
@@ -46,8 +48,9 @@ std::string Directory::path_of(const EntryKey& key) const {
 // ---- The directory itself ----
 
 Result<uint32_t> Directory::version() {
-  const int file = files_->open(path_ + "/" + std::string(kMarkerName));
+  const int file = files_->open(path_ + "/" + std::string(kMarkerName), OpenAs::read_only);
   if (file == -ENOENT) return Error(Errc::stale, "there is no shared tier here");
+  if (file == -ELOOP) return Error(Errc::corrupt, kNotOurs);
   if (file < 0) return system_error("its marker cannot be opened", file);
   std::array<uint8_t, 64> bytes = {};
   const int64_t count = files_->read(file, 0, bytes);
@@ -55,19 +58,17 @@ Result<uint32_t> Directory::version() {
   if (count < 0) return system_error("its marker cannot be read", static_cast<int>(count));
   const auto number =
       parse_marker({reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(count)});
-  if (!number) {
-    return Error(Errc::corrupt, "its file 'stemma-shared-tier' is not one of ours, or damaged");
-  }
+  if (!number) return Error(Errc::corrupt, kNotOurs);
   if (*number > kSharedVersion) {
     return Error(Errc::unsupported, "it was made by a newer version; its format is", *number);
   }
   return *number;
 }
 
-// Whoever is second finds the first one's, which says the same.
+// If two processes do this at once, the second finds the first one's marker, with the same text.
 int Directory::write_marker(Marker how) {
   const std::string temporary = path_ + "/" + prefix_ + std::to_string(++temporaries_);
-  const int file = files_->create(temporary);
+  const int file = files_->open(temporary, OpenAs::made_new);
   if (file < 0) return file;
   const std::string text = marker_text(kSharedVersion);
   const auto bytes = std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size());
@@ -92,7 +93,7 @@ Result<void> Directory::open() {
   FileStat stat;
   const int made = files_->make_directory(path_);
   if (made < 0 && made != -EEXIST) return system_error("it cannot be made", made);
-  // Through a symbolic link too: listing follows it.
+  // Also through a symbolic link: listing follows it.
   std::vector<std::string> names;
   if (const int result = files_->list(path_, names); result < 0) {
     if (result == -ENOTDIR) return Error(Errc::invalid_argument, "it is not a directory");
@@ -177,7 +178,7 @@ int Directory::list_scope(uint32_t folder, uint64_t owner, uint64_t leftover_ns,
   if (result == -ENOTDIR) ++out.foreign;
   if (is_gone(result) || result == -ENOTDIR) return 0;
   if (result < 0) return result;
-  // Whoever puts there next makes it again.
+  // The next put there makes it again.
   if (names.empty() && files_->stat(path, stat) == 0 && stat.modified_ns < leftover_ns) {
     files_->remove_directory(path);
   }
@@ -238,20 +239,19 @@ int Directory::remove_old(uint64_t& removed) {
 // ---- Reading ----
 
 Directory::Opened Directory::open_entry(const EntryKey& key) {
-  Opened opened(*files_, files_->open(path_of(key)));
+  Opened opened(*files_, files_->open(path_of(key), OpenAs::read_only));
   const auto ends = [&](Found found, int64_t problem) {
     opened.found = found;
     opened.problem = static_cast<int>(-problem);
     return std::move(opened);
   };
   if (opened.file == -ENOENT) return ends(Found::absent, 0);
-  if (opened.file == -ELOOP || opened.file == -ENXIO) return ends(Found::foreign, 0);
+  if (opened.file == -ELOOP) return ends(Found::foreign, 0);
   if (opened.file < 0) return ends(Found::failed, opened.file);
-  // Over NFS a file that another machine removed may be stale once it is open.
+  // Over NFS, a file that another machine removed may be stale right after open.
   if (const int result = files_->stat(opened.file, opened.stat); result < 0) {
     return result == -ESTALE ? ends(Found::absent, 0) : ends(Found::failed, result);
   }
-  if (!opened.stat.regular) return ends(Found::foreign, 0);
   std::array<uint8_t, kHeaderBytes> bytes;
   const int64_t count = files_->read(opened.file, 0, bytes);
   if (count == -ESTALE) return ends(Found::absent, 0);
@@ -266,7 +266,7 @@ Directory::Opened Directory::open_entry(const EntryKey& key) {
   return ends(holds ? Found::whole : Found::damaged, 0);
 }
 
-// Only if it is still what was looked at: somebody may have put it again.
+// Removes the file only if it is still the one that was read: another may have been put since.
 Answer Directory::not_believed(const Opened& opened, const EntryKey& key) {
   const std::string path = path_of(key);
   FileStat now;
@@ -323,7 +323,7 @@ Answer Directory::get(const TierItem& item, Loan& loan) {
     case Found::foreign: return ended(TierOutcome::absent);
     case Found::whole: break;
   }
-  // Another arrangement's is not damaged: somebody may want it.
+  // An entry of another layout is not damaged: others may want it.
   const TierOutcome believed = believe(opened.header, item);
   if (believed == TierOutcome::corrupt) return ended(TierOutcome::absent);
   if (believed != TierOutcome::done) return ended(believed);
@@ -351,21 +351,47 @@ Directory::Found Directory::look(const EntryKey& key, EntryHeader& header) {
   return opened.found;
 }
 
-Directory::Found Directory::verify(const EntryKey& key, EntryHeader& header) {
+Answer Directory::read_whole(Opened& opened, std::vector<uint8_t>& payload) {
+  std::vector<uint32_t> words;
+  payload.resize(opened.header.info.bytes);
+  Answer answer = read_body(opened, words, [&](uint64_t offset, std::span<const uint8_t> piece) {
+    std::memcpy(payload.data() + offset, piece.data(), piece.size());
+    return true;
+  });
+  const bool holds =
+      answer.outcome != TierOutcome::done || sum(words, payload) == opened.header.sum;
+  return holds ? answer : ended(TierOutcome::corrupt);
+}
+
+Directory::Found Directory::verify(const EntryKey& key, EntryHeader& header,
+                                   std::vector<uint8_t>* kept) {
   Opened opened = open_entry(key);
   header = opened.header;
   if (opened.found != Found::whole) return opened.found;
-  std::vector<uint32_t> words;
-  std::vector<uint8_t> payload(header.info.bytes);
-  const Answer answer =
-      read_body(opened, words, [&](uint64_t offset, std::span<const uint8_t> piece) {
-        std::memcpy(payload.data() + offset, piece.data(), piece.size());
-        return true;
-      });
-  if (answer.outcome == TierOutcome::failed) return Found::failed;
-  if (answer.outcome == TierOutcome::absent) return Found::absent;
-  const bool holds = answer.outcome == TierOutcome::done && sum(words, payload) == header.sum;
-  return holds ? Found::whole : Found::damaged;
+  std::vector<uint8_t> payload;
+  switch (read_whole(opened, payload).outcome) {
+    case TierOutcome::failed: return Found::failed;
+    case TierOutcome::absent: return Found::absent;
+    case TierOutcome::done: break;
+    default: return Found::damaged;
+  }
+  if (kept != nullptr) *kept = std::move(payload);
+  return Found::whole;
+}
+
+Answer Directory::scrub(const EntryKey& key) {
+  Opened opened = open_entry(key);
+  switch (opened.found) {
+    case Found::failed: return failed(-opened.problem);
+    case Found::damaged: return not_believed(opened, key);
+    case Found::absent: return no_file();
+    case Found::newer:
+    case Found::foreign: return ended(TierOutcome::absent);
+    case Found::whole: break;
+  }
+  std::vector<uint8_t> payload;
+  const Answer answer = read_whole(opened, payload);
+  return answer.outcome == TierOutcome::corrupt ? not_believed(opened, key) : answer;
 }
 
 }  // namespace stemma::tier::shared

@@ -1,4 +1,4 @@
-// What the files of Directory share: an entry's file while it is open, and how answers are made.
+// Shared by Directory's sources: an entry's open file, and helpers for answers.
 #pragma once
 
 #include <cerrno>
@@ -11,7 +11,7 @@ namespace stemma::tier::shared {
 
 inline constexpr size_t kPieceBytes = size_t{4} << 20U;
 
-// A file with links or names that the file system did not know: another way will do.
+// The file system does not support the link or name: try another way.
 inline bool cannot_link(int result) noexcept {
   return result == -EPERM || result == -ENOSYS || result == -EOPNOTSUPP || result == -EMLINK ||
          result == -EACCES;
@@ -26,15 +26,15 @@ inline Answer failed(int result) { return {.outcome = TierOutcome::failed, .prob
 inline Answer ended(TierOutcome outcome) { return {.outcome = outcome}; }
 inline Answer no_file() { return {.outcome = TierOutcome::absent, .gone = true}; }
 
-// Memory of this thread's own, for pieces.
+// This thread's own memory for pieces.
 inline std::vector<uint8_t>& piece_memory() {
   thread_local std::vector<uint8_t> memory;
   return memory;
 }
 
-// An entry's file, open, as far as its header tells.
+// An entry's open file, with what its header tells.
 struct Directory::Opened {
-  Opened(FileSystem& owner, int opened) noexcept : files(owner), file(opened) {}
+  Opened(Files& owner, int opened) noexcept : files(owner), file(opened) {}
   Opened(Opened&& other) noexcept
       : files(other.files),
         file(std::exchange(other.file, -1)),
@@ -46,7 +46,7 @@ struct Directory::Opened {
   ~Opened() {
     if (file >= 0) files.close(file);
   }
-  FileSystem& files;
+  Files& files;
   int file;
   Found found = Found::failed;
   int problem = 0;

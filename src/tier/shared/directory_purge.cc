@@ -12,13 +12,13 @@ using Found = Directory::Found;
 
 void DirectoryPurge::note(int result) {
   if (result >= 0) return;
-  const std::lock_guard lock(mutex_);
-  // What a newer version wrote is the smallest of problems.
+  const base::Lock lock(mutex_);
+  // An entry of a newer version is the least of the problems: any other one replaces it.
   if (problem_ == 0 || problem_ == -EPROTONOSUPPORT) problem_ = result;
 }
 
 void DirectoryPurge::changed(const std::string& folder) {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   to_sync_.insert(folder);
 }
 
@@ -43,7 +43,7 @@ void DirectoryPurge::look(uint32_t folder) {
       const Found found = directory_.look(*key, header);
       if (found == Found::failed) note(-EIO);
       if (found != Found::whole) continue;
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       choice_.look(*key, header.info);
     }
   }
@@ -64,7 +64,7 @@ void DirectoryPurge::remove(uint32_t folder, std::vector<EntryKey>& gone) {
   }
 }
 
-// What is not in `seen` yet.
+// Removes the entries that are not in `seen` yet.
 void DirectoryPurge::remove_listed(uint32_t folder, uint64_t owner, Names& seen,
                                    std::vector<EntryKey>& gone) {
   const std::string path = directory_.scope_path(folder, owner);
@@ -72,7 +72,7 @@ void DirectoryPurge::remove_listed(uint32_t folder, uint64_t owner, Names& seen,
   const int listed = directory_.files().list(path, names);
   if (!is_gone(listed) && listed != -ENOTDIR) note(listed);
   std::vector<std::pair<std::string, EntryKey>> entries;
-  // Temporaries first: each of them may become an entry at any moment.
+  // Temporaries first: each may become an entry at any moment.
   for (std::string& name : names) {
     if (!seen.insert(name).second) continue;
     const std::string file = path + "/" + name;
@@ -98,16 +98,16 @@ bool DirectoryPurge::unlink(const std::string& path) {
   return result == 0;
 }
 
-// One whose header is not there yet goes, too: nobody can tell what it will be.
+// Also removes a file without a header: nobody can tell what it will become.
 bool DirectoryPurge::remove_temporary(const std::string& path) {
-  FileSystem& files = directory_.files();
+  Files& files = directory_.files();
   FileStat stat;
   const int result = files.stat(path, stat);
   if (!is_gone(result)) note(result);
   if (result < 0 || !stat.regular) return false;
   if (what_.is_by_key()) return unlink(path);
   std::array<uint8_t, kHeaderBytes> bytes = {};
-  const int file = files.open(path);
+  const int file = files.open(path, OpenAs::read_only);
   if (is_gone(file)) return false;
   const int64_t count = file < 0 ? file : files.read(file, 0, bytes);
   if (file >= 0) files.close(file);
@@ -122,19 +122,19 @@ bool DirectoryPurge::remove_temporary(const std::string& path) {
   return unlink(path);
 }
 
-// Its name tells whose it is. Reading a million headers takes minutes when they are not in memory.
+// The name tells the owner. Reading a million headers that are not in memory takes minutes.
 bool DirectoryPurge::remove_unread(const std::string& path, const EntryKey& key) {
   FileStat stat;
   const int result = directory_.files().stat(path, stat);
   if (!is_gone(result)) note(result);
   if (result < 0 || !stat.regular || !unlink(path)) return false;
   const uint64_t bytes = stat.bytes - std::min<uint64_t>(stat.bytes, kHeaderBytes);
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   choice_.takes(key, {.begin = 0, .end = 1, .layout = 0, .bytes = bytes, .words = 0});
   return true;
 }
 
-// What cannot be read may be what is to go; what another version wrote is not ours to judge.
+// An unreadable entry is removed: it may be one of those. An entry of another version is left.
 bool DirectoryPurge::remove_if_taken(const std::string& path, const EntryKey& key) {
   EntryHeader header;
   const Found found = directory_.look(key, header);
@@ -142,12 +142,12 @@ bool DirectoryPurge::remove_if_taken(const std::string& path, const EntryKey& ke
   if (found == Found::newer) note(-EPROTONOSUPPORT);
   if (found != Found::whole && found != Found::damaged) return false;
   if (found == Found::whole) {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (!choice_.takes(key, header.info)) return false;
   }
   if (!unlink(path)) return false;
   if (found == Found::damaged) {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     ++choice_.purged.entries;
   }
   return true;
@@ -156,16 +156,22 @@ bool DirectoryPurge::remove_if_taken(const std::string& path, const EntryKey& ke
 void DirectoryPurge::remove_old() {
   uint64_t removed = 0;
   note(directory_.remove_old(removed));
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   choice_.purged.entries += removed;
 }
 
 int DirectoryPurge::finish() {
-  // When all is removed: the first sync does most of the work for the others.
-  for (const std::string& folder : to_sync_) {
+  std::set<std::string> folders;
+  {
+    const base::Lock lock(mutex_);
+    folders.swap(to_sync_);
+  }
+  // After all removals: the first sync does most of the work for the others.
+  for (const std::string& folder : folders) {
     const int result = directory_.files().sync_directory(folder);
     if (!is_gone(result)) note(result);
   }
+  const base::Lock lock(mutex_);
   return -problem_;
 }
 

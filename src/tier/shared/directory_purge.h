@@ -1,27 +1,27 @@
-// DirectoryPurge: one purge of a shared directory, folder by folder, on as many threads as there are.
+// DirectoryPurge: one purge of a shared directory, folder by folder, on all available threads.
 //
-//   for each folder: look(), where single entries do not tell --> for each folder: remove() --> finish()
+//   for each folder: look(), if one entry cannot tell --> for each folder: remove() --> finish()
 //
-// A put that has begun has a temporary file in the folder of its scope. The purge removes it, so that
-// the put cannot be published any more, whoever does it, on whatever machine, and however late. For
-// that a folder is listed twice: a temporary that was there before is found by the first listing, or
-// its entry by the second.
+// A put that has begun has a temporary file in the folder of its scope. The purge removes it, so
+// that no process on any machine can publish the put any more, however late. For that a folder is
+// listed twice: the first listing finds a temporary that was there before, or the second finds its
+// entry.
 //
-// Invariant:  when remove() has ended for all folders and finish() says 0, no entry and no temporary is
-//             left that the purge takes and that was there when remove() began; none comes back after
-//             a loss of power.
-// Threading:  look() and remove() from many threads at once; the rest on one thread before or after.
+// Invariant:  when remove() has ended for all folders and finish() returns 0, every entry and
+//             temporary that was there when remove() began and that the purge takes is gone; none
+//             comes back after a loss of power.
+// Threading:  look() and remove() on many threads at once; the rest on one thread, before or after.
 // Cost:       a scope's purge lists the scope's own folders and removes its files unread. Any other
 //             purge reads the header of every entry that it could take.
 #pragma once
 
 #include <functional>
-#include <mutex>
 #include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
+#include "base/lock.h"
 #include "tier/purge_choice.h"
 #include "tier/shared/directory.h"
 
@@ -33,16 +33,23 @@ class DirectoryPurge {
   DirectoryPurge(Directory& directory, const Purge& what, std::function<bool()> go_on)
       : directory_(directory), what_(what), go_on_(std::move(go_on)), choice_(what_) {}
 
-  bool looks_first() const noexcept { return choice_.looks_first(); }
+  bool looks_first() const {
+    const base::Lock lock(mutex_);
+    return choice_.looks_first();
+  }
   void look(uint32_t folder);
-  // Says which entries are gone. All three throw std::bad_alloc.
+  // Reports the entries that are gone. All three throw std::bad_alloc.
   void remove(uint32_t folder, std::vector<EntryKey>& gone);
-  // Removes what earlier versions wrote, whosever it is: nobody can tell.
+  // Removes what earlier versions wrote, of any scope: nobody can tell its scope.
   void remove_old();
-  // Makes it last. 0, or the first errno of all; what comes after a failure is still tried.
-  // EPROTONOSUPPORT: entries of a newer version were left, because only they know what they are.
+  // Makes the purge durable. Returns 0 or the first errno; work after a failure is still tried.
+  // EPROTONOSUPPORT: entries of a newer version were left, because only newer versions can read
+  // them.
   int finish();
-  const Purged& purged() const noexcept { return choice_.purged; }
+  Purged purged() const {
+    const base::Lock lock(mutex_);
+    return choice_.purged;
+  }
 
  private:
   using Names = std::unordered_set<std::string>;
@@ -58,10 +65,10 @@ class DirectoryPurge {
   Directory& directory_;
   const Purge what_;
   const std::function<bool()> go_on_;
-  std::mutex mutex_;  // Guards everything below.
-  PurgeChoice choice_;
-  int problem_ = 0;                // -errno.
-  std::set<std::string> to_sync_;  // Folders.
+  mutable base::WaitMutex mutex_;  // Guards everything below.
+  PurgeChoice choice_ STEMMA_GUARDED_BY(mutex_);
+  int problem_ STEMMA_GUARDED_BY(mutex_) = 0;                // -errno.
+  std::set<std::string> to_sync_ STEMMA_GUARDED_BY(mutex_);  // Folders.
 };
 
 }  // namespace stemma::tier::shared

@@ -25,20 +25,20 @@ Answer Directory::look_before_put(const EntryKey& key, const EntryInfo& info) {
 }
 
 int Directory::create_temporary(const EntryKey& key, std::string& path, bool& made) {
-  constexpr int kTries = 4;  // A folder that is empty may be removed just now.
+  constexpr int kTries = 4;  // An empty folder may be removed at any time.
   const std::string outer = folder_path(folder_of(key));
   const std::string inner = scope_path(folder_of(key), owner_of(key));
   path = inner + "/" + prefix_ + std::to_string(++temporaries_);
-  int file = files_->create(path);
+  int file = files_->open(path, OpenAs::made_new);
   for (int i = 0; i < kTries && file == -ENOENT; ++i) {
-    // Without its marker this is not the directory: perhaps where it was mounted.
+    // Without its marker this is not the directory, but perhaps its empty mount point.
     if (const int result = check(); result < 0) return result;
     for (const std::string* folder : {&outer, &inner}) {
       const int result = files_->make_directory(*folder);
       if (result < 0 && result != -EEXIST && result != -ENOENT) return result;
     }
     made = true;
-    file = files_->create(path);
+    file = files_->open(path, OpenAs::made_new);
   }
   return file;
 }
@@ -81,7 +81,7 @@ int Directory::write_file(int file, const TierItem& item, const PutOptions& opti
   if (options.durable) {
     if (const int result = files_->datasync(file); result < 0) return result;
   }
-  files_->set_time(file, options.used_ns);  // Only the order is worse without.
+  files_->set_time(file, options.used_ns);  // If this fails, only the order of use is worse.
   return 0;
 }
 
@@ -110,7 +110,7 @@ Answer Directory::write_and_publish(const TierItem& item, const PutOptions& opti
   if (file < 0) return is_full(file) ? ended(TierOutcome::refused) : failed(file);
   bool cut = false;
   int result = write_file(file, item, options, loan, cut);
-  // Before it can be found: over NFS others see only what was closed.
+  // Before the file can be found: over NFS, others see only closed files.
   const int closed = files_->close(file);
   if (result == 0) result = closed;
   Answer answer;
@@ -134,7 +134,7 @@ Answer Directory::publish(const std::string& temporary, const TierItem& item) {
   const std::string path = path_of(item.key);
   int result = files_->link(temporary, path);
   if (result == -EEXIST) {
-    // Somebody else was as fast, or our own link was answered twice.
+    // Another machine was as fast, or our own link request was answered twice.
     const Answer there = look_before_put(item.key, item.info);
     if (there.outcome != TierOutcome::absent) return there;
     result = files_->rename(temporary, path);
@@ -180,7 +180,7 @@ Directory::Evicted Directory::evict(const EntryKey& key, uint64_t on_file_ns, ui
 }
 
 void Directory::touch(const EntryKey& key, uint64_t used_ns) {
-  files_->touch(path_of(key), used_ns);  // Only the order is worse without.
+  files_->touch(path_of(key), used_ns);  // If this fails, only the order of use is worse.
 }
 
 }  // namespace stemma::tier::shared

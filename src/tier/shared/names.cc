@@ -68,8 +68,7 @@ std::optional<EntryKey> parse_name(std::string_view name) {
   const auto group = take_byte(rest.substr(dot + 1));
   if (!group) return std::nullopt;
   key.group = *group;
-  for (const EntryKind kind : {EntryKind::block, EntryKind::segment, EntryKind::state,
-                               EntryKind::checkpoint, EntryKind::logits}) {
+  for (const EntryKind kind : kEntryKinds) {
     key.kind = kind;
     if (to_string(kind) == rest.substr(0, dot)) return key;
   }

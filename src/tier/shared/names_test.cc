@@ -26,8 +26,7 @@ TEST(SharedNames, AreWhatTheDocumentSays) {
 }
 
 TEST(SharedNames, EveryKeyComesBackFromItsName) {
-  for (const EntryKind kind : {EntryKind::block, EntryKind::segment, EntryKind::state,
-                               EntryKind::checkpoint, EntryKind::logits}) {
+  for (const EntryKind kind : kEntryKinds) {
     for (const uint8_t group : {uint8_t{0}, uint8_t{9}, uint8_t{255}}) {
       EntryKey key = some_key();
       key.kind = kind;

@@ -1,4 +1,4 @@
-#include "stemma/shared_tier.h"
+#include "stemma/tier/shared_tier.h"
 
 #include <new>
 

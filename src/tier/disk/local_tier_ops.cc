@@ -1,9 +1,9 @@
-// What becomes of a get, and how ops read and write in pieces.
+// How gets are carried out, and how operations read and write in pieces.
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "tier/disk/engine.h"
+#include "tier/disk/local_tier.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier::disk {
@@ -11,8 +11,8 @@ namespace stemma::tier::disk {
 // ---- Ops and their pieces
 // -------------------------------------------------------------------------
 
-// Requires: one is free; mutex_ not held.
-Engine::Op& Engine::take_op(Op::What what, Waiter who, RecordId record) {
+// Requires: an operation is free; mutex_ is not held.
+LocalTier::Op& LocalTier::take_op(Op::What what, Waiter who, RecordId record) {
   Op& op = *free_ops_.back();
   free_ops_.pop_back();
   op.what = what;
@@ -27,7 +27,7 @@ Engine::Op& Engine::take_op(Op::What what, Waiter who, RecordId record) {
   return op;
 }
 
-void Engine::free_op(Op& op) {
+void LocalTier::free_op(Op& op) {
   {
     const base::MutexLock lock(mutex_);
     (op.what == Op::What::put ? writing_ : reading_).end(monotonic_ns());
@@ -40,7 +40,7 @@ void Engine::free_op(Op& op) {
 }
 
 // Begins a read or a write of a whole body: `front`, then `rest`.
-void Engine::start_body(Op& op, Io::Kind kind, iovec front, iovec rest) {
+void LocalTier::start_body(Op& op, Io::Kind kind, iovec front, iovec rest) {
   op.error = 0;
   op.failed = 0;
   op.is_short = false;
@@ -63,7 +63,7 @@ void Engine::start_body(Op& op, Io::Kind kind, iovec front, iovec rest) {
   }
 }
 
-void Engine::settle(Piece& piece) {
+void LocalTier::settle(Piece& piece) {
   note(piece.result);
   Op& op = *piece.op;
   if (piece.result < 0) {
@@ -72,7 +72,7 @@ void Engine::settle(Piece& piece) {
   } else if (piece.result == 0) {
     op.is_short = true;  // The file ends there.
   } else if (static_cast<uint64_t>(piece.result) < piece.left) {
-    // Too few is no error yet: the rest is asked for.
+    // A short transfer is no error yet: the rest is requested.
     auto moved = static_cast<uint64_t>(piece.result);
     piece.left -= moved;
     piece.offset += moved;
@@ -91,22 +91,23 @@ void Engine::settle(Piece& piece) {
   if (--op.pieces_left == 0) settle(op);
 }
 
-void Engine::settle(Op& op) {
+void LocalTier::settle(Op& op) {
   if (op.what == Op::What::put) return settle_put(op);
-  // A single small one is looked at sooner than it is handed over.
+  // Checking one small entry takes less time than handing it to another thread.
   constexpr uint64_t kSmall = 32U << 10U;
-  constexpr size_t kBusy = 4;
-  if (op.info.bytes >= kSmall && ops_.size() - free_ops_.size() >= kBusy) {
-    checker_->give(op.pieces[0]);
+  constexpr uint64_t kLarge = 1U << 20U;
+  const size_t under_way = ops_.size() - free_ops_.size();
+  if (op.info.bytes >= kSmall && under_way >= (op.info.bytes >= kLarge ? 2 : 4)) {
+    checker_->start(op.pieces[0]);
   } else {
     check(op);
     settle_get(op);
   }
 }
 
-// ---- get ------------------------------------------------------------------------------------------
+// ---- get ----------------------------------------------------------------------------------------
 
-void Engine::begin_get(Job& job, size_t item_index) {
+void LocalTier::begin_get(Job& job, size_t item_index) {
   const Waiter who = {&job, item_index};
   TierItem& item = job.batch->items()[item_index];
   RecordId id = kNoRecord;
@@ -128,7 +129,7 @@ void Engine::begin_get(Job& job, size_t item_index) {
 }
 
 // Requires: its record is pinned.
-void Engine::start_read(Op& op, std::span<uint8_t> into) {
+void LocalTier::start_read(Op& op, std::span<uint8_t> into) {
   const Split split = split_body(op.info, into.empty() ? nullptr : into.data());
   op.direct = split.direct != 0 && !into.empty();
   const uint64_t rest = op.direct ? split.rest : pages_of(op.info) * kPage;
@@ -144,14 +145,14 @@ void Engine::start_read(Op& op, std::span<uint8_t> into) {
              {op.body(), rest});
 }
 
-void Engine::check(Op& op) {
+void LocalTier::check(Op& op) {
   TierItem* item = op.who.job == nullptr ? nullptr : &op.who.job->batch->items()[op.who.item];
   op.verdict = op.error < 0  ? TierOutcome::failed
-               : op.is_short ? TierOutcome::corrupt  // The file has become shorter.
+               : op.is_short ? TierOutcome::corrupt  // The file has been truncated.
                              : verify(op, item);
 }
 
-TierOutcome Engine::verify(const Op& op, TierItem* item) {
+TierOutcome LocalTier::verify(const Op& op, TierItem* item) {
   const uint64_t bytes = op.info.bytes;
   const uint8_t* payload = op.body();
   const uint8_t* words = payload + words_at(op.info);
@@ -169,21 +170,20 @@ TierOutcome Engine::verify(const Op& op, TierItem* item) {
   return TierOutcome::done;
 }
 
-void Engine::settle_checked() {
+void LocalTier::settle_checked() {
   std::array<Io*, 8> checked = {};
   for (size_t count = checked.size(); count == checked.size();) {
-    count = checker_->take(checked);
+    count = checker_->wait(checked, 0);
     for (size_t i = 0; i < count; ++i) settle_get(*static_cast<Piece*>(checked[i])->op);
   }
 }
 
-void Engine::settle_get(Op& op) {
+void LocalTier::settle_get(Op& op) {
   const Waiter who = op.who;
   const TierOutcome outcome = op.verdict;
   const RecordId record = op.record;
-  // A disk that fails everywhere has no bad places: what it holds may come back with it.
-  const bool fails_everywhere = errors_in_a_row_ >= options_.errors_to_break;
-  const uint32_t bad = is_bad_place(op.error) && !fails_everywhere ? op.failed : 0;
+  // If the whole disk fails, no place is marked bad: the data may come back with the disk.
+  const uint32_t bad = is_bad_place(op.error) && !breaker_.open() ? op.failed : 0;
   free_op(op);
   {
     const base::MutexLock lock(mutex_);

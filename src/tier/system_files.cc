@@ -1,6 +1,7 @@
-// FileSystem as the machine has it.
+// The machine's real files.
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,10 +11,10 @@
 #include <string_view>
 #include <utility>
 
-#include "tier/shared/file_system.h"
+#include "tier/files.h"
 #include "tier/system_call.h"
 
-namespace stemma::tier::shared {
+namespace stemma::tier {
 
 namespace {
 
@@ -37,15 +38,30 @@ struct Times {
   timespec both[2];
 };
 
-class System final : public FileSystem {
- public:
-  int open(const std::string& path) override {
-    return again(
-        [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); });
+int flags_of(OpenAs as) noexcept {
+  switch (as) {
+    case OpenAs::existing: return O_RDWR;
+    case OpenAs::created: return O_RDWR | O_CREAT;
+    case OpenAs::made_new: return O_WRONLY | O_CREAT | O_EXCL;
+    case OpenAs::created_direct: return O_RDWR | O_CREAT | O_DIRECT;
+    case OpenAs::existing_direct: return O_RDWR | O_DIRECT;
+    case OpenAs::read_only: break;
   }
-  int create(const std::string& path) override {
-    return again(
-        [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600); });
+  return O_RDONLY | O_NONBLOCK;  // Opening a pipe would block for ever.
+}
+
+class SystemFiles final : public Files {
+ public:
+  explicit SystemFiles(MakeQueue queues) : queues_(std::move(queues)) {}
+
+  int open(const std::string& path, OpenAs as) override {
+    const int flags = flags_of(as) | O_CLOEXEC | O_NOFOLLOW;
+    const int file = again([&] { return ::open(path.c_str(), flags, 0600); });
+    if (file < 0) return file;
+    struct stat found = {};
+    if (fstat(file, &found) == 0 && S_ISREG(found.st_mode)) return file;
+    ::close(file);
+    return -ELOOP;
   }
   int close(int file) override { return told(::close(file)); }
   int64_t read(int file, uint64_t offset, std::span<uint8_t> into) override {
@@ -57,6 +73,31 @@ class System final : public FileSystem {
   }
   int datasync(int file) override {
     return again([&] { return fdatasync(file); });
+  }
+  int lock(int file) override { return told(flock(file, LOCK_EX | LOCK_NB)); }
+  int64_t size(int file) override {
+    struct stat found = {};
+    return fstat(file, &found) < 0 ? -errno : static_cast<int64_t>(found.st_size);
+  }
+  int truncate(int file, uint64_t bytes) override {
+    return again([&] { return ftruncate(file, static_cast<off_t>(bytes)); });
+  }
+  int allocate(int file, uint64_t offset, uint64_t bytes) override {
+    return fallocate_range(file, 0, offset, bytes);
+  }
+  int zero(int file, uint64_t offset, uint64_t bytes) override {
+    return fallocate_range(file, FALLOC_FL_ZERO_RANGE, offset, bytes);
+  }
+  int punch(int file, uint64_t offset, uint64_t bytes) override {
+    return fallocate_range(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+  }
+  int is_at(int file, const std::string& path) override {
+    FileStat opened, found;
+    if (const int result = stat(file, opened); result < 0) return result;
+    const int result = stat(path, found);
+    if (result == -ENOENT || result == -ENOTDIR) return 0;
+    if (result < 0) return result;
+    return opened.device == found.device && opened.inode == found.inode ? 1 : 0;
   }
   int set_time(int file, uint64_t modified_ns) override {
     return told(futimens(file, Times(modified_ns).both));
@@ -109,8 +150,16 @@ class System final : public FileSystem {
     for (auto& [inode, name] : found) out.push_back(std::move(name));
     return -problem;
   }
+  std::unique_ptr<IoQueue> queue(uint32_t depth) override {
+    return queues_ ? queues_(depth) : nullptr;
+  }
 
  private:
+  static int fallocate_range(int file, int mode, uint64_t offset, uint64_t bytes) noexcept {
+    return again([&] {
+      return fallocate(file, mode, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+    });
+  }
   template <class Call>
   static int with_directory(const std::string& path, Call&& call) noexcept {
     const int file = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -119,10 +168,14 @@ class System final : public FileSystem {
     ::close(file);
     return result;
   }
+
+  const MakeQueue queues_;
 };
 
 }  // namespace
 
-std::shared_ptr<FileSystem> make_system() { return std::make_shared<System>(); }
+std::unique_ptr<Files> make_system_files(MakeQueue queues) {
+  return std::make_unique<SystemFiles>(std::move(queues));
+}
 
-}  // namespace stemma::tier::shared
+}  // namespace stemma::tier

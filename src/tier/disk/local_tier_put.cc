@@ -1,4 +1,4 @@
-// What becomes of a put and of a removal.
+// How puts and removals are carried out.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -6,14 +6,14 @@
 
 #include "key/little_endian.h"
 #include "stemma/log.h"
-#include "tier/disk/engine.h"
+#include "tier/disk/local_tier.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier::disk {
 
 namespace {
 
-constexpr uint32_t kMostAttempts = 3;  // Places that are tried for one put.
+constexpr uint32_t kMostAttempts = 3;  // Places tried for one put.
 
 uint64_t seconds_since_1970() noexcept {
   const auto time = std::chrono::system_clock::now().time_since_epoch();
@@ -25,7 +25,7 @@ uint64_t seconds_since_1970() noexcept {
 // ---- put
 // ------------------------------------------------------------------------------------------
 
-void Engine::begin_put(Job& job, size_t item_index, uint32_t attempt) {
+void LocalTier::begin_put(Job& job, size_t item_index, uint32_t attempt) {
   const Waiter who = {&job, item_index};
   const TierItem& item = job.batch->items()[item_index];
   if (check_put(item, traits_) != TierOutcome::pending) return end(who, TierOutcome::refused);
@@ -56,8 +56,8 @@ void Engine::begin_put(Job& job, size_t item_index, uint32_t attempt) {
   give_up_put(op);
 }
 
-// Pages for it, after growing the slab where that is what it takes.
-TierOutcome Engine::find_room(const Job& job, const TierItem& item, RecordId& record) {
+// Finds pages for the entry, growing the slab if necessary.
+TierOutcome LocalTier::find_room(const Job& job, const TierItem& item, RecordId& record) {
   using What = Books::Room::What;
   for (;;) {
     Books::Room room;
@@ -75,7 +75,7 @@ TierOutcome Engine::find_room(const Job& job, const TierItem& item, RecordId& re
       return TierOutcome::pending;
     }
     if (room.what != What::grow) return TierOutcome::refused;
-    // Where there is no room for a large step there may be some for a small one.
+    // If there is no room for a large step, there may be room for a small one.
     const auto needed = static_cast<uint32_t>(pages_of(item.info));
     uint32_t step = room.pages;
     int result = store_->grow(pages, step);
@@ -90,13 +90,13 @@ TierOutcome Engine::find_room(const Job& job, const TierItem& item, RecordId& re
       continue;
     }
     if (!is_full(result)) return TierOutcome::failed;
-    // The disk is full: make do with the pages there are.
+    // The disk is full: make do with the existing pages.
     no_growth_until_ns_ = deadline_after(now_ns, options_.retry_ns);
     tell_of_full();
   }
 }
 
-void Engine::tell_of_full() {
+void LocalTier::tell_of_full() {
   if (told_of_full_) return;
   told_of_full_ = true;
   uint64_t pages = 0;
@@ -110,8 +110,8 @@ void Engine::tell_of_full() {
                              std::to_string(traits_.capacity_bytes) + " bytes");
 }
 
-// Begins to write an entry's body. False: no memory.
-bool Engine::start_write(Op& op, const TierItem& item) {
+// Begins to write an entry's body. Returns false if there is no memory.
+bool LocalTier::start_write(Op& op, const TierItem& item) {
   const Split split = split_body(item.info, item.source.data());
   if (split.rest > kPage) {
     op.bounce = bounces_.take(split.rest);
@@ -127,15 +127,15 @@ bool Engine::start_write(Op& op, const TierItem& item) {
     to += words_at(item.info) - item.info.bytes;
     for (const uint32_t word : item.words) to = key::put_le(to, word);
   }
-  // A write does not change what it is given.
+  // A write does not change its source.
   start_body(op, Io::Kind::write,
              {const_cast<uint8_t*>(item.source.data()), split.direct},  // NOLINT
              {op.body(), split.rest});
   return true;
 }
 
-// The body is there: its record makes it an entry.
-void Engine::settle_put(Op& op) {
+// The body is written: its record now makes it an entry.
+void LocalTier::settle_put(Op& op) {
   if (!op.good() || op.epoch <= bad_epoch_) return give_up_put(op);
   const TierItem& item = op.who.job->batch->items()[op.who.item];
   TableRecord record;
@@ -163,14 +163,14 @@ void Engine::settle_put(Op& op) {
     if (old != kNoRecord) books_->retire(old);
     books_->publish(id, sum, epoch_, monotonic_ns());
   }
-  // An older one of this key must be gone before this put is done: a removal of it would bring that
-  // back.
+  // An older entry of this key must be gone before this put is done; otherwise removing the new one
+  // would bring the old one back.
   if (old != kNoRecord) write_slot({.record = old, .who = {}});
   end_put(id, who, TierOutcome::done);
 }
 
-// What was being written will not be there. Where only the place is bad, another one is tried.
-void Engine::give_up_put(Op& op, bool in_table) {
+// The put has failed at this place. If only the place is bad, tries another one.
+void LocalTier::give_up_put(Op& op, bool in_table) {
   const bool bad_place = is_bad_place(op.error);
   const bool again = bad_place && op.attempt + 1 < kMostAttempts && op.epoch > bad_epoch_;
   const TierOutcome outcome = is_full(op.error) ? TierOutcome::refused : TierOutcome::failed;
@@ -198,8 +198,8 @@ void Engine::give_up_put(Op& op, bool in_table) {
   for (const Waiter& one : all) begin_put(*one.job, one.item, attempt);
 }
 
-// Ends a put and those that waited for it.
-void Engine::end_put(RecordId record, Waiter who, TierOutcome outcome) {
+// Ends a put and the puts that waited for it.
+void LocalTier::end_put(RecordId record, Waiter who, TierOutcome outcome) {
   std::vector<Waiter> others;
   for (const Follower& one : followers_) {
     if (one.record == record) others.push_back(one.who);
@@ -210,7 +210,7 @@ void Engine::end_put(RecordId record, Waiter who, TierOutcome outcome) {
   for (const Waiter& other : others) done ? when_written(other, true) : end(other, outcome);
 }
 
-void Engine::when_written(Waiter who, bool already_there) {
+void LocalTier::when_written(Waiter who, bool already_there) {
   if (who.job == nullptr) return;
   if (who.job->batch->durable) {
     to_sync_.push_back({who, already_there});
@@ -222,7 +222,7 @@ void Engine::when_written(Waiter who, bool already_there) {
 // ---- remove
 // ---------------------------------------------------------------------------------------
 
-void Engine::begin_remove(Job& job, size_t item_index) {
+void LocalTier::begin_remove(Job& job, size_t item_index) {
   const EntryKey& key = job.batch->items()[item_index].key;
   SlotWrite slot = {.record = kNoRecord, .who = {&job, item_index}};
   {

@@ -1,41 +1,40 @@
-// The tier's own thread and what it works on; see disk_tier.h for what all of it promises.
+// The tier's own thread and its data; disk_tier.h says what the tier promises.
 //
 //   submit() --> incoming --> job (reads_ or writes_) --> op, in pieces --> settle --> item ends
-//                               |-- get: what was read is looked at by the checker
+//                               |-- get: the checker examines what was read
 //                               |-- put: the body, then its record in the table
 //                               |-- durable: waits for the next sync
-//                               '-- a record of the table that no longer counts: slots_
+//                               '-- an outdated record of the table: slots_
 //
-// An op has a piece for each extent; all of them are under way at once. Books and counters are
-// under `mutex_`, for short looks only; everything else belongs to the thread.
+// An op has a piece for each extent; all its pieces run at once. `mutex_` guards books and counters
+// and is held only briefly; everything else belongs to the thread.
 //
-// Epochs: a sync that begins ends an epoch. What was published in an epoch is believed once a later
-// sync succeeded; when one fails, everything since the last that succeeded is removed.
+// Epochs: the start of a sync ends an epoch. Entries published in an epoch are trusted once a later
+// sync succeeds; if one fails, everything since the last successful one is removed.
 // Threading: one thread of its own, and the checker's; submit(), stats() and flush() from any.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/lock.h"
 #include "base/mutex.h"
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
+#include "tier/breaker.h"
 #include "tier/counters.h"
-#include "tier/disk/checker.h"
 #include "tier/disk/pages_to_erase.h"
 #include "tier/disk/store.h"
 
 namespace stemma::tier::disk {
 
-class Engine final : public DiskTier {
+class LocalTier final : public DiskTier {
  public:
-  Engine(const DiskOptions& options, std::unique_ptr<Store> store);
-  ~Engine() override;
+  LocalTier(const DiskOptions& options, std::unique_ptr<Store> store);
+  ~LocalTier() override;
   // Error: out_of_memory.
   Result<void> start();
 
@@ -54,14 +53,14 @@ class Engine final : public DiskTier {
   struct Job {
     std::shared_ptr<TierBatch> batch;
     uint64_t sequence = 0;
-    size_t next = 0;  // The first item that has not begun.
+    size_t next = 0;  // The first item not begun.
     size_t ended = 0;
     uint64_t begun_at = 0;  // The books' stamp when it began.
-    uint64_t used = 0;      // put: what its entries' records say of their use.
+    uint64_t used = 0;      // put: the use stamp in its entries' records.
     bool begun = false;
     std::list<Job>::iterator place;
   };
-  struct Waiter {  // An item that waits, or nobody.
+  struct Waiter {  // A waiting item, or none.
     Job* job = nullptr;
     size_t item = kNoItem;
   };
@@ -78,9 +77,9 @@ class Engine final : public DiskTier {
     EntryInfo info;
     uint64_t sum = 0;
     uint64_t serial = 0;                         // put.
-    uint32_t epoch = 0;                          // put: when it began.
-    uint32_t attempt = 0;                        // put: how many places were bad before.
-    TierOutcome verdict = TierOutcome::pending;  // get: once it was looked at.
+    uint32_t epoch = 0;                          // put: the epoch at its beginning.
+    uint32_t attempt = 0;                        // put: how many bad places were tried.
+    TierOutcome verdict = TierOutcome::pending;  // get: after the check.
     bool direct = false;                         // get: into the caller's memory.
     uint8_t* page = nullptr;                     // For the end of a body, or for all of it.
     PageMemory bounce;
@@ -95,12 +94,12 @@ class Engine final : public DiskTier {
     bool good() const noexcept { return error == 0 && !is_short; }
     uint8_t* body() const noexcept { return bounce ? bounce.data() : page; }
   };
-  struct SlotWrite {  // A record of the table that no longer counts.
+  struct SlotWrite {  // An outdated record of the table.
     RecordId record = kNoRecord;
     Waiter who;
     TierOutcome outcome = TierOutcome::done;
   };
-  struct Follower {  // A put of what is just being written.
+  struct Follower {  // A put of an entry that is being written.
     RecordId record = kNoRecord;
     Waiter who;
   };
@@ -114,9 +113,9 @@ class Engine final : public DiskTier {
     bool good = false;
   };
 
-  // A purge waits until what was submitted before it has ended and nothing is read or written. Then
-  // what it takes is out of sight. Its pages, and those that were free before, become zeros a few at
-  // a time, and a sync ends it.
+  // A purge waits until all earlier work has ended and nothing is being read or written. Then it
+  // hides what it takes. Those pages, and the ones that were free before, become zeros a few at a
+  // time; a sync ends it.
   struct Purging {
     enum class Stage : uint8_t { waiting, erasing, syncing };
     Purge what;
@@ -124,7 +123,7 @@ class Engine final : public DiskTier {
     uint64_t sequence = 0;
     Stage stage = Stage::waiting;
     PagesToErase free;              // Pages that were free.
-    std::vector<RecordId> records;  // Those that are still to be erased.
+    std::vector<RecordId> records;  // Still to be erased.
     uint64_t failures = 0;
     int64_t error = 0;  // The last.
     std::shared_ptr<Flush> flush;
@@ -132,7 +131,7 @@ class Engine final : public DiskTier {
     Purged answer;
   };
 
-  // engine.cc: the outside, and the loop.
+  // local_tier.cc: the outside, and the loop.
   void run();
   bool take_incoming();
   void sweep(uint64_t now_ns, bool closing);
@@ -147,9 +146,9 @@ class Engine final : public DiskTier {
   void end(Waiter who, TierOutcome outcome, bool already_there = false);
   bool is_open() const noexcept;
   bool broken(uint64_t now_ns);
-  void note(int64_t result);  // An I/O went so: for the breaker.
+  void note(int64_t result);  // Reports an I/O's result to the breaker.
 
-  // engine_ops.cc: pieces, and what becomes of a get.
+  // local_tier_ops.cc: pieces, and what becomes of a get.
   Op& take_op(Op::What what, Waiter who, RecordId record);
   void free_op(Op& op);
   void start_body(Op& op, Io::Kind kind, iovec front, iovec rest);
@@ -162,7 +161,7 @@ class Engine final : public DiskTier {
   void settle_checked();
   void settle_get(Op& op);
 
-  // engine_put.cc: what becomes of a put and of a removal.
+  // local_tier_put.cc: what becomes of a put and of a removal.
   void begin_put(Job& job, size_t item, uint32_t attempt = 0);
   TierOutcome find_room(const Job& job, const TierItem& item, RecordId& record);
   void tell_of_full();
@@ -173,17 +172,17 @@ class Engine final : public DiskTier {
   void begin_remove(Job& job, size_t item);
   void when_written(Waiter who, bool already_there);
 
-  // engine_purge.cc
+  // local_tier_purge.cc
   void work_on_purges(uint64_t now_ns, bool closing);
   void condemn(Purging& purge);
   void erase_some(Purging& purge);
-  // Before a put writes there.
+  // Call before a put writes there.
   void erase_before_use(RecordId record);
   void erase(Purging& purge, const Extent& pages);
   void answer(Purging& purge, std::string error);
   bool holds_back(const Job& job) const noexcept;
 
-  // engine_upkeep.cc: records that no longer count, syncs, stamps, files that are gone, scrubbing.
+  // local_tier_upkeep.cc: outdated records, syncs, stamps, missing files, scrubbing.
   void discard(RecordId record, uint32_t bad_runs) STEMMA_REQUIRES(mutex_);
   void write_slots();
   int write_slot(const SlotWrite& slot);  // 0 or -errno.
@@ -199,24 +198,26 @@ class Engine final : public DiskTier {
   void try_reopening(uint64_t now_ns);
   void scrub(uint64_t now_ns);
 
-  std::unique_ptr<Files> own_files_;  // Unless the caller brought some.
+  std::unique_ptr<Files> own_files_;  // Unless the caller gave some.
   const DiskOptions options_;         // With files.
   TierTraits traits_;
   DiskOpening opening_;
   std::unique_ptr<Store> store_;
   PageMemory op_pages_;
   std::vector<Op> ops_;
-  std::unique_ptr<IoQueue> queue_;    // Ends before the memory that it reads and writes,
-  std::unique_ptr<Checker> checker_;  // and this before the queue.
+  std::unique_ptr<IoQueue> queue_;  // Ends before the memory it reads and writes.
+  // Checks what was read, on its own threads; ends before the queue. A checksum costs about as much
+  // as starting the next read.
+  std::unique_ptr<IoQueue> checker_;
 
   // ---- The thread's own ----
   std::list<Job> live_;
-  std::deque<Job*> reads_, writes_;  // With items that have not begun.
+  std::deque<Job*> reads_, writes_;  // With items not begun.
   uint32_t turn_ = 0;
   std::vector<Op*> free_ops_;
   std::vector<SlotWrite> slots_;
   std::vector<Follower> followers_;
-  std::vector<RecordId> just_retired_;  // Since the last I/O that went well.
+  std::vector<RecordId> just_retired_;  // Since the last successful I/O.
   std::vector<Synced> to_sync_, syncing_;
   std::vector<std::shared_ptr<Flush>> flushes_, flushing_;
   std::deque<std::shared_ptr<Purging>> purges_;  // One after the other.
@@ -224,12 +225,9 @@ class Engine final : public DiskTier {
   uint32_t syncs_left_ = 0;
   int64_t sync_result_ = 0;
   uint32_t epoch_ = 1;       // The present one.
-  uint32_t good_epoch_ = 0;  // Entries of this one and of those before are on disk.
-  uint32_t bad_epoch_ =
-      0;  // What was begun in this one or before, and is not published, must fail.
+  uint32_t good_epoch_ = 0;  // Entries up to this one are on disk.
+  uint32_t bad_epoch_ = 0;   // Work begun up to this one and not published must fail.
   uint64_t serial_ = 1;
-  uint32_t errors_in_a_row_ = 0;
-  bool told_of_errors_ = false;
   bool told_of_full_ = false;
   uint64_t no_growth_until_ns_ = 0;
   uint64_t looked_ns_ = 0;
@@ -241,7 +239,7 @@ class Engine final : public DiskTier {
   BouncePool bounces_;
 
   // ---- Everybody's ----
-  std::atomic<uint64_t> broken_until_ns_{0};  // 0: it is not.
+  Breaker breaker_;  // The thread's own, except what any thread may ask.
   Counters counters_;
   mutable base::Mutex mutex_;
   std::list<Job> incoming_ STEMMA_GUARDED_BY(mutex_);
@@ -252,8 +250,8 @@ class Engine final : public DiskTier {
   bool closing_ STEMMA_GUARDED_BY(mutex_) = false;
   BusyTime reading_ STEMMA_GUARDED_BY(mutex_), writing_ STEMMA_GUARDED_BY(mutex_);
   std::unique_ptr<Books> books_ STEMMA_GUARDED_BY(mutex_);
-  std::mutex flush_mutex_;
-  std::condition_variable flushed_;
+  base::WaitMutex flush_mutex_;
+  base::Condition flushed_;
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-#include "tier/disk/engine.h"
+#include "tier/disk/local_tier.h"
 
 #include <algorithm>
 #include <array>
@@ -6,13 +6,15 @@
 #include <system_error>
 
 #include "stemma/log.h"
+#include "tier/disk/thread_queue.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier::disk {
 
 namespace {
 
-// For when the directory has to be opened again. Nobody waits for that, and whoever wanted to see progress may be gone.
+// For opening the directory again. Nobody waits for that, and the object behind the progress
+// callback may be gone.
 DiskOptions for_reopening(DiskOptions options, Files& files) {
   options.files = &files;
   options.progress = {};
@@ -21,11 +23,12 @@ DiskOptions for_reopening(DiskOptions options, Files& files) {
 
 }  // namespace
 
-Engine::Engine(const DiskOptions& options, std::unique_ptr<Store> store)
+LocalTier::LocalTier(const DiskOptions& options, std::unique_ptr<Store> store)
     : own_files_(std::move(store->own_files)),
       options_(for_reopening(options, *store->files)),
       opening_(store->opening),
-      store_(std::move(store)) {
+      store_(std::move(store)),
+      breaker_({.errors = options.errors_to_break, .first_ns = options.retry_ns}) {
   traits_.name = "disk";
   traits_.capacity_bytes = options.capacity_bytes / kPage * kPage;
   traits_.max_entry_bytes = options.max_entry_bytes;
@@ -35,7 +38,7 @@ Engine::Engine(const DiskOptions& options, std::unique_ptr<Store> store)
   books_ = std::move(store_->books);
 }
 
-Result<void> Engine::start() {
+Result<void> LocalTier::start() {
   const Error no_memory(Errc::out_of_memory, "no memory for a disk tier");
   try {
     op_pages_ = PageMemory(size_t{options_.depth} * kPage);
@@ -51,9 +54,14 @@ Result<void> Engine::start() {
     queue_ = options_.files->queue(options_.depth * kMostExtents + 2);
     if (!queue_) return no_memory;
     opening_.io = queue_->name();
-    checker_ = std::make_unique<Checker>(
-        ops_.size(), [this](Io& io) { check(*static_cast<Piece&>(io).op); },
-        [this] { queue_->wake(); });
+    const auto look = [](void* tier, const Io& io) {
+      static_cast<LocalTier*>(tier)->check(*static_cast<const Piece&>(io).op);
+      return io.result;
+    };
+    // One thread checks the sums of large entries no faster than a fast disk reads them.
+    const uint32_t threads = std::clamp(std::thread::hardware_concurrency() / 4, 1U, 4U);
+    checker_ = std::make_unique<ThreadQueue>(options_.depth, threads, look, this,
+                                             [this] { queue_->wake(); });
     thread_ = std::thread([this] { run(); });
     return {};
   } catch (const std::bad_alloc&) {
@@ -63,7 +71,7 @@ Result<void> Engine::start() {
   }
 }
 
-Engine::~Engine() {
+LocalTier::~LocalTier() {
   if (!thread_.joinable()) return;
   {
     const base::MutexLock lock(mutex_);
@@ -73,9 +81,9 @@ Engine::~Engine() {
   thread_.join();
 }
 
-// ---- From outside ---------------------------------------------------------------------------------
+// ---- From outside -------------------------------------------------------------------------------
 
-void Engine::submit(std::shared_ptr<TierBatch> batch) {
+void LocalTier::submit(std::shared_ptr<TierBatch> batch) {
   const size_t count = batch->items().size();
   if (count == 0) return;
   if (batch->op() == TierOp::contains || batch->op() == TierOp::touch) return answer_at_once(batch);
@@ -103,11 +111,11 @@ void Engine::submit(std::shared_ptr<TierBatch> batch) {
   }
 }
 
-// contains and touch: the books know.
-void Engine::answer_at_once(const std::shared_ptr<TierBatch>& batch) {
+// Answers contains and touch from the books.
+void LocalTier::answer_at_once(const std::shared_ptr<TierBatch>& batch) {
   const TierOutcome verdict = batch->verdict(monotonic_ns());
   const TierOp op = batch->op();
-  // The deepest goes first, so it is the first to be touched.
+  // Touches the deepest first, so it is evicted first.
   for (size_t i = batch->items().size(); i-- > 0;) {
     TierItem& item = batch->items()[i];
     TierOutcome outcome = verdict;
@@ -126,10 +134,10 @@ void Engine::answer_at_once(const std::shared_ptr<TierBatch>& batch) {
   }
 }
 
-TierStats Engine::stats() const {
+TierStats LocalTier::stats() const {
   TierStats stats;
   counters_.read(stats);
-  stats.open = is_open();
+  stats.reachable = is_open();
   const base::MutexLock lock(mutex_);
   stats.entries = books_->entries();
   stats.used_bytes = books_->used_bytes();
@@ -141,17 +149,17 @@ TierStats Engine::stats() const {
   return stats;
 }
 
-uint64_t Engine::index_bytes() const {
+uint64_t LocalTier::index_bytes() const {
   const base::MutexLock lock(mutex_);
   return books_->bytes();
 }
 
-void Engine::check_invariants() const {
+void LocalTier::check_invariants() const {
   const base::MutexLock lock(mutex_);
   books_->check_invariants();
 }
 
-bool Engine::flush(uint64_t until_ns) {
+bool LocalTier::flush(uint64_t until_ns) {
   const auto ticket = std::make_shared<Flush>();
   {
     const base::MutexLock lock(mutex_);
@@ -159,15 +167,15 @@ bool Engine::flush(uint64_t until_ns) {
     incoming_flushes_.push_back(ticket);
   }
   queue_->wake();
-  std::unique_lock lock(flush_mutex_);
+  base::Lock lock(flush_mutex_);
   const auto done = [&] { return ticket->done; };
   return tier::wait_until(flushed_, lock, until_ns, done) && ticket->good;
 }
 
-// ---- The loop -------------------------------------------------------------------------------------
+// ---- The loop -----------------------------------------------------------------------------------
 
-void Engine::run() {
-  // A few at a time: while these are checked, the disk already works on the next.
+void LocalTier::run() {
+  // A few at a time: the disk works on the next ones while these are checked.
   std::array<Io*, 8> ended = {};
   for (;;) {
     const bool closing = take_incoming();
@@ -190,7 +198,7 @@ void Engine::run() {
   }
 }
 
-bool Engine::take_incoming() {
+bool LocalTier::take_incoming() {
   std::list<Job> arrived;
   bool closing = false;
   {
@@ -207,13 +215,13 @@ bool Engine::take_incoming() {
   return closing;
 }
 
-// Ends what has not begun and may not begin any more, wherever in the queue it stands.
-void Engine::sweep(uint64_t now_ns, bool closing) {
+// Ends queued items that have not begun and may no longer begin, wherever they stand in the queue.
+void LocalTier::sweep(uint64_t now_ns, bool closing) {
   sweep(reads_, now_ns, closing);
   sweep(writes_, now_ns, closing);
 }
 
-void Engine::sweep(std::deque<Job*>& queue, uint64_t now_ns, bool closing) {
+void LocalTier::sweep(std::deque<Job*>& queue, uint64_t now_ns, bool closing) {
   const auto verdict = [&](const Job& job) {
     return closing ? TierOutcome::cancelled : job.batch->verdict(now_ns);
   };
@@ -223,7 +231,7 @@ void Engine::sweep(std::deque<Job*>& queue, uint64_t now_ns, bool closing) {
     Job& job = **at;
     queue.erase(at);
     const TierOutcome outcome = verdict(job);
-    // The job is gone with its last item.
+    // Ending its last item frees the job.
     const size_t last = job.batch->items().size();
     {
       const base::MutexLock lock(mutex_);
@@ -233,8 +241,8 @@ void Engine::sweep(std::deque<Job*>& queue, uint64_t now_ns, bool closing) {
   }
 }
 
-// Reads go first, because somebody waits for them; but one in four turns is a write's.
-void Engine::begin_some() {
+// Reads go first, because a request waits for them; but one turn in four goes to a write.
+void LocalTier::begin_some() {
   while (!free_ops_.empty()) {
     const bool write_first = ++turn_ % 4 == 0;
     if (!begin_from(write_first ? writes_ : reads_) &&
@@ -244,7 +252,7 @@ void Engine::begin_some() {
   }
 }
 
-bool Engine::begin_from(std::deque<Job*>& queue) {
+bool LocalTier::begin_from(std::deque<Job*>& queue) {
   if (queue.empty()) return false;
   Job& job = *queue.front();
   if (holds_back(job)) return false;
@@ -259,20 +267,20 @@ bool Engine::begin_from(std::deque<Job*>& queue) {
   return true;
 }
 
-void Engine::begin_job(Job& job) {
+void LocalTier::begin_job(Job& job) {
   job.begun = true;
   const base::MutexLock lock(mutex_);
   job.begun_at = books_->stamp();
   if (job.batch->op() == TierOp::put) job.used = books_->next_stamp();
   if (job.batch->op() != TierOp::get) return;
-  // The deepest goes first, so it is the first to be touched.
+  // Touches the deepest first, so it is evicted first.
   for (size_t i = job.batch->items().size(); i-- > 0;) {
     const RecordId id = books_->find(job.batch->items()[i].key);
     if (id != kNoRecord) books_->touch(id, monotonic_ns());
   }
 }
 
-void Engine::begin_item(Job& job, size_t item) {
+void LocalTier::begin_item(Job& job, size_t item) {
   const uint64_t now_ns = monotonic_ns();
   const TierOutcome verdict = job.batch->verdict(now_ns);
   if (verdict != TierOutcome::pending) return end({&job, item}, verdict);
@@ -286,15 +294,15 @@ void Engine::begin_item(Job& job, size_t item) {
   }
 }
 
-bool Engine::idle() const noexcept {
+bool LocalTier::idle() const noexcept {
   return live_.empty() && free_ops_.size() == ops_.size() && slots_.empty() && syncs_left_ == 0 &&
          flushes_.empty() && purges_.empty();
 }
 
-uint64_t Engine::patience_ns() const noexcept {
+uint64_t LocalTier::patience_ns() const noexcept {
   if (!purges_.empty() && purges_.front()->stage == Purging::Stage::erasing) return 1;
   if (!purges_.empty()) return 5'000'000;
-  // What waits behind a slow disk must still hear of its deadline.
+  // Items queued behind a slow disk must still end at their deadlines.
   if (!reads_.empty() || !writes_.empty()) return 5'000'000;
   uint64_t patience = 1'000'000'000;
   if (files_lost_) patience = std::min(patience, options_.retry_ns);
@@ -305,9 +313,9 @@ uint64_t Engine::patience_ns() const noexcept {
   return patience;
 }
 
-// ---- Ends -----------------------------------------------------------------------------------------
+// ---- Ends ---------------------------------------------------------------------------------------
 
-void Engine::end(Waiter who, TierOutcome outcome, bool already_there) {
+void LocalTier::end(Waiter who, TierOutcome outcome, bool already_there) {
   if (who.job == nullptr) return;
   Job& job = *who.job;
   const std::shared_ptr<TierBatch> batch = job.batch;
@@ -316,7 +324,7 @@ void Engine::end(Waiter who, TierOutcome outcome, bool already_there) {
   const bool last = ++job.ended == batch->items().size();
   if (last) {
     if (batch->op() == TierOp::put) {
-      // What a prompt begins with is worth more than what it ends with.
+      // The start of a prompt is worth more than its end.
       const base::MutexLock lock(mutex_);
       for (size_t i = batch->items().size(); i-- > 0;) {
         const RecordId id = books_->find(batch->items()[i].key);
@@ -328,37 +336,29 @@ void Engine::end(Waiter who, TierOutcome outcome, bool already_there) {
   batch->end(who.item, outcome);
 }
 
-bool Engine::is_open() const noexcept {
-  const uint64_t until_ns = broken_until_ns_.load(std::memory_order_relaxed);
-  return until_ns == 0 || monotonic_ns() >= until_ns;
-}
+bool LocalTier::is_open() const noexcept { return breaker_.lets_through(monotonic_ns()); }
 
-bool Engine::broken(uint64_t now_ns) {
-  if (files_lost_) return true;
-  if (errors_in_a_row_ < options_.errors_to_break) return false;
-  if (now_ns < broken_until_ns_.load(std::memory_order_relaxed)) return true;
-  errors_in_a_row_ = options_.errors_to_break - 1;  // One more try.
+bool LocalTier::broken(uint64_t now_ns) {
+  if (!breaker_.open()) return false;
+  if (!breaker_.due(now_ns)) return true;
+  breaker_.probe();
   return false;
 }
 
-void Engine::note(int64_t result) {
+void LocalTier::note(int64_t result) {
   if (files_lost_) return;
   if (result >= 0) {
-    errors_in_a_row_ = 0;
-    told_of_errors_ = false;
+    breaker_.succeed();
     just_retired_.clear();
-    broken_until_ns_.store(0, std::memory_order_relaxed);
     return;
   }
-  if (is_full(result)) return;  // Nothing is broken.
-  if (++errors_in_a_row_ < options_.errors_to_break) return;
-  broken_until_ns_.store(deadline_after(monotonic_ns(), options_.retry_ns),
-                         std::memory_order_relaxed);
+  if (is_full(result)) return;  // A full disk is not a broken one.
+  const bool news = breaker_.fail(monotonic_ns());
+  if (!breaker_.open()) return;
   restore_retired();
-  if (told_of_errors_) return;
-  told_of_errors_ = true;
+  if (!news) return;
   log(LogLevel::warning,
-      "disk tier '" + options_.path + "': " + std::to_string(errors_in_a_row_) +
+      "disk tier '" + options_.path + "': " + std::to_string(breaker_.errors()) +
           " errors in a row, the last is '" +
           std::error_code(static_cast<int>(-result), std::generic_category()).message() +
           "'; it is asked again in " + std::to_string(options_.retry_ns / 1'000'000) + " ms");

@@ -1,11 +1,11 @@
-// What the tier does besides puts and gets: records that no longer count, syncs, stamps of use,
-// files that somebody removed, and looking for damage.
+// What the tier does besides puts and gets: erases records that no longer count, syncs, writes
+// stamps of use, notices removed files, and scrubs.
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "stemma/log.h"
-#include "tier/disk/engine.h"
+#include "tier/disk/local_tier.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier::disk {
@@ -20,21 +20,21 @@ constexpr uint64_t kUsesPeriodNs = 5 * kSecondNs;
 // ---- Records that no longer count
 // -----------------------------------------------------------------
 
-// The entry is out of sight. `bad_runs`: bits of those extents that are not to be used again.
-void Engine::discard(RecordId record, uint32_t bad_runs) {
+// Takes an entry out of sight. `bad_runs`: a bit for each extent that must not be used again.
+void LocalTier::discard(RecordId record, uint32_t bad_runs) {
   // As in settle_get().
-  if (errors_in_a_row_ >= options_.errors_to_break) bad_runs = 0;
+  if (breaker_.open()) bad_runs = 0;
   books_->retire(record, bad_runs);
   slots_.push_back({.record = record, .who = {}});
   if (bad_runs != 0) just_retired_.push_back(record);
 }
 
-void Engine::write_slots() {
+void LocalTier::write_slots() {
   if (files_lost_) return;
   std::vector<SlotWrite> slots;
   slots.swap(slots_);
   for (const SlotWrite& slot : slots) write_slot(slot);
-  // What was evicted and not overwritten, while there is nothing better to do.
+  // Evicted entries that were not overwritten, while there is nothing better to do.
   constexpr uint32_t kAtOnce = 256;
   for (uint32_t i = 0; i < kAtOnce && writes_.empty(); ++i) {
     SlotWrite slot;
@@ -47,12 +47,12 @@ void Engine::write_slots() {
   }
 }
 
-// Zeros over a record of the table, or which of its pages are retired.
-int Engine::write_slot(const SlotWrite& slot) {
+// Writes zeros over a record of the table, or which of its pages are retired.
+int LocalTier::write_slot(const SlotWrite& slot) {
   TableRecord record;
   {
     const base::MutexLock lock(mutex_);
-    // Of what is still read all runs are there, otherwise only those that are bad.
+    // A record still being read has all its runs; otherwise it has only the bad ones.
     const Record& dying = (*books_)[slot.record];
     if (dying.bad_runs != 0) {
       record.extent_count =
@@ -84,8 +84,8 @@ int Engine::write_slot(const SlotWrite& slot) {
   return 0;
 }
 
-// It was not the place but the disk that failed: what was retired meanwhile may be used again.
-void Engine::restore_retired() {
+// Not the place but the whole disk failed: pages retired meanwhile may be used again.
+void LocalTier::restore_retired() {
   const base::MutexLock lock(mutex_);
   for (const RecordId id : just_retired_) {
     if (books_->restore(id)) slots_.push_back({.record = id, .who = {}});
@@ -96,9 +96,9 @@ void Engine::restore_retired() {
 // ---- Syncs
 // ----------------------------------------------------------------------------------------
 
-void Engine::start_sync() {
+void LocalTier::start_sync() {
   if (syncs_left_ != 0 || files_lost_) return;
-  // Jobs are in the order in which they came.
+  // Jobs are in order of arrival.
   const uint64_t oldest = live_.empty() ? ~uint64_t{0} : live_.front().sequence;
   const auto is_due = [&](const std::shared_ptr<Flush>& flush) {
     return slots_.empty() && oldest > flush->sequence;
@@ -118,7 +118,7 @@ void Engine::start_sync() {
   for (Piece& sync : syncs_) queue_->start(sync);
 }
 
-void Engine::settle_sync(int64_t result) {
+void LocalTier::settle_sync(int64_t result) {
   note(result);
   sync_result_ = std::min(sync_result_, result);
   if (--syncs_left_ != 0) return;
@@ -130,27 +130,27 @@ void Engine::settle_sync(int64_t result) {
     good_epoch_ = epoch_ - 1;
     return end_syncing(true);
   }
-  // Those that wait for the next one were written before this one failed.
+  // Those that wait for the next sync were also written before this one failed.
   syncing_.insert(syncing_.end(), to_sync_.begin(), to_sync_.end());
   to_sync_.clear();
   end_syncing(false);
 }
 
-void Engine::end_syncing(bool good) {
+void LocalTier::end_syncing(bool good) {
   std::vector<Synced> ended;
   ended.swap(syncing_);
   for (const Synced& one : ended) {
     end(one.who, good ? TierOutcome::done : TierOutcome::failed, one.already_there);
   }
-  const std::lock_guard lock(flush_mutex_);
+  const base::Lock lock(flush_mutex_);
   for (const auto& flush : flushing_) flush->done = true, flush->good = good;
   flushing_.clear();
   flushed_.notify_all();
 }
 
-// After a sync that failed nobody knows what of all that was written since the last one is on disk,
-// and the next one will not say: the system has forgotten it.
-void Engine::distrust() {
+// After a failed sync, what was written since the last good one may or may not be on disk; and the
+// next sync will not report it, because the system has forgotten the error.
+void LocalTier::distrust() {
   uint64_t count = 0;
   {
     const base::MutexLock lock(mutex_);
@@ -170,8 +170,8 @@ void Engine::distrust() {
 // ---- Stamps of use
 // --------------------------------------------------------------------------------
 
-// Some pages of what changed, every few seconds; all of it when the time is kNever.
-void Engine::write_uses(uint64_t now_ns) {
+// Writes some pages of changed stamps, every few seconds; all of them if the time is kNever.
+void LocalTier::write_uses(uint64_t now_ns) {
   if (files_lost_ || now_ns < uses_written_ns_ + kUsesPeriodNs) return;
   constexpr uint32_t kAtOnce = 64;
   Uses stamps;
@@ -188,13 +188,13 @@ void Engine::write_uses(uint64_t now_ns) {
       return;
     }
     disk::write_uses(stamps, bytes);
-    // What is lost of it costs nothing but order.
+    // Losing stamps loses only the order of use.
     (void)store_->files->write(store_->uses, uint64_t{page} * kPage, bytes);
   }
 }
 
-// Leaves the directory tidy: what was evicted does not come back, and the order of use is known.
-void Engine::close_down() {
+// Leaves the directory tidy: evicted entries do not come back, and the order of use is known.
+void LocalTier::close_down() {
   if (files_lost_) return;
   write_uses(kNever);
   for (;;) {
@@ -211,9 +211,8 @@ void Engine::close_down() {
 // ---- Files that are gone
 // --------------------------------------------------------------------------
 
-// Files that somebody removes can still be written and read; nobody would know until the next
-// start.
-void Engine::look_for_files(uint64_t now_ns) {
+// Removed files can still be written and read, so the loss would go unnoticed until the next start.
+void LocalTier::look_for_files(uint64_t now_ns) {
   if (files_lost_) return try_reopening(now_ns);
   if (now_ns < looked_ns_ + kSecondNs) return;
   looked_ns_ = now_ns;
@@ -222,18 +221,18 @@ void Engine::look_for_files(uint64_t now_ns) {
   if (syncs_left_ == 0) end_syncing(false);
 }
 
-void Engine::lose_files() {
+void LocalTier::lose_files() {
   files_lost_ = true;
   bad_epoch_ = epoch_++;
   reopen_ns_ = deadline_after(monotonic_ns(), options_.retry_ns);
-  broken_until_ns_.store(kNever, std::memory_order_relaxed);
+  breaker_.trip_for_good();
   log(LogLevel::error, "disk tier '" + options_.path +
                            "': its files were removed while they were in use; what it held is "
                            "lost, and nothing is stored until the directory can be made again");
 }
 
-void Engine::try_reopening(uint64_t now_ns) {
-  // What waits for files that are not there has failed.
+void LocalTier::try_reopening(uint64_t now_ns) {
+  // Work that waits for files that are gone has failed.
   std::vector<SlotWrite> slots;
   slots.swap(slots_);
   for (const SlotWrite& slot : slots) end(slot.who, TierOutcome::failed);
@@ -247,7 +246,7 @@ void Engine::try_reopening(uint64_t now_ns) {
   }
   if (free_ops_.size() != ops_.size() || syncs_left_ != 0 || now_ns < reopen_ns_) return;
   reopen_ns_ = deadline_after(now_ns, options_.retry_ns);
-  store_.reset();  // Its lock, if that is still there, is ours.
+  store_.reset();  // If its lock file is still there, the lock is ours: release it.
   auto opened = open_store(options_);
   if (!opened) return;
   store_ = *std::move(opened);
@@ -264,8 +263,8 @@ void Engine::try_reopening(uint64_t now_ns) {
 // ---- Scrubbing
 // ------------------------------------------------------------------------------------
 
-// While nobody wants anything, one entry after the other is read, no faster than asked for.
-void Engine::scrub(uint64_t now_ns) {
+// While there is no other work, reads one entry after the other, no faster than configured.
+void LocalTier::scrub(uint64_t now_ns) {
   const uint64_t rate = options_.scrub_bytes_per_second;
   const bool busy = !live_.empty() || free_ops_.size() != ops_.size();
   if (rate == 0 || files_lost_ || busy || now_ns < scrub_ns_) return;

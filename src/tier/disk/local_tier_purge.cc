@@ -1,19 +1,19 @@
-// How a purge goes: see Engine::Purging.
+// How a purge proceeds: see LocalTier::Purging.
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <new>
 #include <system_error>
 
-#include "tier/disk/engine.h"
+#include "tier/disk/local_tier.h"
 #include "tier/wait_until.h"
 
 namespace stemma::tier::disk {
 
 namespace {
 
-// Between two looks at what else is to be done: records, and free pages for as long as it takes to
-// erase some of them, but not more than so many.
+// Limits of one step of a purge, between two looks at other work: so many records, and so many free
+// pages or as many as can be erased in kStepNs.
 constexpr size_t kAtOnce = 256;
 constexpr uint32_t kPagesAtOnce = 4096, kPiecePages = 1024;
 constexpr uint64_t kStepNs = 2'000'000;
@@ -24,7 +24,7 @@ std::string system_text(int64_t error) {
 
 }  // namespace
 
-Purged Engine::purge(const Purge& what, uint64_t until_ns) try {
+Purged LocalTier::purge(const Purge& what, uint64_t until_ns) try {
   const auto ticket = std::make_shared<Purging>();
   ticket->what = what;
   ticket->until_ns = until_ns;
@@ -34,7 +34,7 @@ Purged Engine::purge(const Purge& what, uint64_t until_ns) try {
     incoming_purges_.push_back(ticket);
   }
   queue_->wake();
-  std::unique_lock lock(flush_mutex_);
+  base::Lock lock(flush_mutex_);
   const auto answered = [&] { return ticket->answered; };
   if (tier::wait_until(flushed_, lock, until_ns, answered)) return ticket->answer;
   return {.error = "the disk did not answer in time; what has begun goes on"};
@@ -42,13 +42,13 @@ Purged Engine::purge(const Purge& what, uint64_t until_ns) try {
   return {.error = "there is no memory for it"};
 }
 
-// While a purge waits, nothing that came after it is begun.
-bool Engine::holds_back(const Job& job) const noexcept {
+// While a purge waits, nothing that was submitted after it begins.
+bool LocalTier::holds_back(const Job& job) const noexcept {
   return !purges_.empty() && purges_.front()->stage == Purging::Stage::waiting &&
          job.sequence > purges_.front()->sequence;
 }
 
-void Engine::work_on_purges(uint64_t now_ns, bool closing) {
+void LocalTier::work_on_purges(uint64_t now_ns, bool closing) {
   using Stage = Purging::Stage;
   while (!purges_.empty()) {
     const std::shared_ptr<Purging> purge = purges_.front();
@@ -89,9 +89,9 @@ void Engine::work_on_purges(uint64_t now_ns, bool closing) {
   }
 }
 
-// Nothing is read or written now. Free pages hold what was evicted or removed before, perhaps of
-// the same scope.
-void Engine::condemn(Purging& purge) {
+// No read or write is under way now. Free pages hold entries that were evicted or removed before,
+// perhaps of the same scope.
+void LocalTier::condemn(Purging& purge) {
   purge.stage = Purging::Stage::erasing;
   try {
     const base::MutexLock lock(mutex_);
@@ -104,8 +104,8 @@ void Engine::condemn(Purging& purge) {
   }
 }
 
-// A put that fails leaves its pages as they were.
-void Engine::erase_before_use(RecordId record) {
+// Erases the pages before a put uses them: a put that fails leaves their old bytes.
+void LocalTier::erase_before_use(RecordId record) {
   if (purges_.empty() || purges_.front()->stage != Purging::Stage::erasing) return;
   Purging& purge = *purges_.front();
   if (purge.free.empty()) return;
@@ -125,7 +125,7 @@ void Engine::erase_before_use(RecordId record) {
   }
 }
 
-void Engine::erase_some(Purging& purge) {
+void LocalTier::erase_some(Purging& purge) {
   const uint64_t end_ns = monotonic_ns() + kStepNs;
   for (uint32_t pages = 0; !purge.free.empty(); pages += kPiecePages) {
     if (pages >= kPagesAtOnce || (pages != 0 && monotonic_ns() >= end_ns)) return;
@@ -141,7 +141,7 @@ void Engine::erase_some(Purging& purge) {
       const base::MutexLock lock(mutex_);
       extents = books_->extents(record, pages);
     }
-    // The record first: an entry whose pages are zeros is never found.
+    // The record first, so that no entry is ever found with its pages zeroed.
     if (const int result = write_slot({.record = record, .who = {}}); result < 0) {
       ++purge.failures;
       purge.error = result;
@@ -152,7 +152,7 @@ void Engine::erase_some(Purging& purge) {
   }
 }
 
-void Engine::erase(Purging& purge, const Extent& pages) {
+void LocalTier::erase(Purging& purge, const Extent& pages) {
   const int result = store_->erase(pages);
   if (result >= 0) return;
   note(result);
@@ -160,8 +160,8 @@ void Engine::erase(Purging& purge, const Extent& pages) {
   purge.error = result;
 }
 
-void Engine::answer(Purging& purge, std::string error) {
-  const std::lock_guard lock(flush_mutex_);
+void LocalTier::answer(Purging& purge, std::string error) {
+  const base::Lock lock(flush_mutex_);
   purge.answer.complete = error.empty();
   purge.answer.error = std::move(error);
   purge.answered = true;
