@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "cache/shared.h"
+#include "cache/check_options.h"
 
 namespace stemma::sequence {
 
@@ -118,7 +118,7 @@ Result<void> Admission::prepare(TurnRecord& turn, const TurnOptions& options) {
   planner_.choose_stops(turn, found);
   planner_.describe(turn);
   TurnPlanner::note_media(turn);
-  // If there are more sessions under way than can be remembered, this one has no name.
+  // If the table of sessions is full of running ones, this turn gets no session.
   if (!options.session.empty()) turn.session = books_.sessions.open(options.session);
   if (turn.session != SessionTable::kNone && turn.retain.retain.session == kNoSession) {
     turn.retain.retain.session = books_.sessions[turn.session].id;
@@ -167,7 +167,7 @@ Result<SequenceReport> Admission::lookup(const Scope& scope, const Prompt& promp
     TurnPlanner::note_media(turn);
     out = turn.report;
   } catch (const std::bad_alloc&) {
-    // As it stands.
+    // The result stays out_of_memory.
   }
   books_.lexicon.release(turn.text);
   return out;

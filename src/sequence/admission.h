@@ -2,8 +2,8 @@
 // sequence.
 //
 // Invariant:  a request that is refused changes nothing but a counter.
-// Threading:  the caller holds the books' lock. begin() on the engine's thread, which may be asked
-//             what a sequence holds; the lock is let go meanwhile.
+// Threading:  the caller holds the books' lock. begin() runs on the engine's thread: it may ask the
+//             engine what a sequence holds, and releases the lock meanwhile.
 // Ownership:  a turn record belongs to the caller, and its sequence points to it until the turn
 //             ends.
 // Cost:       see Finder and TurnPlanner. Nothing throws.
@@ -36,7 +36,7 @@ class Admission {
                          bool whole, TurnRecord& turn);
   // All that can fail: finds, plans, and opens the session. May throw std::bad_alloc.
   Result<void> prepare(TurnRecord& turn, const TurnOptions& options);
-  // The sequence of the plan is the turn's. Nothing fails.
+  // Gives the plan's sequence to the turn. Cannot fail.
   void lease_sequence(TurnRecord& turn, uint64_t now_ns) noexcept;
   bool has_vacancy() const noexcept;  // A sequence that is not leased.
 

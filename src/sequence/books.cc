@@ -20,7 +20,7 @@ Result<void> check_options(const SequenceOptions& options) {
                  tokens);
   }
   const double share = options.checkpoint_share;
-  const bool is_share = share >= 0 && share <= 1;  // What is no number is none.
+  const bool is_share = share >= 0 && share <= 1;  // NaN fails this test.
   if (!is_share) return bad("checkpoint_share is not between 0 and 1");
   if (static_cast<uint8_t>(options.reuse) > 3) return bad("reuse is no mode");
   if (options.sessions == 0) return bad("sessions is 0");
@@ -51,9 +51,9 @@ Result<void> check_traits(const EngineTraits& traits) {
   return {};
 }
 
-// What things cost as far as the options say.
+// The costs that the options give.
 Costs believed(const SequenceOptions& options, const EngineTraits& traits) {
-  // An engine that moves ranges is on a device, where a call takes longer.
+  // An engine that moves ranges runs on a device, where a call takes longer.
   constexpr uint64_t kDeviceCallNs = 500'000;
   const uint64_t least = traits.range_tokens == 0 ? 0 : kDeviceCallNs;
   const MoveCost move{std::max(options.move_call_ns, least), options.move_byte_ps};
@@ -84,7 +84,7 @@ Result<void> Books::check(const SequenceOptions& options, const EngineTraits& tr
 Result<void> Books::set_up() {
   const uint64_t positions =
       traits.unified ? traits.context_tokens : uint64_t{traits.context_tokens} * traits.sequences;
-  // Twice what there can be: who adds words that another has is asked for as much as if he had not.
+  // Twice the positions there are: words that two sequences share are counted for each of them.
   if (!live.create(traits.sequences, 2 * std::max<uint64_t>(positions, 16)) ||
       !idle_order.create(traits.sequences, 1) || !idle_order.ensure(traits.sequences - 1) ||
       !queue.create(traits.sequences) || !sessions.create(options.sessions)) {
@@ -101,9 +101,9 @@ Result<void> Books::make_stores() {
   const bool saves =
       allows(options.reuse, Reuse::saved) && options.saved_bytes != 0 && traits.fork != Fork::none;
   uint64_t budget = options.saved_bytes;
-  // Without attention to the whole past a state is a checkpoint, and the other way round.
+  // Without attention to the whole past, a state is a checkpoint and a checkpoint is a state.
   if (saves && traits.checkpoints && !any() && traits.bytes_per_token != 0) {
-    // A product that was rounded may be more than all of it.
+    // The rounded product may be larger than the budget.
     const double part = static_cast<double>(budget) * options.checkpoint_share;
     const uint64_t share =
         part >= static_cast<double>(budget) ? budget : static_cast<uint64_t>(part);
@@ -156,7 +156,7 @@ uint64_t Books::make_mover(uint64_t budget) {
   const uint64_t least = fixed + options.segment_tokens * traits.bytes_per_token;
   const uint64_t range = fixed + uint64_t{std::max(traits.range_tokens, options.segment_tokens)} *
                                      traits.bytes_per_token;
-  // No more than an eighth of all that may be saved is on its way.
+  // All buffers together take at most an eighth of the budget for saved state.
   constexpr uint64_t kPage = 4096;
   const uint64_t most = std::min(budget / 8, kMost) / settings.buffers / kPage * kPage;
   settings.buffer_bytes = std::min(range, most);
@@ -173,8 +173,8 @@ Result<std::unique_ptr<StateStore>> Books::make_store(uint64_t budget, uint64_t 
   settings.max_positions =
       std::clamp<uint64_t>(uint64_t{settings.max_entries} * 1024, traits.context_tokens * 4ULL,
                            std::max<uint64_t>(1U << 26U, traits.context_tokens * 4ULL));
-  // Nobody tells a policy of contents here. One that learns from them goes as lru then, and takes a
-  // megabyte.
+  // This store tells its policy nothing about contents. So a policy that learns from contents, and
+  // takes a megabyte, is replaced by lru.
   const bool learns = retain::most_bytes(options.policy).fixed != 0;
   settings.policy = learns ? std::string_view("lru") : options.policy;
   settings.clock = clock;
@@ -197,7 +197,7 @@ uint64_t Books::cells_of_others(uint32_t sequence) const noexcept {
 
 uint64_t Books::cells_in_turns(uint32_t sequence) const noexcept {
   if (!traits.unified) return 0;
-  // What they share is counted once for each of them, but never more than there is.
+  // A shared cell is counted once for each sequence, but the sum is at most the cells in use.
   uint64_t cells = 0;
   for (uint32_t s = 0; s < records.size(); ++s) {
     if (s != sequence && in_turn(records[s])) cells += room.length(SequenceId{s});
@@ -243,22 +243,25 @@ void Books::set_state(uint32_t sequence, SequenceState state) noexcept {
   SequenceRecord& record = at(sequence);
   if (idle_order.linked(sequence)) idle_order.unlink(sequence);
   record.state = state;
-  if (state == SequenceState::idle) idle_order.push_back(0, sequence);
+  if (state == SequenceState::idle) {
+    idle_order.push_back(0, sequence);
+    at(sequence).slowed_ns = 0;
+  }
   changed();
 }
 
 void Books::index_up_to(TurnRecord& turn, uint32_t n) noexcept {
   const uint32_t known_now = known(turn.sequence);
-  // What a bypassed turn computes is not what its words say.
+  // A bypassed turn may compute something else than its words say.
   if (turn.approximate || turn.forgotten || turn.bypass || known_now >= n) return;
   const auto words = turn.text.all().subspan(known_now, n - known_now);
   Result<void> added = Error(Errc::out_of_memory, "");
   try {
     added = live.append(SequenceId{turn.sequence}, turn.scope, words);
   } catch (const std::bad_alloc&) {
-    // As when it says so itself.
+    // Handled like an append() that returns an error.
   }
-  // What is not indexed is not found; that is all.
+  // Words that are not indexed are not found; nothing worse happens.
   if (!added) turn.approximate = true;
 }
 
@@ -286,7 +289,7 @@ Result<void> Books::check_turn(const TurnRecord& turn) {
 }
 
 Touch Books::touch_of(const OwnRetain& retain, uint32_t depth) const noexcept {
-  // Quotas are of segments: nothing else is any tenant's.
+  // Quotas apply to segments only: no other entry belongs to a tenant.
   return retain::touch_of(retain.get(), depth - 1, clock->now_ns());
 }
 

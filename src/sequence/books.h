@@ -5,14 +5,14 @@
 //
 // Decide, do, settle: the books are changed under the lock, and the engine is called without it
 // (Unlocked). Only the engine's thread changes anything. So nothing has changed when that thread
-// takes the lock again; the lock is for the threads that look on.
+// takes the lock again; the lock protects the threads that only read.
 //
 // Invariant:  a sequence is leased exactly while it has a turn, and in `idle_order` exactly while
 //             it is idle; LiveIndex::length() <= Room::length() of an idle sequence, and a free one
 //             holds nothing.
-// Threading:  every function requires the lock, unless it says otherwise. Those that call the
-//             engine let it go meanwhile.
-// Ownership:  of the stores, and of the records of sequences. The engine outlives the books.
+// Threading:  every function requires the lock, unless it says otherwise. Functions that call the
+//             engine release the lock meanwhile.
+// Ownership:  owns the stores and the records of sequences. The engine outlives the books.
 // Cost:       O(1) unless a function says otherwise; nothing but set_up() allocates, except that
 //             index_up_to() takes memory for new words.
 #pragma once
@@ -50,7 +50,7 @@ struct Books {
   // Whether a cache can be made of these. Error: invalid_argument.
   static Result<void> check(const SequenceOptions& options, const EngineTraits& traits);
 
-  // Lets the lock go for as long as it lives.
+  // Releases the lock for as long as the object lives.
   class Unlocked {
    public:
     explicit Unlocked(Books& books) noexcept : books_(books) { books_.mutex.unlock(); }
@@ -89,10 +89,10 @@ struct Books {
   const OwnRetain& retain_of(uint32_t sequence) const noexcept {
     return in_turn(at(sequence)) ? at(sequence).turn->retain : at(sequence).retain;
   }
-  // Where the sequence can be resumed, by what the engine said last.
+  // Where the sequence can be resumed, by the engine's last answer.
   Held resumable_part(uint32_t sequence) const noexcept;
-  // Cells of other sequences that the passes of this one look at too: of all others, and of those
-  // in turns. O(sequences).
+  // Cells of other sequences that this one's passes attend to too: of all other sequences, and only
+  // of those in turns. O(sequences).
   uint64_t cells_of_others(uint32_t sequence) const noexcept;
   uint64_t cells_in_turns(uint32_t sequence) const noexcept;
   // Whether the turn belongs to the conversation whose last turn the sequence holds.
@@ -104,11 +104,11 @@ struct Books {
   Held ask(uint32_t sequence);
   // Asks, and says whether the sequence holds [0, n) and can go on there.
   bool verify(uint32_t sequence, uint32_t n);
-  // Where the first segment of a range ends, or the range.
+  // The end of the first segment of a range, or of the range if that comes first.
   uint32_t segment_end(Range range) const noexcept {
     return std::min(range.end, range.begin + options.segment_tokens);
   }
-  // Waits for what the engine has begun, so that a measurement that follows does not include it.
+  // Waits for what the engine has begun, so that the next measurement does not include it.
   void settle_engine();
   // Logs a failure that the cache has made good.
   void warn(const char* what);
@@ -116,7 +116,7 @@ struct Books {
   // ---- Noting a fact ----------------------------------------------------------------------------
 
   void set_state(uint32_t sequence, SequenceState state) noexcept;
-  // Plans that were made before have to be made again.
+  // Plans made before this must be made again.
   void changed() noexcept { ++epoch; }
   // Words [known, n) of the turn are in its sequence, and are found from now on.
   void index_up_to(TurnRecord& turn, uint32_t n) noexcept;
@@ -124,7 +124,7 @@ struct Books {
   void count(TurnRecord& turn) noexcept;
   // Error: stale (the cache is gone, or the turn's sequence was taken away).
   Result<void> check_turn(const TurnRecord& turn);
-  // A use, now, of the state, checkpoint or logits at this depth. Requires depth >= 1.
+  // Describes a use, now, of the state, checkpoint or logits at this depth. Requires depth >= 1.
   Touch touch_of(const OwnRetain& retain, uint32_t depth) const noexcept;
 
   SequenceEngine* const engine;
@@ -137,7 +137,7 @@ struct Books {
   base::Mutex mutex;
   bool gone = false;   // The cache was destroyed: turns can only end.
   uint64_t epoch = 0;  // Counts changes that a plan may depend on.
-  uint64_t laid = 0;   // Counts sequences that began from nothing.
+  uint64_t laid = 0;   // Counts sequences that began empty.
   std::vector<SequenceRecord> records;
   base::IndexLists idle_order;  // List 0: idle sequences, least recently used first.
   Lexicon lexicon;
@@ -151,9 +151,9 @@ struct Books {
   std::unique_ptr<StateStore> logits;
   CostMeter meter;
   StepLimit step_limit;
-  uint64_t step_ns = kStepNs;  // Of captures in steps, now.
+  uint64_t step_ns = kStepNs;  // How long a step of a capture may take now.
   WindowSlack window_slack;
-  SequenceStats stats;  // Only what is counted; the rest is filled in when somebody asks.
+  SequenceStats stats;  // Only the counters; the rest is filled in on request.
   CaptureQueue queue;   // Sequences that wait to be saved.
   // Scratch of one section under the lock: a flag for each sequence.
   std::vector<uint8_t> flags;
@@ -161,8 +161,8 @@ struct Books {
 
  private:
   Result<void> make_stores();
-  // Makes the buffers that ranges go through, if the engine moves any. Returns how much of the
-  // budget they take.
+  // Makes the buffers for ranges, if the engine moves ranges. Returns how much of the budget they
+  // take.
   uint64_t make_mover(uint64_t budget);
   Result<std::unique_ptr<SegmentStore>> make_segments(uint64_t budget);
   Result<std::unique_ptr<StateStore>> make_store(uint64_t budget, uint64_t entry_bytes);

@@ -11,7 +11,7 @@ bool CaptureQueue::create(uint32_t sequences) {
 void CaptureQueue::add(uint32_t sequence, uint32_t depth) noexcept {
   SequenceRecord& record = records_[sequence];
   if (record.capture != 0) {
-    // A later one of the same sequence has all that the earlier one had.
+    // A later capture of the same sequence contains all of the earlier one.
     remove(sequence, CaptureFate::coalesced);
   } else if (size_ >= limit_) {
     remove(front(), CaptureFate::crowded);

@@ -3,8 +3,8 @@
 // How much of a sequence waits is in its record (SequenceRecord::capture); the queue keeps the
 // order and the limit. When it is full, the oldest capture is given up for a new one.
 //
-// Invariant:  a sequence waits exactly while its record's `capture` is not 0; size() is how many
-//             do, and never more than the limit.
+// Invariant:  a sequence waits exactly while its record's `capture` is not 0; size() is the number
+//             of waiting sequences, and never more than the limit.
 // Threading:  one thread at a time; the books' lock guards it.
 // Ownership:  the records and the statistics outlive it.
 // Cost:       O(1); no allocation after create().
@@ -32,14 +32,14 @@ class CaptureQueue {
   // [0, depth) of the sequence is to be saved when there is time. It replaces an earlier capture of
   // the same sequence. Requires depth >= 1.
   void add(uint32_t sequence, uint32_t depth) noexcept;
-  // The capture is given up, and counted as `fate`. Requires waits(sequence).
+  // Gives up the capture, and counts it as `fate`. Requires waits(sequence).
   void remove(uint32_t sequence, CaptureFate fate) noexcept;
-  // Its turn has come: the sequence no longer waits. Returns its depth. Requires waits(sequence).
+  // Takes the sequence out of the queue to save it. Returns its depth. Requires waits(sequence).
   uint32_t take(uint32_t sequence) noexcept;
 
   bool waits(uint32_t sequence) const noexcept { return order_.linked(sequence); }
   uint32_t size() const noexcept { return size_; }
-  // The oldest, or kNone; and the one behind another, or kNone.
+  // The oldest sequence, and the one after another. kNone if there is none.
   uint32_t front() const noexcept { return order_.front(0); }
   uint32_t after(uint32_t sequence) const noexcept { return order_.after(sequence); }
 

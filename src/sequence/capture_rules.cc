@@ -14,7 +14,7 @@ bool worth_saving_first(Books& books, uint32_t sequence) {
 }
 
 bool worth_keeping(const Books& books, uint32_t depth) noexcept {
-  // A guess that it never pays could never be found wrong.
+  // Without measurements, assume that it pays: a wrong guess of "never" would never be corrected.
   if (!books.meter.moves_measured()) return true;
   return restores_faster(books.meter.costs(), books.traits, books.options.segment_tokens,
                          {0, depth});
@@ -34,7 +34,7 @@ bool fits_without_eviction(const Books& books, uint32_t sequence) {
     const StateStore::Stats stats = store.stats();
     return bytes <= stats.budget_bytes - stats.bytes;
   };
-  // What is larger than all of it pushes nothing out.
+  // A checkpoint larger than the whole store is not saved, so it pushes nothing out.
   if (books.checkpoints != nullptr &&
       books.traits.checkpoint_bytes <= books.checkpoints->stats().budget_bytes &&
       !fits(*books.checkpoints, books.traits.checkpoint_bytes)) {
@@ -49,14 +49,14 @@ bool fits_without_eviction(const Books& books, uint32_t sequence) {
 
 namespace {
 
-// What saving a range takes, in all its pieces.
+// The time to save a range, in all its pieces.
 uint64_t saving_ns(const Books& books, uint32_t sequence, Range range) {
   const uint64_t bytes =
       books.traits.fixed_bytes + uint64_t{range.end - range.begin} * books.traits.bytes_per_token;
   return books.meter.costs().save.of(books.engine->pieces(SequenceId{sequence}, range), bytes);
 }
 
-// How many positions that lie together are read in one step.
+// The number of adjacent positions that one step reads.
 uint32_t step_tokens(const Books& books) noexcept {
   const MoveCost& save = books.meter.costs().save;
   const uint64_t segment = books.options.segment_tokens;
@@ -101,7 +101,7 @@ bool dear_to_save(Books& books, uint32_t sequence, Range range) {
 
 bool begins_dear(Books& books, uint32_t sequence, Range range) {
   if (books.traits.range_tokens == 0 || range.begin >= range.end) return false;
-  // A hole or two before a long run are worth reading, so a whole step is judged.
+  // It is worth reading a hole or two before a long run, so a whole step is judged.
   const uint32_t end = std::max(books.segment_end(range), step_end(books, sequence, range));
   return dear_to_save(books, sequence, {range.begin, end});
 }
@@ -115,8 +115,8 @@ bool waits_dear(Books& books, uint32_t sequence) {
                      {saved - saved % books.options.segment_tokens, record.capture});
 }
 
-// On a device computing is cheap, and with full attention a part that was saved is of use by
-// itself. Elsewhere the request that needs the place waits until all of it is saved.
+// On a device, computing is cheap, and with full attention a saved part is useful by itself.
+// Elsewhere the request that needs the place waits until all of it is saved.
 bool part_will_do(const Books& books) noexcept {
   return books.traits.range_tokens != 0 && books.segments != nullptr && books.any();
 }

@@ -2,8 +2,8 @@
 //
 // Decisions only, from the books and the costs measured so far. Capturer carries them out.
 //
-// Threading:  functions of the books; the caller holds their lock, which is let go while the engine
-//             is asked.
+// Threading:  functions of the books; the caller holds their lock, which is released while the
+//             engine is asked.
 // Cost:       O(1), or a few short questions to the engine; nothing allocates.
 #pragma once
 
@@ -13,10 +13,9 @@
 
 namespace stemma::sequence {
 
-// Whether what waits in a sequence is worth saving before the sequence is emptied for somebody
-// else.
+// Whether what waits in a sequence is worth saving before the sequence is emptied for another use.
 bool worth_saving_first(Books& books, uint32_t sequence);
-// Whether [0, depth) could ever be restored faster than computed. Yes until something was measured.
+// Whether [0, depth) could ever be restored faster than computed. True until costs were measured.
 bool worth_keeping(const Books& books, uint32_t depth) noexcept;
 // Whether a request should wait until `unsaved` is saved, because without that everything from
 // `kept` on would be lost.
@@ -24,18 +23,18 @@ bool worth_waiting(const Books& books, Range unsaved, uint32_t kept) noexcept;
 // Whether what waits in a sequence can be saved without evicting anything.
 bool fits_without_eviction(const Books& books, uint32_t sequence);
 
-// How far of a range of a sequence is read in one step: about as long as a request may wait. Behind its
-// begin, up to its end. Asks the engine.
+// Where one step of reading a range ends. The step takes about as long as a request may wait. The
+// result is after the range's begin, and at most its end. Asks the engine.
 uint32_t step_end(Books& books, uint32_t sequence, Range range);
-// Whether saving the range takes longer than computing it, because the engine has it in many pieces.
-// Asks the engine.
+// Whether saving the range takes longer than computing it, because the engine has it in many
+// pieces. Asks the engine.
 bool dear_to_save(Books& books, uint32_t sequence, Range range);
-// Whether that is so of what the next step would read of the range.
+// The same for what the next step would read of the range.
 bool begins_dear(Books& books, uint32_t sequence, Range range);
-// Whether what waits in a sequence begins so.
+// The same for the next step of what waits in a sequence.
 bool waits_dear(Books& books, uint32_t sequence);
-// Whether a request that needs a sequence's place waits for one step of its capture at most. If
-// not, it waits for all of it.
+// Whether a request that needs a sequence's place waits for at most one step of its capture. If
+// not, it waits for the whole capture.
 bool part_will_do(const Books& books) noexcept;
 
 // Whether the boundaries of a turn must be saved as they are reached.

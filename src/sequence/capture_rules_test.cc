@@ -74,7 +74,7 @@ TEST(CaptureRules, StepIsShorterTheLongerSavingTakes) {
   EXPECT_EQ(step_end(fast.books, 0, {10, 12}), 12U);
 }
 
-// Two answers that were computed in turns, behind prompts that were not.
+// Two answers that were computed in alternation, behind prompts that were not.
 struct Scattered {
   explicit Scattered(uint32_t answer) : rig(engine_options()) {
     rig.put(0, tokens(128, 1));
@@ -83,7 +83,7 @@ struct Scattered {
       const Token token[] = {i};
       for (const uint32_t s : {0U, 1U}) ok(rig.engine.compute(SequenceId{s}, token));
     }
-    // What saving and computing take, as a device would have it.
+    // The times that a device needs to save and to compute.
     for (int i = 0; i < 4; ++i) {
       rig.books.meter.saved(1, 1'000, 1'000'000);
       rig.books.meter.saved(1, 100'000, 2'000'000);

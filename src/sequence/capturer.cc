@@ -17,7 +17,7 @@ namespace {
 class EngineSaver final : public Saver {
  public:
   enum class Pace : uint8_t { at_once, in_steps };
-  EngineSaver(Books& books, Notifier& notifier, const CaptureRun& run, Pace pace)
+  EngineSaver(Books& books, Notifier& notifier, CaptureRun& run, Pace pace)
       : books_(books), notifier_(notifier), run_(run), id_(SequenceId{run.sequence}), pace_(pace) {
     if (books.heard()) {
       chain_.emplace(run.scope, run.text.all(), run.text.spans, books.options.segment_tokens);
@@ -53,12 +53,13 @@ class EngineSaver final : public Saver {
   void prepared(std::span<const BlockId> there) override {
     notifier_.tell_of_evicted();
     if (!chain_) return;
-    for (const BlockId block : there) notifier_.hand_on(to_index(block), SeenAgain::used);
+    for (const BlockId block : there) notifier_.hand_on_used(to_index(block), run_.use);
   }
   PartLabel saved(Range segment, std::span<const uint8_t> bytes) override {
     if (!chain_) return {};
     const Books::Unlocked unlocked(books_);
-    PartLabel label = notifier_.label_of(*chain_, run_.text, segment, run_.retain.retain.priority);
+    PartLabel label =
+        notifier_.label_of(*chain_, run_.text, segment, run_.retain.retain.priority, run_.use);
     books_.options.listener->saved(run_.scope, run_.text.prompt(),
                                    {EntryKind::segment, segment, bytes, label.parent}, label.chain,
                                    run_.retain.get());
@@ -68,13 +69,13 @@ class EngineSaver final : public Saver {
  private:
   Books& books_;
   Notifier& notifier_;
-  const CaptureRun& run_;
+  CaptureRun& run_;
   SequenceId id_;
   Pace pace_;
-  std::optional<key::KeyChain> chain_;  // If somebody listens.
+  std::optional<key::KeyChain> chain_;  // Only with a listener.
 };
 
-// What became of segments and what belongs at their end: saved if anything was, and nothing failed.
+// The fate of segments with their anchor: saved if anything was saved and nothing failed.
 CaptureFate fate_of_both(CaptureFate segments, CaptureFate anchor) noexcept {
   if (segments != CaptureFate::saved && segments != CaptureFate::present) return segments;
   return anchor == CaptureFate::present || anchor == CaptureFate::stale ? segments : anchor;
@@ -97,7 +98,7 @@ Captured Capturer::end() {
 }
 
 void Capturer::stop() noexcept {
-  // Threads may still cut what was read; letting go of the run waits for them.
+  // Threads may still cut what was read; destroying the run waits for them.
   if (run_ != nullptr) books_.lexicon.release(run_->text);
   run_.reset();
   for (const std::unique_ptr<CaptureRun>& run : left_) books_.lexicon.release(run->text);
@@ -113,7 +114,7 @@ std::unique_ptr<CaptureRun> Capturer::make_run(uint32_t sequence, uint32_t depth
   run->depth = depth;
   run->generation = record.generation;
   run->retain.assign(record.retain.get());
-  // Of what is longer than the whole store, the beginning.
+  // If the text is longer than the whole store, save its beginning.
   run->segments_to = segments == nullptr ? 0
                                          : text.floor(static_cast<uint32_t>(std::min<uint64_t>(
                                                depth, segments->capacity_tokens())));
@@ -125,7 +126,7 @@ std::unique_ptr<CaptureRun> Capturer::make_run(uint32_t sequence, uint32_t depth
 
 std::unique_ptr<CaptureRun> Capturer::start(uint32_t sequence) {
   const SequenceRecord& record = books_.at(sequence);
-  // It leaves the queue first: whatever happens, it is not tried again and again.
+  // Take it out of the queue first, so that a failure is not tried again and again.
   const uint32_t depth = books_.queue.take(sequence);
   const Held held = books_.ask(sequence);
   const bool there = held.whole && held.end == books_.room.length(SequenceId{sequence}) &&
@@ -136,8 +137,8 @@ std::unique_ptr<CaptureRun> Capturer::start(uint32_t sequence) {
     books_.changed();
     return run;
   }
-  // The checkpoint first: it can be had while its position can be resumed, a state while it is the
-  // end.
+  // The anchor first: a checkpoint can only be read while its position can be resumed, a state only
+  // while it is the end.
   const bool anchored =
       (books_.use_checkpoints || books_.use_states) && (!books_.any() || books_.use_states);
   if (anchored && depth >= 1) {
@@ -151,6 +152,8 @@ std::unique_ptr<CaptureRun> Capturer::start(uint32_t sequence) {
     run->has_anchor = true;
   }
   if (books_.segments != nullptr) {
+    // After the anchor's moments: the anchor is of no use without the segments.
+    run->use = notifier_.moments(run->segments_to / books_.options.segment_tokens + 1);
     EngineSaver saver(books_, notifier_, *run, EngineSaver::Pace::at_once);
     run->writer.begin(run->scope, run->text.prompt(run->segments_to), record.tenant,
                       record.retain.get(), saver);
@@ -168,7 +171,7 @@ bool Capturer::go_on(CaptureRun& run, uint64_t until_ns) {
 }
 
 void Capturer::wait_for(CaptureRun& run) {
-  // It may be that another capture has the buffers.
+  // Another capture may have the buffers.
   CaptureRun* busy = run.writer.waits() ? &run : nullptr;
   if (busy == nullptr && run_ != nullptr && run_->writer.waits()) busy = run_.get();
   if (busy == nullptr && !left_.empty()) busy = left_.front().get();
@@ -178,7 +181,7 @@ void Capturer::wait_for(CaptureRun& run) {
     if (busy != nullptr) {
       busy->writer.wait();
     } else if (!books_.mover->wait_for_buffer()) {
-      run.writer.limit(0);  // There is no memory for one.
+      run.writer.limit(0);  // There is no memory for a buffer.
     }
   }
   if (busy == nullptr || busy == &run) return;
@@ -198,7 +201,7 @@ Captured Capturer::end(CaptureRun& run) {
     captured.bytes += run.anchor.bytes;
   }
   SequenceRecord& record = books_.at(run.sequence);
-  // Otherwise the sequence has other words now.
+  // If the generation differs, the sequence has other words now.
   const bool same = run.depth != 0 && record.generation == run.generation;
   if (same) record.dear = run.set_aside && run.writer.next() <= run.depth;
   if (same && run.set_aside) {
@@ -251,7 +254,7 @@ void Capturer::pause() {
 
 void Capturer::read_on(uint32_t sequence) {
   if (!is_reading(sequence)) return;
-  // A part of a segment is of no use, so nobody waits for one.
+  // Part of a segment is of no use, so do not wait for one.
   const Range rest{run_->writer.next(), run_->segments_to};
   if (part_will_do(books_) && step_end(books_, sequence, rest) < books_.segment_end(rest)) return;
   const uint64_t started = books_.clock->now_ns();
@@ -266,7 +269,7 @@ void Capturer::read_on(uint32_t sequence) {
 
 void Capturer::will_lose(uint32_t sequence, uint32_t n) noexcept {
   books_.at(sequence).dear = false;
-  // What comes there next are other words: none of it is a capture's that has begun.
+  // Other words will come behind n: a capture that has begun must not save those.
   const auto lose = [&](CaptureRun& run) {
     if (run.sequence == sequence && n < run.depth) run.depth = books_.any() ? n : 0;
   };
@@ -297,7 +300,7 @@ void Capturer::count(const Captured& captured) noexcept {
 }
 
 Captured Capturer::capture(uint32_t sequence) {
-  // What was begun bit by bit is finished as it is; a later depth has a capture of its own.
+  // A capture begun in steps is finished as it is; a later depth gets a capture of its own.
   std::unique_ptr<CaptureRun> run = start(sequence);
   if (run == nullptr) return {CaptureFate::stale, 0};
   while (!run->writer.over()) {
@@ -311,7 +314,7 @@ Captured Capturer::capture_in_a_step(uint32_t sequence) {
   const Range waiting{record.capture - record.unsaved(), record.capture};
   const uint32_t end = part_will_do(books_) ? step_end(books_, sequence, waiting) : record.capture;
   if (end < record.capture) {
-    // The beginning: what lies behind it can be computed from there.
+    // Save the beginning: the rest can be computed from there.
     record.capture = books_.text_of(sequence).floor(end / books_.options.segment_tokens *
                                                     books_.options.segment_tokens);
     if (record.capture <= record.saved) {
@@ -327,7 +330,7 @@ Captured Capturer::capture_in_a_step(uint32_t sequence) {
 }
 
 Captured Capturer::read_now(uint32_t sequence) {
-  // What is done gives its buffers back. Nobody is waited for.
+  // Finished runs give their buffers back. This does not wait.
   (void)collect_left(kNoDeadline);
   std::unique_ptr<CaptureRun> started = start(sequence);
   if (started == nullptr) return {CaptureFate::stale, 0};
@@ -336,7 +339,7 @@ Captured Capturer::read_now(uint32_t sequence) {
   EngineSaver saver(books_, notifier_, run, EngineSaver::Pace::at_once);
   while (run.writer.read(saver)) {
   }
-  // Without a buffer the rest is lost: nobody waits for one.
+  // Without a buffer the rest is lost: this does not wait for one.
   run.writer.limit(run.writer.next());
   if (!run.writer.over()) {
     return {CaptureFate::saved, run.writer.captured().bytes + run.writer.cutting_bytes()};
@@ -362,8 +365,8 @@ uint64_t Capturer::save_before_cut(uint32_t sequence, uint32_t kept) {
 }
 
 Captured Capturer::capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch) {
-  // Together with segments, a checkpoint; a state where the full part would not be saved otherwise.
-  // An engine with checkpoints and no segments gets both: the one to go back, the other to come
+  // With segments, save a checkpoint; save a state if the full part would not be saved otherwise.
+  // An engine with checkpoints but no segments gets both: a checkpoint to go back, a state to come
   // back.
   Captured total{CaptureFate::present, 0};
   for (const Part part : {Part::checkpoint, Part::state}) {
@@ -387,7 +390,7 @@ Captured Capturer::save_anchor(uint32_t sequence, Part part, StateStore& store, 
   if (there && there.depth == depth) {
     if (Result<StateLease> lease = store.lease(there)) {
       store.used(*lease, touch);
-      notifier_.hand_on(store, kind, *lease, SeenAgain::used);
+      notifier_.hand_on_used(store, kind, *lease);
     }
     return {CaptureFate::present, 0};
   }
@@ -417,7 +420,8 @@ Captured Capturer::save_anchor(uint32_t sequence, Part part, StateStore& store, 
     if (sealed && books_.heard()) {
       key::KeyChain chain(scope, text.all(), text.spans, books_.options.segment_tokens);
       const Priority priority = books_.retain_of(sequence).retain.priority;
-      label = notifier_.label_of(chain, text, range, priority);
+      UseMoments use;
+      label = notifier_.label_of(chain, text, range, priority, use);
     }
   }
   if (!sealed || !draft->commit(*written, touch, std::move(label))) return {CaptureFate::failed, 0};

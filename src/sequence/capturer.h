@@ -1,19 +1,19 @@
 // Capturer: saves what sequences hold.
 //
-// A capture is a CaptureRun: it begins with the state or checkpoint at its end, then reads segment
+// A capture is a CaptureRun: it first saves the state or checkpoint at its end, then reads segment
 // by segment, and ends when all of it is in the store. It is carried out in one go (capture()), or
 // in steps between the passes of the engine (begin(), go_on(), end()). Only one capture at a time
-// goes on in steps. capture() may run beside it. A capture that a request waits for is only read at
-// once: threads cut what was read, and collect_left() commits it later.
+// runs in steps; capture() may run beside it. If a request waits for a capture, only the reading is
+// done at once: threads cut what was read, and collect_left() commits it later.
 //
 // Decide, do, settle: room in the stores is reserved under the lock, the engine reads without it,
 // and what was read is committed under the lock.
 //
-// Invariant:  what is saved was held by the sequence, whole, under the words it is saved for; when
-//             the sequence loses positions (will_lose), the capture in steps ends there.
-// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
-//             while the engine and the listener are called.
-// Ownership:  of the captures that have begun. The books and the notifier outlive it.
+// Invariant:  the sequence held everything that is saved, complete, under the words it is saved
+//             for. When the sequence loses positions (will_lose), the capture in steps ends there.
+// Threading:  one thread at a time, the engine's. It holds the books' lock, and releases it while
+//             the engine and the listener are called.
+// Ownership:  owns the captures that have begun. The books and the notifier outlive it.
 // Cost:       one call of the engine for each range that is not saved yet, and one for an anchor.
 #pragma once
 
@@ -27,20 +27,21 @@
 
 namespace stemma::sequence {
 
-// go_on() with this deadline goes on until it has to wait for threads.
+// With this deadline go_on() continues until it has to wait for threads.
 inline constexpr uint64_t kNoDeadline = ~uint64_t{0};
 
-// A capture that has begun: what a sequence held then, on its way to be saved. It has words of its
-// own, so that it outlives what the sequence holds.
+// A capture that has begun: it saves what the sequence held at that time. It has its own copy of
+// the words, so it can outlive what the sequence holds.
 struct CaptureRun {
   CaptureRun(SegmentStore* store, const Scope& of) : scope(of), writer(store) {}
   uint32_t sequence = kNoSequence;
   uint32_t depth = 0;
-  uint32_t segments_to = 0;  // So much of it goes into segments.
-  uint64_t generation = 0;   // Of the sequence, when it began.
+  uint32_t segments_to = 0;  // [0, segments_to) goes into segments.
+  uint64_t generation = 0;   // The sequence's generation when the capture began.
   Scope scope;
   Text text;
   OwnRetain retain;
+  UseMoments use;  // For its segments.
   SegmentWriter writer;
   bool set_aside = false;  // Ended early; the rest waits in the queue again.
   bool has_anchor = false;
@@ -55,37 +56,37 @@ class Capturer {
 
   // Saves all that waits in a sequence, now. Requires that something waits there.
   Captured capture(uint32_t sequence);
-  // The same for a request that needs the place. Where part_will_do(), it reads one step at most,
-  // and returns what it has read.
+  // The same for a request that needs the place. If part_will_do(), it reads at most one step, and
+  // returns what it has read.
   Captured capture_in_a_step(uint32_t sequence);
-  // Saves what will be lost when the sequence is cut to `kept`, where that is worth the wait.
+  // Saves what will be lost when the sequence is cut to `kept`, if that is worth the wait.
   // Does nothing if nothing waits there. Returns the bytes.
   uint64_t save_before_cut(uint32_t sequence, uint32_t kept);
-  // Saves the checkpoint, or the state, at this depth of what the sequence holds.
+  // Saves the sequence's checkpoint, or state, at this depth.
   Captured capture_anchor(uint32_t sequence, uint32_t depth, const Touch& touch);
-  // Commits what threads have cut of captures that have been read, until this time. False: not all
-  // is there yet.
+  // Commits captures that have been read, as far as threads have cut them, until this time. Returns
+  // false if something is left to commit.
   bool collect_left(uint64_t until_ns);
   // How many captures have been read and are not over.
   uint32_t left() const noexcept { return static_cast<uint32_t>(left_.size()); }
-  // Waits for the threads that cut these. Requires left() != 0.
+  // Waits for the threads that cut these captures. Requires left() != 0.
   void wait_for_left() { wait_for(*left_.front()); }
   // Counts what became of a capture.
   void count(const Captured& captured) noexcept;
 
   // ---- In steps ---------------------------------------------------------------------------------
 
-  // The capture that goes on in steps; null: none.
+  // The capture that runs in steps, or null.
   const CaptureRun* run() const noexcept { return run_.get(); }
   // Whether it still has to read from this sequence.
   bool is_reading(uint32_t sequence) const noexcept {
     return run_ != nullptr && run_->sequence == sequence && run_->writer.reads();
   }
-  // Begins with what waits in a sequence. run() is null afterwards if there was nothing to save;
-  // that is counted. Requires run() == nullptr.
+  // Begins to save what waits in a sequence. If there was nothing to save, run() is null afterwards
+  // and this is counted. Requires run() == nullptr.
   void begin(uint32_t sequence);
-  // Reads one range more, and commits what has arrived until this time. False: it waits for threads,
-  // or for a buffer. Requires run() != nullptr.
+  // Reads one more range, and commits what has arrived, until this time. Returns false if it has to
+  // wait for threads or for a buffer. Requires run() != nullptr.
   bool go_on(uint64_t until_ns);
   // Waits for these threads, or for the buffer, without the lock. Requires run() != nullptr.
   void wait();
@@ -93,22 +94,24 @@ class Capturer {
   Captured end();
   // Whether the next segment takes longer to save than to compute. Requires run() != nullptr.
   bool next_is_dear();
-  // It ends with what was read; the rest waits in the queue again. Requires run() != nullptr.
+  // Ends the capture with what was read; the rest waits in the queue again. Requires run() !=
+  // nullptr.
   void set_aside() noexcept;
-  // The same, at once: waits until what was read is saved.
+  // The same, and waits until what was read is saved.
   void pause();
-  // If it reads from this sequence: one step more, or all of it, before the sequence is emptied.
+  // If the capture reads from this sequence, which is about to be emptied: reads one more step, or
+  // all that is left.
   void read_on(uint32_t sequence);
-  // The sequence will hold nothing from n on: what is being saved of it ends there.
+  // The sequence will hold nothing from n on: a capture of it ends there.
   void will_lose(uint32_t sequence, uint32_t n) noexcept;
-  // The engine may go: the capture in steps is dropped, without a call of the engine.
+  // Drops the capture in steps without calling the engine, which may be gone afterwards.
   void stop() noexcept;
 
  private:
   std::unique_ptr<CaptureRun> start(uint32_t sequence);
   // Reads what waits in a sequence, and leaves the rest of the work to the threads.
   Captured read_now(uint32_t sequence);
-  // Null: there is no memory.
+  // Null if there is no memory.
   std::unique_ptr<CaptureRun> make_run(uint32_t sequence, uint32_t depth);
   bool go_on(CaptureRun& run, uint64_t until_ns);
   void wait_for(CaptureRun& run);

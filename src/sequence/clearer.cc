@@ -30,7 +30,7 @@ bool Clearer::empty(uint32_t sequence) {
   for (uint32_t tries = 0; tries < 2; ++tries) {
     {
       const Books::Unlocked unlocked(books_);
-      // Whether it worked is seen below.
+      // Checked below.
       (void)books_.engine->clear(SequenceId{sequence});
     }
     if (books_.ask(sequence) == Held{}) {
@@ -94,7 +94,7 @@ bool Clearer::free_up(uint32_t sequence, uint64_t tokens, uint32_t spared, Seque
            (victim == spared || is_source(books_, victim, sequence))) {
       victim = books_.idle_order.after(victim);
     }
-    // A context of its own has nothing to gain from others.
+    // If each sequence has its own context, emptying others gains nothing.
     if (!books_.traits.unified) return false;
     if (victim != base::IndexLists::kNone) {
       (void)retire(victim, report);

@@ -7,7 +7,7 @@
 namespace stemma::test {
 namespace {
 
-// The next two calls of clear() do nothing, and say that they did.
+// The next two calls of clear() do nothing but report success.
 void break_clearing(PartsRig& rig) {
   const uint64_t next = rig.calls(Call::clear);
   rig.engine.faults =

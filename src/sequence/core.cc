@@ -30,7 +30,7 @@ void Core::cache_gone() noexcept {
   {
     const base::MutexLock lock(books_.mutex);
     books_.gone = true;
-    // The engine may go now, and threads may still ask it to cut what was read.
+    // The engine may be destroyed after this, and threads may still ask it to cut what was read.
     capturer_.stop();
   }
   release_owner();
@@ -115,7 +115,8 @@ uint64_t Core::hand_on_from(uint64_t bytes) {
   return books_.gone ? 0 : notifier_.hand_on_from(bytes);
 }
 
-uint32_t Core::saved_tokens(const Scope& scope, const Prompt& prompt) const {
+// Needs no lock: the segments are a PagedCache, which has its own.
+uint32_t Core::saved_tokens(const Scope& scope, const Prompt& prompt) const STEMMA_NO_ANALYSIS {
   return intake_.saved_tokens(scope, prompt);
 }
 

@@ -15,7 +15,7 @@
 //             but a counter; such a turn can only end.
 // Threading:  as SequenceCache says. Every function takes the lock once, and calls the parts with
 //             it; fork() and warm() take it for each of their steps.
-// Ownership:  it is counted: the cache and each turn own it, and the last one deletes it.
+// Ownership:  reference-counted: the cache and each turn own it, and the last one deletes it.
 // Cost:       that of the parts.
 #pragma once
 
@@ -102,23 +102,27 @@ class Core {
 
   std::atomic<uint32_t> owners_{1};
   Books books_;
-  Notifier notifier_{books_};
-  Capturer capturer_{books_, notifier_};
-  Clearer clearer_{books_, capturer_};
-  Finder finder_{books_};
-  TurnPlanner planner_{books_, finder_};
-  Admission admission_{books_, finder_, planner_};
-  Restorer restorer_{books_, notifier_, capturer_};
-  IdleDropper idle_{books_, finder_, capturer_, clearer_};
-  PlanExecutor executor_{books_, capturer_, clearer_, planner_, restorer_, idle_};
-  Relocator relocator_{books_, clearer_};
-  Drainer drainer_{books_, notifier_, capturer_, clearer_, idle_, relocator_};
-  SessionCloser sessions_{books_};
-  TurnProgress progress_{books_, notifier_, capturer_, clearer_, restorer_};
-  TurnEnd end_{books_, capturer_, clearer_, sessions_};
-  Forgetter forgetter_{books_, capturer_, clearer_, sessions_};
-  PartIntake intake_{books_, notifier_};
-  Inspector inspector_{books_, capturer_};
+  // The parts. They and the books are used under books_.mutex.
+  Notifier notifier_ STEMMA_GUARDED_BY(books_.mutex){books_};
+  Capturer capturer_ STEMMA_GUARDED_BY(books_.mutex){books_, notifier_};
+  Clearer clearer_ STEMMA_GUARDED_BY(books_.mutex){books_, capturer_};
+  Finder finder_ STEMMA_GUARDED_BY(books_.mutex){books_};
+  TurnPlanner planner_ STEMMA_GUARDED_BY(books_.mutex){books_, finder_};
+  Admission admission_ STEMMA_GUARDED_BY(books_.mutex){books_, finder_, planner_};
+  Restorer restorer_ STEMMA_GUARDED_BY(books_.mutex){books_, notifier_, capturer_};
+  IdleDropper idle_ STEMMA_GUARDED_BY(books_.mutex){books_, finder_, capturer_, clearer_};
+  PlanExecutor executor_ STEMMA_GUARDED_BY(books_.mutex){books_,   capturer_, clearer_,
+                                                         planner_, restorer_, idle_};
+  Relocator relocator_ STEMMA_GUARDED_BY(books_.mutex){books_, clearer_};
+  Drainer drainer_ STEMMA_GUARDED_BY(books_.mutex){books_,   notifier_, capturer_,
+                                                   clearer_, idle_,     relocator_};
+  SessionCloser sessions_ STEMMA_GUARDED_BY(books_.mutex){books_};
+  TurnProgress progress_ STEMMA_GUARDED_BY(books_.mutex){books_, notifier_, capturer_, clearer_,
+                                                         restorer_};
+  TurnEnd end_ STEMMA_GUARDED_BY(books_.mutex){books_, capturer_, clearer_, sessions_};
+  Forgetter forgetter_ STEMMA_GUARDED_BY(books_.mutex){books_, capturer_, clearer_, sessions_};
+  PartIntake intake_ STEMMA_GUARDED_BY(books_.mutex){books_, notifier_};
+  Inspector inspector_ STEMMA_GUARDED_BY(books_.mutex){books_, capturer_};
 };
 
 }  // namespace stemma::sequence

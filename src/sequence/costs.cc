@@ -46,7 +46,7 @@ double weighted_median(std::span<Weighted> values) noexcept {
 
 }  // namespace
 
-// ---- What things cost ------------------------------------------------------------------------------
+// ---- What things cost ---------------------------------------------------------------------------
 
 uint64_t MoveCost::of(uint64_t calls, uint64_t bytes) const noexcept {
   return sum(product(calls, call_ns), at_ps(bytes, byte_ps));
@@ -80,7 +80,7 @@ uint64_t calls_for(const EngineTraits& traits, uint32_t segment_tokens, Range ra
 uint64_t cost_of_moving(const MoveCost& cost, const EngineTraits& traits, uint32_t segment_tokens,
                         Range range, bool anchored) noexcept {
   if (range.begin >= range.end) return 0;
-  // Without segments a state has everything, from the beginning.
+  // Without segments a state holds everything from the beginning.
   if (!traits.segments) range.begin = 0;
   const uint64_t calls = calls_for(traits, segment_tokens, range);
   uint64_t bytes =
@@ -106,7 +106,7 @@ bool worth_saving(const Costs& costs, const EngineTraits& traits, uint32_t segme
   return load + 2 * save < std::max(costs.compute(range), kMomentNs);
 }
 
-// ---- A line ----------------------------------------------------------------------------------------
+// ---- A line -------------------------------------------------------------------------------------
 
 void CostLine::Class::push(Point point) noexcept {
   points[next] = point;
@@ -122,23 +122,19 @@ void CostLine::add(double x, double y) noexcept {
   fit();
 }
 
-// The one in the middle between fast and slow, compared with the line. Of two the faster: waiting for others
-// only ever makes things slower.
+// The median of the measurements, relative to the line. Of two, the faster: waiting for others only
+// makes a measurement slower.
 CostLine::Point CostLine::middle_of(const Class& measurements) const noexcept {
   const auto known = std::span(measurements.points).first(measurements.count);
   const auto relative = [&](const Point& point) {
     const double expected = line_.at(point.x);
     return expected > 0 ? point.y / expected : point.y;
   };
-  const auto faster = [&](const Point& a, const Point& b) {
-    return relative(a) != relative(b) ? relative(a) < relative(b) : &a < &b;
-  };
-  for (const Point& point : known) {
-    const auto before =
-        std::ranges::count_if(known, [&](const Point& other) { return faster(other, point); });
-    if (before == (measurements.count - 1) / 2) return point;
-  }
-  return known.front();
+  std::array<std::pair<double, uint32_t>, kKept> order;
+  for (uint32_t i = 0; i < measurements.count; ++i) order[i] = {relative(known[i]), i};
+  const auto middle = order.begin() + (measurements.count - 1) / 2;
+  std::nth_element(order.begin(), middle, order.begin() + measurements.count);
+  return known[middle->second];
 }
 
 void CostLine::believe(Line believed) noexcept {
@@ -190,7 +186,7 @@ void CostLine::fit() noexcept {
     for (size_t j = i + 1; j < count; ++j) {
       const double apart = known[j].x - known[i].x;
       if (apart <= 0) continue;
-      // Errors grow with what is measured, and matter less the further two are apart.
+      // Errors grow with the measured value and matter less the further apart two points are.
       slopes[pairs++] = {(known[j].y - known[i].y) / apart, apart / (known[i].y + known[j].y)};
     }
   }
@@ -204,7 +200,7 @@ void CostLine::fit() noexcept {
       median_of([&](const Point& it) { return Weighted{it.y - slope * it.x, 1 / it.y}; });
   // A slope that explains less than a fiftieth is noise.
   constexpr double kNoise = 0.02;
-  // And no token takes less than a quarter of what those take that look at the fewest cells.
+  // And a token takes at least a quarter of the time measured with the fewest cells.
   constexpr double kLeastStart = 0.25;
   if (slope <= 0 || (flat_ == Flat::is_zero && slope * (most - least) < kNoise * start)) {
     if (flat_ == Flat::unknown) return adapt(known, believed_);
@@ -212,18 +208,18 @@ void CostLine::fit() noexcept {
     start = median_of([](const Point& it) { return Weighted{it.y, 1}; });
   } else if (const double floor = flat_ == Flat::is_zero ? kLeastStart * known.front().y : 0;
              start < floor) {
-    // Where the machine grew slower while prompts grew deeper, depth would explain everything.
+    // If the machine grew slower while prompts grew deeper, depth would seem to explain all of it.
     start = floor;
     slope = median_of([&](const Point& it) {
       return Weighted{std::max(0.0, it.y - floor) / std::max(it.x, 1.0), 1};
     });
   }
-  // If measurements tell less later, this is what they are fitted to.
+  // Later measurements that tell less are fitted to this line.
   believed_ = line_ = {start, slope};
   tells_sizes_ = true;
 }
 
-// ---- Measuring -------------------------------------------------------------------------------------
+// ---- Measuring ----------------------------------------------------------------------------------
 
 namespace {
 
@@ -272,8 +268,8 @@ void CostMeter::computed(Range range, uint64_t beside_cells, uint64_t spent_ns) 
   settle();
 }
 
-// A small batch says more about what a pass takes, however few tokens it has, than about tokens. Short prompts
-// behind a long conversation would make it look as if depth were what takes so long.
+// The time of a small batch is mostly that of a pass, and says little about its tokens. Short
+// prompts behind a long conversation would make depth look like the cause.
 bool CostMeter::says_something_of_tokens(uint64_t tokens, double spent_ns,
                                          double cells) const noexcept {
   constexpr uint64_t kFew = 8;
@@ -296,7 +292,7 @@ void CostMeter::loaded(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexce
 }
 
 void CostMeter::copied(uint64_t tokens, uint64_t spent_ns) noexcept {
-  // Short copies say more about a call than about positions.
+  // The time of a short copy is mostly that of a call.
   constexpr uint64_t kFew = 256;
   constexpr uint64_t kMostPs = 1'000'000'000;
   if (tokens < kFew || spent_ns > kMostNs / 1000) return;
@@ -310,7 +306,7 @@ void CostMeter::turn_ended() noexcept {
     if (++moves->turns < kMany) continue;
     moves->turns = 0;
     moves->line.forget(believed(moves == &saves_ ? start_.save : start_.load));
-    // The other direction may have believed what is forgotten now.
+    // The other direction may have been based on the line that was just forgotten.
     if (moves == &saves_) loads_.line.believe(believed(start_.load));
     if (moves == &loads_) saves_.line.believe(believed(start_.save));
   }
@@ -328,7 +324,7 @@ void CostMeter::settle() noexcept {
   if (loads_.line.tells_sizes()) saves_.line.believe(loads_.line.line());
   costs_.save = saves_.line.measured() ? measured(saves_.line.line()) : start_.save;
   costs_.load = loads_.line.measured() ? measured(loads_.line.line()) : start_.load;
-  // Until something was loaded: what was measured of saving.
+  // Until something was loaded, use the measurements of saving.
   if (!loads_.line.measured() && saves_.line.measured()) costs_.load = costs_.save;
 }
 

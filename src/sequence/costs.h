@@ -1,23 +1,28 @@
-// Costs: what computing, saving and loading take. CostMeter: learns them from what was measured.
+// Costs: how long computing, saving and loading take. CostMeter: learns this from measurements.
 //
-// Computing a token takes a fixed time, and a time for each cell of the context that attention looks at. A
-// unified context has cells of other sequences too, and idle ones cost as much as those in use. An answer is
-// computed one token a pass, which reads the same memory for far less work: its cells have a price of their own.
-// Saving and loading each take a time a call and a time a byte.
+// Computing a token takes a fixed time, plus a time for each cell of the context that attention
+// looks at. A unified context has cells of other sequences too, and idle ones cost as much as those
+// in use. An answer is computed one token a pass, which reads the same memory for far less work, so
+// its cells have a price of their own. Saving and loading each take a time per call and a time per
+// byte.
 //
-// How it learns: each of these four is a straight line, such as "ns a call = call_ns + bytes a call * byte_ps".
-// Measurements are sorted into classes by the power of four of their size, and the last seven of each class are
-// kept. The middle one stands for its class, and a class counts from its second measurement on. The slope of the
-// line is the weighted median of the slopes between every two classes, and where it begins is the weighted median
-// of what the slope leaves over. So a few bad measurements change nothing, sizes that are rarely seen are not
-// forgotten, and the same measurements give the same line.
+// How it learns: each of these four is a straight line, such as "ns of a call = call_ns + bytes *
+// byte_ps". Measurements are sorted into classes by the power of four of their size, and the last
+// 31 of each class are kept. (With seven, passes whose times vary by a fifth made a cell look free,
+// or twice as expensive as it was.) The median stands for its class, and a class counts from its
+// second measurement on. The slope of the line is the weighted median of the slopes between every
+// two classes, and its start is the weighted median of what the slope leaves over. So a few bad
+// measurements change nothing, sizes that are rarely seen are not forgotten, and the same
+// measurements give the same line.
 //
-// Measurements of one size cannot tell the two figures apart. If they are faster than believed, both figures are
-// scaled down by the same factor. If they are slower, the start alone is raised: a small piece that took long says
-// nothing about large ones, and what is believed to be slow is never tried again. Saving and loading use the same
-// link, so one believes what the other has measured.
+// Measurements of one size cannot tell start and slope apart. If they are faster than assumed, both
+// figures are scaled down by the same factor. If they are slower, only the start is raised: a small
+// piece that took long says nothing about large ones, and something assumed to be slow would never
+// be tried again. Saving and loading use the same link, so each starts from what the other has
+// measured.
 //
-// Invariant:  no cost is negative, and none is more than kMostNs. Sums of up to eight costs do not overflow.
+// Invariant:  no cost is negative, and none is more than kMostNs. Sums of up to eight costs do not
+// overflow.
 // Threading:  one thread at a time.
 // Cost:       a measurement takes a few microseconds; it allocates nothing.
 #pragma once
@@ -43,40 +48,44 @@ struct MoveCost {
 };
 
 struct Costs {
-  uint64_t token_ns = 0;        // Computing a token of a prompt,
-  uint64_t cell_ps = 0;         // and for each cell that it looks at.
-  uint64_t answer_cell_ps = 0;  // For each cell that a token of an answer looks at.
+  uint64_t token_ns = 0;        // Of computing a token of a prompt, without its cells.
+  uint64_t cell_ps = 0;         // Of each cell that a token of a prompt looks at.
+  uint64_t answer_cell_ps = 0;  // Of each cell that a token of an answer looks at.
   MoveCost save = {};
   MoveCost load = {};
   uint64_t copy_token_ps =
       0;  // A position that one sequence gets from another, where both share it.
 
-  // Computing positions [begin, end) of a prompt beside so many cells of other sequences.
+  // The cost of computing positions [begin, end) of a prompt beside so many cells of other
+  // sequences.
   uint64_t compute(Range range, uint64_t beside_cells = 0) const noexcept;
-  // What so many idle cells add to computing `prompt` tokens and then `answer` tokens.
+  // What this many idle cells add to computing `prompt` tokens and then `answer` tokens.
   uint64_t idle(uint64_t cells, uint64_t prompt, uint64_t answer) const noexcept;
 };
 
-// Cells that the tokens of [begin, end) look at, summed: each looks at `beside_cells`, and at those before it.
+// Cells that the tokens of [begin, end) look at, summed: each looks at `beside_cells`, and at those
+// before it.
 uint64_t cells_of(Range range, uint64_t beside_cells) noexcept;
 
-// Calls of save() or load() that move this range: one for each segment that it touches, or large ranges where
-// the engine moves those better. A state is always one call.
+// Calls of save() or load() that move this range: one for each segment that it touches, or large
+// ranges where the engine moves those better. A state is always one call.
 uint64_t calls_for(const EngineTraits& traits, uint32_t segment_tokens, Range range) noexcept;
 
-// Moving a range of a sequence in segments. With `anchored` also the state or checkpoint that a memory needs
-// which does not go back; without segments that is all there is.
+// The cost of moving a range of a sequence in segments. With `anchored` it includes the state or
+// checkpoint that is needed by a memory that cannot go back; without segments that is everything.
 uint64_t cost_of_moving(const MoveCost& cost, const EngineTraits& traits, uint32_t segment_tokens,
                         Range range, bool anchored) noexcept;
 
-// Less than anybody notices: nothing is changed to gain less, and measurements of it are not relied on.
+// A time too short to notice: nothing is changed to gain less, and measurements below it are not
+// relied on.
 inline constexpr uint64_t kMomentNs = 1'000'000;
 
-// Whether [begin, end) could ever be restored faster than computed, or in a moment. If not, saving it is a waste.
+// Whether [begin, end) could ever be restored faster than computed, or in a moment. If not, saving
+// it is a waste.
 bool restores_faster(const Costs& costs, const EngineTraits& traits, uint32_t segment_tokens,
                      Range range) noexcept;
-// Whether saving it is worth making somebody wait for it, or takes but a moment. As good a guess as any: every
-// second thing that is saved is used again.
+// Whether saving it is worth making a request wait, or takes only a moment. Guesses that half of
+// what is saved is used again.
 bool worth_saving(const Costs& costs, const EngineTraits& traits, uint32_t segment_tokens,
                   Range range) noexcept;
 
@@ -88,24 +97,24 @@ class CostLine {
     double slope = 0;
     double at(double x) const noexcept { return start + slope * x; }
   };
-  // What a slope means that the measurements do not show.
+  // What it means if the measurements show no slope.
   enum class Flat : uint8_t {
     is_zero,  // x does not matter.
-    unknown,  // The sizes measured so far do not tell; keep what was believed.
+    unknown,  // The sizes measured so far do not tell; keep the assumed slope.
   };
 
   CostLine(Line believed, Flat flat) noexcept : believed_(believed), line_(believed), flat_(flat) {}
 
   // x >= 0 and y > 0; anything else is ignored.
   void add(double x, double y) noexcept;
-  // Whether the line is more than what was believed.
+  // Whether the line comes from measurements, not only from the assumption.
   bool measured() const noexcept { return measured_; }
   const Line& line() const noexcept { return line_; }
-  // Whether the measurements are of different sizes and show what size matters.
+  // Whether the measurements have different sizes and show how much size matters.
   bool tells_sizes() const noexcept { return tells_sizes_; }
-  // Another belief, which matters until tells_sizes().
+  // Replaces the assumed line, which matters until tells_sizes().
   void believe(Line believed) noexcept;
-  // Starts again from another belief.
+  // Starts again from another assumed line.
   void forget(Line believed) noexcept { *this = CostLine(believed, flat_); }
 
  private:
@@ -113,8 +122,8 @@ class CostLine {
     double x = 0;
     double y = 0;
   };
-  static constexpr uint32_t kKept = 7;
-  static constexpr uint32_t kEnough = 2;    // So many of a class count.
+  static constexpr uint32_t kKept = 31;
+  static constexpr uint32_t kEnough = 2;    // A class with this many counts.
   static constexpr uint32_t kClasses = 23;  // Up to 4^22.
   struct Class {
     std::array<Point, kKept> points{};
@@ -125,7 +134,7 @@ class CostLine {
 
   Point middle_of(const Class& measurements) const noexcept;
   void fit() noexcept;
-  // Fits measurements of one size to what was believed.
+  // Fits the assumed line to measurements of one size.
   void adapt(std::span<const Point> points, Line believed) noexcept;
 
   Line believed_;
@@ -138,20 +147,20 @@ class CostLine {
 
 class CostMeter {
  public:
-  // What is believed before anything was measured. A cell_ps of 0 is unknown.
+  // `start` is assumed until something is measured. A cell_ps of 0 is unknown.
   explicit CostMeter(const Costs& start) noexcept;
 
-  // What was measured. Times that cannot be, such as differences of two clocks, are ignored.
+  // Measurements. Impossible times, such as differences of two clocks, are ignored.
   void computed(Range range, uint64_t beside_cells, uint64_t spent_ns) noexcept;
   void saved(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept;
   void loaded(uint64_t calls, uint64_t bytes, uint64_t spent_ns) noexcept;
   void copied(uint64_t tokens, uint64_t spent_ns) noexcept;
-  // A turn ended. What was not measured for many turns is no longer believed: a speed that was once measured
+  // A turn ended. What was not measured for many turns is forgotten: a speed that was once measured
   // too slow would never be tried again.
   void turn_ended() noexcept;
 
   const Costs& costs() const noexcept { return costs_; }
-  // Whether anything was saved or loaded yet, so that their costs are more than what was believed.
+  // Whether anything was saved or loaded yet, so that these costs are not mere assumptions.
   bool moves_measured() const noexcept { return saves_.line.measured() || loads_.line.measured(); }
 
  private:

@@ -14,7 +14,7 @@ Drained Drainer::drain(const DrainLimits& limits) {
     drain(limits, drained);
     if (capturer_.left() != 0) drained.more = drained.waits = true;
   } catch (const std::bad_alloc&) {
-    // What is under way goes on with the next call.
+    // The next call continues the capture that is under way.
   }
   books_.step_ns = kStepNs;
   return drained;
@@ -48,7 +48,7 @@ void Drainer::drain(const DrainLimits& limits, Drained& drained) {
       idle_.drop_for_all();
       relocator_.move_down(drained.moving_ns);
     } else if (!went_on) {
-      // Threads are at work on what was read.
+      // Threads are still working on what was read.
       drained.waits = until != kNoDeadline;
       if (drained.waits) break;
       capturer_.wait();
@@ -57,7 +57,7 @@ void Drainer::drain(const DrainLimits& limits, Drained& drained) {
   drained.more = capturer_.run() != nullptr || books_.queue.size() != 0;
 }
 
-// Begins with the oldest capture that may begin. False: there is none.
+// Begins with the oldest capture that may begin. Returns false if there is none.
 bool Drainer::start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over) {
   if (drained.items >= limits.items) return false;
   uint32_t next = books_.queue.front();

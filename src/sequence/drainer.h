@@ -1,10 +1,10 @@
-// Drainer: does in quiet moments what can wait. It saves what is in the queue, oldest first, clears
-// sequences that could not be cleared before, drops idle sequences that are saved now, and moves
-// prompts to where these were.
+// Drainer: does the work that can wait for a quiet moment. It saves what is in the queue, oldest
+// first, clears sequences that could not be cleared before, drops idle sequences that are saved
+// now, and moves prompts to the cells of these.
 //
 // Invariant:  it begins nothing beyond its limits; what it has begun goes on with the next call.
-// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
-//             while the engine is called.
+// Threading:  one thread at a time, the engine's. It holds the books' lock, and releases it while
+//             the engine is called.
 // Ownership:  the books and the other parts outlive it.
 // Cost:       as long as the limits allow. Nothing throws.
 #pragma once
@@ -36,7 +36,8 @@ class Drainer {
 
  private:
   void drain(const DrainLimits& limits, Drained& drained);
-  // Begins with the oldest capture that may begin, after so many that may not. False: none may.
+  // Begins the oldest capture that may begin, after `passed_over` ones that may not. Returns false
+  // if none may.
   bool start_next(const DrainLimits& limits, Drained& drained, uint32_t& passed_over);
 
   Books& books_;

@@ -73,7 +73,7 @@ TEST(Drainer, ACheckpointIsAStepOfItsOwn) {
 
 TEST(Drainer, CaptureWithoutRoomWaitsUnlessItMayEvict) {
   WaitingRig rig;
-  // More than the whole store has, as far as the record says.
+  // The record claims more than the whole store has.
   rig.books.at(1).capture = static_cast<uint32_t>(rig.books.segments->free_tokens()) + 1;
   EXPECT_EQ(rig.drainer.drain({}).saved, 1U);
   EXPECT_EQ(rig.saved(tokens(200, 1)), 200U) << "the next one has room";

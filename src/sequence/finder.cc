@@ -34,11 +34,11 @@ void Finder::find_live(TurnRecord& turn, Found& found, Holding holding, uint32_t
     const bool can_stay =
         fixed == kNoSequence ? books_.at(s).state == SequenceState::idle : s == fixed;
     if (!can_stay && excluded.forks) continue;
-    // What a turn that was not executed yet will leave of it, nobody knows.
+    // Nobody knows what a turn that has not been executed yet will leave of it.
     if (!can_stay && books_.at(s).turn != nullptr && !in_turn(books_.at(s))) continue;
     Held held = books_.resumable_part(s);
-    // Passes of others recycle the cells behind a sequence's window: it may go back less far than
-    // it could.
+    // Passes of other sequences recycle the cells behind this one's window, so it may be able to go
+    // back less far than recorded.
     if (holding == Holding::yes && books_.traits.rewind == Rewind::window && common < held.end)
       held = books_.ask(s);
     if (!held.whole || held.end != books_.room.length(match.sequence)) continue;
@@ -57,7 +57,7 @@ void Finder::find_vacant(const TurnRecord& turn, Found& found, uint32_t fixed) {
     if (!there && found.vacant.size() < 3) found.vacant.push_back({s, loss_ns});
   };
   const PlanInput input = plan_input(turn);
-  // A conversation that has nothing in common with its own past goes on where that was.
+  // A conversation that shares nothing with its own past takes its old sequence.
   if (turn.session != SessionTable::kNone) {
     const Session& session = books_.sessions[turn.session];
     const uint32_t s = to_index(session.sequence);
@@ -125,7 +125,7 @@ void Finder::find_saved(TurnRecord& turn, Found& found, Holding holding, const E
 }
 
 void Finder::find_checkpoints(TurnRecord& turn, Found& found) {
-  // One for each depth down to which the full-attention part may be had.
+  // One for each depth to which the full-attention part can be available.
   std::vector<uint32_t> reaches{found.saved.segments};
   for (const LiveCandidate& live : found.live) {
     reaches.push_back(std::min({live.common, live.held.end, turn.limit}));

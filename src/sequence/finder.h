@@ -4,10 +4,10 @@
 // and for sequences that could take them. TurnPlanner chooses among what is found.
 //
 // Invariant:  what is found was held or saved under exactly the words of the prompt, in its scope,
-//             and ends inside no unit.
-// Threading:  the caller holds the books' lock. With Holding::yes also the engine's thread, because
-//             the engine may be asked what a sequence holds; the lock is let go meanwhile.
-// Ownership:  leases of what is saved go to the turn. The books outlive it.
+//             and does not end inside a unit.
+// Threading:  the caller holds the books' lock. Holding::yes also requires the engine's thread,
+//             because it may ask the engine what a sequence holds, with the lock released.
+// Ownership:  leases of saved entries go to the turn. The books outlive it.
 // Cost:       one walk of the prompt for live sequences, one for each store, and O(sequences). May
 //             throw std::bad_alloc.
 #pragma once
@@ -18,17 +18,16 @@
 
 namespace stemma::sequence {
 
-// Whether what is found will be used, and must not go until then.
+// Whether what is found will be used, so that it must stay until then.
 enum class Holding : uint8_t { no, yes };
 
 class Finder {
  public:
   explicit Finder(Books& books) noexcept : books_(books) {}
 
-  // Finds what could serve the turn. `fixed` is the only sequence that may be changed; with
-  // kNoSequence any that is not leased. It goes by what the engine said last, but asks again
-  // (Holding::yes) where passes of other sequences may have changed it; carrying the plan out shows
-  // whether it is true.
+  // Finds what could serve the turn. Only the sequence `fixed` may be changed; with kNoSequence any
+  // that is not leased. It relies on the engine's last answer, but asks again (Holding::yes) where
+  // passes of other sequences may have changed it. Carrying the plan out shows whether it is true.
   void find(TurnRecord& turn, Found& found, Holding holding, uint32_t fixed,
             const Excluded& excluded);
   // Keeps the state or checkpoint that the turn's plan needs. Requires that it was found just now.
@@ -38,7 +37,7 @@ class Finder {
   // of logits. With Holding::yes the turn gets them.
   void find_logits(TurnRecord& turn, uint32_t at_most, Holding holding);
 
-  // What the planner has to know, apart from what was found.
+  // The planner's input, apart from what was found.
   PlanInput plan_input(const TurnRecord& turn) const;
 
  private:

@@ -41,7 +41,7 @@ void Forgetter::drop_scope(const Scope& scope) {
       continue;
     }
     if (!record.scope || *record.scope != scope) continue;
-    // Nobody finds it any more; the engine lets go of it when there is a moment.
+    // Lookups no longer find it; the engine clears it when there is time.
     if (record.capture != 0) books_.queue.remove(s, CaptureFate::stale);
     books_.live.clear(SequenceId{s});
     if (record.state == SequenceState::idle) {
@@ -75,7 +75,7 @@ uint32_t Forgetter::cut_back(uint32_t sequence, uint32_t n) {
       can_resume(books_.traits, books_.resumable_part(sequence), n)) {
     {
       const Books::Unlocked unlocked(books_);
-      // Whether it worked is seen below.
+      // Checked below.
       (void)books_.engine->trim(id, n);
     }
     if (books_.verify(sequence, n)) {
@@ -83,7 +83,7 @@ uint32_t Forgetter::cut_back(uint32_t sequence, uint32_t n) {
       books_.live.trim(id, n);
       books_.lexicon.cut(record.text, n);
       record.saved = std::min(record.saved, n);
-      record.session = kNoSession;  // It is no longer what its last turn left.
+      record.session = kNoSession;  // It no longer holds what its last turn left.
       if (waited && record.capture == 0 && record.saved < n) books_.queue.add(sequence, n);
       return n;
     }
@@ -99,7 +99,7 @@ Result<Truncated> Forgetter::truncate(const Scope& scope, const Prompt& prompt, 
   try {
     done = truncate(scope, text, keep);
   } catch (const std::bad_alloc&) {
-    // As it stands.
+    // The result stays out_of_memory.
   }
   books_.lexicon.release(text);
   return done;
@@ -108,13 +108,13 @@ Result<Truncated> Forgetter::truncate(const Scope& scope, const Prompt& prompt, 
 Result<Truncated> Forgetter::truncate(const Scope& scope, const Text& text, uint32_t keep) {
   if (keep > text.length()) return Error(Errc::out_of_range, "more than the prompt has", keep);
   if (text.floor(keep) != keep) return Error(Errc::out_of_range, "inside a media item", keep);
-  // What goes is what begins with these words and is longer than `keep`.
+  // Everything that begins with these words and is longer than `keep` is removed.
   uint32_t end = std::min(keep + 1, text.length());
   while (text.floor(end) != end) ++end;
   const std::span<const uint32_t> words = text.all().first(end);
   capturer_.pause();
 
-  // What needs memory comes first.
+  // First everything that needs memory.
   const std::array<StateStore*, 3> stores{books_.states.get(), books_.checkpoints.get(),
                                           books_.logits.get()};
   std::array<std::vector<uint32_t>, 3> anchors;

@@ -1,9 +1,9 @@
-// Forgetter: forgets on request. The context, a scope, what was saved, what follows a prefix.
+// Forgetter: forgets on request: the context, a scope, what was saved, or what follows a prefix.
 //
 // Invariant:  what was forgotten is not found again. Turns under way are not disturbed, but for
 //             those of a context that was made anew: they become stale.
-// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
-//             while the engine is called.
+// Threading:  one thread at a time, the engine's. It holds the books' lock, and releases it while
+//             the engine is called.
 // Ownership:  the books and the other parts outlive it.
 // Cost:       O(sequences), and what the stores need to forget.
 #pragma once
@@ -31,8 +31,8 @@ class Forgetter {
  private:
   // May throw std::bad_alloc; nothing has changed then.
   Result<Truncated> truncate(const Scope& scope, const Text& text, uint32_t keep);
-  // An idle sequence holds no more than [0, n) from now on: n, or nothing where it cannot go back
-  // there. Returns which.
+  // Cuts an idle sequence to [0, n), or empties it if it cannot go back there. Returns the length
+  // that is left.
   uint32_t cut_back(uint32_t sequence, uint32_t n);
 
   Books& books_;

@@ -1,13 +1,13 @@
-// IdleDropper: empties idle sequences that slow down whoever computes.
+// IdleDropper: empties idle sequences that slow down other computing.
 //
-// A unified context has one attention for all: every token that is computed looks at the cells of
-// every sequence, idle ones too. What is saved can be loaded again, often in less time than a long
-// prompt loses beside it. Such sequences are emptied before computing begins (docs/decisions/0022).
+// In a unified context every token that is computed looks at the cells of every sequence, idle ones
+// too. A saved sequence can be loaded again, often in less time than a long prompt loses by being
+// computed beside it. Such sequences are emptied before computing begins (docs/decisions/0022).
 //
-// Invariant:  nothing goes that waits to be saved and is worth it, that is being read, or that
+// Invariant:  keeps sequences that wait to be saved and are worth it, that are being read, or that
 //             another turn plans to copy.
-// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
-//             while the engine is called.
+// Threading:  one thread at a time, the engine's. It holds the books' lock, and releases it while
+//             the engine is called.
 // Ownership:  the books and the other parts outlive it.
 // Cost:       O(idle sequences), and a lookup of what is saved for each that could go. Nothing
 //             throws: without memory the sequences that are left stay.
@@ -27,14 +27,17 @@ class IdleDropper {
   IdleDropper(Books& books, Finder& finder, Capturer& capturer, Clearer& clearer) noexcept
       : books_(books), finder_(finder), capturer_(capturer), clearer_(clearer) {}
 
-  // Empties idle sequences that would slow the turn's computing by more than having them again
-  // costs.
+  // Empties idle sequences if the time that they cost this turn and have cost others exceeds the
+  // cost of restoring them. The turn's extra time is charged to those that stay, so call this once
+  // for a turn.
   void drop_for(TurnRecord& turn) noexcept;
   // The same for every turn whose prompt is being computed: a sequence that had to stay may have
   // been saved since.
   void drop_for_all() noexcept;
 
  private:
+  enum class Stayers : uint8_t { charged, free };
+  void drop_for(TurnRecord& turn, Stayers stayers) noexcept;
   bool may_go(uint32_t sequence, const TurnRecord& turn) const noexcept;
   // How much of what an idle sequence holds could be restored if it were emptied now.
   uint32_t restorable_part(uint32_t sequence);

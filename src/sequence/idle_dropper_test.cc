@@ -8,7 +8,7 @@
 namespace stemma::test {
 namespace {
 
-// A model for which 4,000 cells double what a token takes, and which knows it.
+// A model for which 4,000 cells double the time of a token; the meter knows it.
 class SlowedRig : public PartsRig {
  public:
   SlowedRig() : PartsRig(engine_options(), options()) { put(0, tokens(1500)); }
@@ -54,6 +54,31 @@ TEST(IdleDropper, NothingGoesForAShortPrompt) {
   EXPECT_EQ(rig.state(0), SequenceState::idle);
 }
 
+TEST(IdleDropper, WhatSlowsDownManyShortPromptsGoesInTheEnd) {
+  SlowedRig rig;
+  rig.save(0);
+  rig.idle.drop_for(rig.begin(tokens(5, 2)));
+  EXPECT_EQ(rig.state(0), SequenceState::idle);
+  const uint64_t slowed = rig.books.at(0).slowed_ns;
+  EXPECT_GT(slowed, 0U);
+  // Looking again while a turn computes does not count as another turn.
+  rig.idle.drop_for_all();
+  EXPECT_EQ(rig.books.at(0).slowed_ns, slowed);
+  rig.idle.drop_for(rig.begin(tokens(5, 3)));
+  rig.idle.drop_for(rig.begin(tokens(5, 4)));
+  EXPECT_EQ(rig.state(0), SequenceState::free);
+}
+
+TEST(IdleDropper, WhatIsUsedAgainOwesNothing) {
+  SlowedRig rig;
+  rig.save(0);
+  rig.idle.drop_for(rig.begin(tokens(5, 2)));
+  EXPECT_GT(rig.books.at(0).slowed_ns, 0U);
+  rig.books.set_state(0, SequenceState::leased);
+  rig.books.set_state(0, SequenceState::idle);
+  EXPECT_EQ(rig.books.at(0).slowed_ns, 0U);
+}
+
 TEST(IdleDropper, SequenceThatWaitsToBeSavedStays) {
   SlowedRig rig;
   rig.save(0);
@@ -65,7 +90,7 @@ TEST(IdleDropper, SequenceThatWaitsToBeSavedStays) {
 
 TEST(IdleDropper, SequenceThatIsBeingReadStays) {
   SlowedRig rig;
-  // Its beginning is saved, and would be enough to let it go.
+  // Its beginning is saved, which would be enough to drop it.
   rig.put(3, tokens(1472));
   rig.save(3);
   rig.clearer.release(3);
@@ -104,7 +129,7 @@ TEST(IdleDropper, LookingOnWhileASequenceIsEmptiedKeepsNoOther) {
   uint32_t looks = 0;
   rig.engine.while_clearing = [&] {
     const base::MutexLock lock(rig.books.mutex);
-    // What lookup() of another thread asks.
+    // The question that another thread's lookup() asks.
     EXPECT_TRUE(sequence::could_have(rig.books, 3, 0, 100, kNoSequence));
     ++looks;
   };

@@ -127,7 +127,7 @@ Result<std::vector<SequenceContent>> Inspector::contents() const {
 }
 
 uint32_t Inspector::pending() const noexcept {
-  // What has begun counts as one.
+  // Captures that have begun count as one.
   return books_.queue.size() + (capturer_.run() != nullptr || capturer_.left() != 0 ? 1 : 0);
 }
 
@@ -159,7 +159,7 @@ void Inspector::check_invariants() const try {
     STEMMA_CHECK(record.turn->sequence == s);
   }
 } catch (const std::bad_alloc&) {
-  // Looked at less.
+  // Some checks are skipped.
 }
 
 }  // namespace stemma::sequence

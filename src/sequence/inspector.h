@@ -1,4 +1,4 @@
-// Inspector: says what is in the books. It changes nothing.
+// Inspector: reports what is in the books. It changes nothing.
 //
 // Threading:  any thread; the caller holds the books' lock.
 // Ownership:  the books and the capturer outlive it.

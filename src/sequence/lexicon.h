@@ -1,10 +1,11 @@
-// A Lexicon turns prompts into words: media items get numbers, so that words are compared as memory.
+// A Lexicon turns prompts into words: media items get numbers, so that words are compared as
+// memory.
 //
-// Scopes share the numbers: what a number means is the item's whole identity, and an index keeps its
+// Scopes share the numbers: a number stands for the item's whole identity, and an index keeps its
 // scopes apart by itself.
 // Threading:  one thread at a time.
 // Ownership:  a Text holds references to the items it names, counted here; give them back with
-//             release() before it goes. Who keeps words without a Text holds numbers instead.
+//             release() before it goes. To keep words without a Text, hold() their numbers.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@
 
 namespace stemma::sequence {
 
-// A prompt of one's own: its tokens, its items, and its words. Moved and never copied: its references
-// are counted once.
+// A prompt that owns its tokens, items and words. It can be moved but not copied, because its
+// references are counted once.
 struct Text {
   Text() = default;
   Text(Text&&) noexcept = default;
@@ -39,28 +40,29 @@ struct Text {
   Prompt prompt() const noexcept { return {tokens, media}; }
   // The first n positions. Requires n at the end of a unit.
   Prompt prompt(uint32_t n) const noexcept;
-  // The largest depth of at most n that lies inside no item.
+  // The largest depth, at most n, that is not inside an item.
   uint32_t floor(uint32_t n) const noexcept { return key::floor_to_unit(spans, n); }
 };
 
 class Lexicon {
  public:
-  // Replaces what `out` had. Requires: `prompt` is not made of it. Error: invalid_argument (a value that
-  // is no token, an impossible item; the error's value is its index), out_of_memory; `out` is empty then.
+  // Replaces the contents of `out`. Requires: `prompt` does not point into `out`. Error:
+  // invalid_argument (a value that is no token, an impossible item; the error's value is its
+  // index), out_of_memory; `out` is empty then.
   Result<void> read(const Prompt& prompt, Text& out);
-  // Adds tokens behind. Requires: they are not the text's own. Error: invalid_argument (its value is the
-  // index), out_of_memory; nothing changed.
+  // Appends tokens. Requires: they are not the text's own. Error: invalid_argument (its value is
+  // the index), out_of_memory; nothing changed.
   static Result<void> append(std::span<const Token> tokens, Text& text);
   // Forgets positions from n on. Requires n at the end of a unit.
   void cut(Text& text, uint32_t n) noexcept;
   void release(Text& text) noexcept { cut(text, 0); }
-  // Another of the same, its first n positions. Requires n at the end of a unit. Error: out_of_memory.
+  // Copies the first n positions of a text. Requires n at the end of a unit. Error: out_of_memory.
   Result<void> copy(const Text& from, uint32_t n, Text& out) { return read(from.prompt(n), out); }
 
-  // One more reference to each item of the first n positions, added to `numbers`. Requires n at the end
-  // of a unit. Error: out_of_memory; nothing changed.
+  // Takes one more reference to each item of the first n positions, and adds it to `numbers`.
+  // Requires n at the end of a unit. Error: out_of_memory; nothing changed.
   Result<void> hold(const Text& text, uint32_t n, std::vector<uint32_t>& numbers);
-  // Gives them back; `numbers` is empty then.
+  // Gives the references back, and empties `numbers`.
   void drop(std::vector<uint32_t>& numbers) noexcept;
 
   uint64_t bytes() const noexcept { return media_.bytes(); }

@@ -1,17 +1,17 @@
 // LiveIndex: which words the engine's sequences hold, and how much of a prompt each of them shares.
 //
-// A sequence spells a path of the tree: whole cells, shared with every sequence that has the same
-// words, and a tail of fewer words than a cell has, which is its own. Two sequences share a prefix of
-// whole cells exactly where their paths name the same cells, so what a sequence has in common with a
-// walked prompt is found by bisection, without comparing words again.
+// A sequence is a path of the tree: whole cells, shared with every sequence that has the same
+// words, and a tail of its own with fewer words than a cell. Two sequences share a prefix of whole
+// cells exactly where their paths have the same cells. So bisection finds what a sequence has in
+// common with a walked prompt, without comparing words again.
 //
 // Invariant:  the words of a sequence are those appended since it was last cleared, less what was
 //             trimmed; a cell lives as long as a path goes through it.
 // Threading:  one thread at a time.
-// Ownership:  scopes with no sequence left are forgotten.
+// Ownership:  a scope is forgotten with its last sequence.
 // Cost:       match(): one walk of the prompt, and O(log length) for each sequence of its scope.
-//             append and trim: O(words). 36 bytes and 4 a word for each distinct cell, 4 bytes a cell
-//             for each sequence.
+//             append and trim: O(words). 36 bytes and 4 a word for each distinct cell, 4 bytes a
+//             cell for each sequence.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ class LiveIndex {
  public:
   static constexpr uint32_t kCellTokens = 16;
 
-  // `positions`: what all sequences together may hold. False when there is no memory.
+  // `positions`: how many all sequences together may hold. Returns false if there is no memory.
   [[nodiscard]] bool create(uint32_t sequences, uint64_t positions);
 
-  // Adds words behind those the sequence has. Requires: the sequence is empty, or of this scope.
+  // Appends words to the sequence. Requires: the sequence is empty, or of this scope.
   // Error: out_of_memory, out_of_range (more than all sequences may hold); nothing changed.
   Result<void> append(SequenceId sequence, const Scope& scope, std::span<const uint32_t> words);
   // Forgets words from n on. Requires n <= length().
@@ -49,7 +49,7 @@ class LiveIndex {
     SequenceId sequence{};
     uint32_t positions = 0;  // At least 1.
   };
-  // Who shares a prefix with these words, by number of the sequence.
+  // The sequences that share a prefix with these words, ordered by number.
   void match(const Scope& scope, std::span<const uint32_t> words, std::vector<Match>& out);
 
   // Whether any sequence is of this scope.
@@ -71,11 +71,11 @@ class LiveIndex {
 
   Line& at(SequenceId sequence) noexcept { return lines_[to_index(sequence)]; }
   const Line& at(SequenceId sequence) const noexcept { return lines_[to_index(sequence)]; }
-  // Where cells are in the books, and back: cells follow the tree's sentinel.
+  // The place of a cell in the books. Cells are numbered after the tree's sentinel.
   uint32_t place(CellIndex cell) const noexcept { return cell - 1; }
-  [[nodiscard]] bool prepare(uint32_t cells);  // Memory for that many cells more.
+  [[nodiscard]] bool prepare(uint32_t cells);  // Takes memory for that many more cells.
   CellIndex new_cell() noexcept;
-  // Removes `cell` and those above it that nobody needs, up to `end`, which stays.
+  // Removes `cell` and the unneeded cells above it, up to `end`, which stays.
   void free_up_to(CellIndex cell, CellIndex end) noexcept;
   void let_go(CellIndex root) noexcept;
 

@@ -1,4 +1,4 @@
-// What only the stores in memory promise; tests/contract/byte_store_test.cc has the rest.
+// What only stores in memory guarantee; tests/contract/byte_store_test.cc has the rest.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -85,7 +85,7 @@ TEST(MemoryStore, StoreWithoutSlotsIsOneThatRefuses) {
   EXPECT_EQ(store->open(0, 1).error().code(), Errc::out_of_range);
 }
 
-// Sealing and reading, the slow calls, beside anything that happens to other slots.
+// Sealing and reading, the slow calls, run beside any change of other slots.
 TEST(MemoryStore, SlotsAreReadAndSealedBesideOthers) {
   for (const uint64_t slot_bytes : {uint64_t{0}, uint64_t{20'000}}) {
     const auto store = make_memory_store(16, slot_bytes);

@@ -9,15 +9,13 @@ namespace stemma::sequence {
 
 namespace {
 
-// A rank has how often a part was used in its upper bits, and the moment of the last use below.
+// The upper bits of a rank say how often a part was used, the lower ones when it was last used.
 constexpr uint32_t kMomentBits = 48;
 constexpr uint64_t kMostUses = (uint64_t{1} << (64 - kMomentBits)) - 1;
 constexpr uint64_t kMomentMask = (uint64_t{1} << kMomentBits) - 1;
-// Moments of one prompt. A longer one takes several runs.
-constexpr uint64_t kRun = uint64_t{1} << 16U;
 
-// Bytes that were taken. They are looked at only if somebody wants them; what is not what was saved
-// is nobody's.
+// Offers bytes to the listener. They are read only if the listener wants them, and bytes that are
+// not the saved ones are not offered.
 template <class Read>
 uint64_t offer(SavedListener& listener, EntryKind kind, const PartLabel& label, SeenAgain seen,
                Read&& read) {
@@ -25,23 +23,28 @@ uint64_t offer(SavedListener& listener, EntryKind kind, const PartLabel& label, 
   if (wanted == 0) return 0;
   const Result<std::span<const uint8_t>> bytes = read();
   if (!bytes) return 0;
-  listener.take({kind, label.range, *bytes, label.chain, label.priority, label.words, label.parent},
-                wanted);
-  return bytes->size();
+  const bool kept = listener.take(
+      {kind, label.range, *bytes, label.chain, label.priority, label.words, label.parent}, wanted);
+  return kept ? bytes->size() : 0;
 }
 
 }  // namespace
 
-PartLabel Notifier::label_of(key::KeyChain& chain, const Text& text, Range range,
-                             Priority priority) noexcept {
+UseMoments Notifier::moments(uint32_t parts) noexcept {
+  moment_ += parts;
+  return {moment_ + 1, parts};
+}
+
+PartLabel Notifier::label_of(key::KeyChain& chain, const Text& text, Range range, Priority priority,
+                             UseMoments& use) noexcept {
   PartLabel label{chain.at(range.end), range, priority, link_of(chain.parent_of(range.end)),
-                  next_rank(0, range)};
+                  next_rank(0, use)};
   if (!books_.options.listener->keeps_words() || !text.spans.empty()) return label;
   try {
     const auto words = text.all().subspan(range.begin, range.end - range.begin);
     label.words.assign(words.begin(), words.end());
   } catch (const std::bad_alloc&) {
-    // It is handed on without.
+    // The label goes out without words.
   }
   return label;
 }
@@ -54,7 +57,7 @@ void Notifier::tell(uint32_t sequence, const SavedPart& part, const ContentKey& 
 }
 
 void Notifier::tell_of_state(uint32_t sequence, StateStore& store, Part part, uint32_t depth) {
-  // Held while its bytes are looked at.
+  // The lease holds the entry while its bytes are read.
   const Result<StateLease> lease =
       store.lease(store.find(books_.scope_of(sequence), books_.text_of(sequence), depth).exact);
   if (!lease || lease->depth() != depth) return;
@@ -86,41 +89,50 @@ void Notifier::tell_of_tail(uint32_t sequence, uint32_t depth) try {
       books_.engine->save(SequenceId{sequence}, Part::segment, range, bytes);
   if (!written || *written == 0 || *written > bytes.size()) return;
   const std::span<const uint8_t> saved = std::span(bytes).first(*written);
-  const PartLabel label = label_of(chain, text, range, books_.retain_of(sequence).retain.priority);
+  UseMoments use = moments(1);
+  const Priority priority = books_.retain_of(sequence).retain.priority;
+  const PartLabel label = label_of(chain, text, range, priority, use);
   tell(sequence, {EntryKind::segment, range, saved, label.parent}, label.chain);
   offer(*books_.options.listener, EntryKind::segment, label, SeenAgain::leaving,
         [&] { return Result<std::span<const uint8_t>>(saved); });
 } catch (const std::bad_alloc&) {
-  // Whoever is elsewhere computes that far.
+  // Nothing is offered: other processes compute this part themselves.
 }
 
 // ---- What was saved earlier --------------------------------------------------------------------
 
-uint64_t Notifier::next_rank(uint64_t before, Range range) noexcept {
-  // A prompt is told of from its beginning on, so deeper parts get earlier moments.
-  if (range.begin == 0 || moment_ == run_) {
-    run_ += kRun;
-    moment_ = run_ + kRun;
-  }
-  --moment_;
+uint64_t Notifier::next_rank(uint64_t before, UseMoments& use) noexcept {
+  // Ranks stay distinct even if a prompt has more parts than its use has moments.
+  if (use.left == 0) use = moments(1);
+  --use.left;
+  --use.next;
   const uint64_t uses = std::min((before >> kMomentBits) + 1, kMostUses);
-  return uses << kMomentBits | (moment_ & kMomentMask);
+  return uses << kMomentBits | (use.next & kMomentMask);
 }
 
-uint64_t Notifier::hand_on(uint32_t slot, SeenAgain seen) {
+void Notifier::mark_used(uint32_t slot, UseMoments& use) noexcept {
+  const PartLabel& label = books_.segments->label(slot);
+  if (label) books_.segments->set_rank(slot, next_rank(label.rank, use));
+}
+
+void Notifier::hand_on_used(uint32_t slot, UseMoments& use) {
+  mark_used(slot, use);
+  (void)offer_segment(slot, SeenAgain::used);
+}
+
+void Notifier::hand_on_used(StateStore& store, EntryKind kind, const StateLease& lease) {
+  const PartLabel& label = store.label(lease);
+  UseMoments use;
+  if (label) store.set_rank(lease, next_rank(label.rank, use));
+  (void)offer_state(kind, lease, label, SeenAgain::used);
+}
+
+uint64_t Notifier::offer_segment(uint32_t slot, SeenAgain seen) {
   const PartLabel& label = books_.segments->label(slot);
   if (!label) return 0;
-  if (seen == SeenAgain::used) books_.segments->set_rank(slot, next_rank(label.rank, label.range));
   const Books::Unlocked unlocked(books_);
   return offer(*books_.options.listener, EntryKind::segment, label, seen,
                [&] { return books_.segments->read(slot); });
-}
-
-uint64_t Notifier::hand_on(StateStore& store, EntryKind kind, const StateLease& lease,
-                           SeenAgain seen) {
-  const PartLabel& label = store.label(lease);
-  if (seen == SeenAgain::used && label) store.set_rank(lease, next_rank(label.rank, label.range));
-  return offer_state(kind, lease, label, seen);
 }
 
 uint64_t Notifier::offer_state(EntryKind kind, const StateLease& lease, const PartLabel& label,
@@ -136,9 +148,9 @@ uint64_t Notifier::offer_state(EntryKind kind, const StateLease& lease, const Pa
 
 void Notifier::tell_of_evicted() {
   if (!books_.heard() || books_.segments == nullptr) return;
-  // Only this thread evicts, so nothing is added meanwhile.
+  // Only this thread evicts, so nothing is added during this loop.
   for (const BlockId block : books_.segments->evicted())
-    hand_on(to_index(block), SeenAgain::leaving);
+    (void)offer_segment(to_index(block), SeenAgain::leaving);
   books_.segments->forget_evicted();
 }
 
@@ -151,7 +163,7 @@ void Notifier::make_way(StateStore& store, EntryKind kind, const Scope& scope, u
     offer_state(kind, leaving.lease, leaving.label, SeenAgain::leaving);
   }
 } catch (const std::bad_alloc&) {
-  // Then reserve() makes the room, and nobody hears of what goes.
+  // Then reserve() makes the room, and the listener does not hear of what is evicted.
 }
 
 StateStore* Notifier::store_of(EntryKind kind) const noexcept {
@@ -231,9 +243,9 @@ HandedOn Notifier::hand_on_all(uint64_t from, uint64_t bytes) {
         done.over = false;
         return done;
       }
-      const uint64_t taken = store == nullptr
-                                 ? hand_on(part.at, SeenAgain::leaving)
-                                 : hand_on(*store, part.kind, lease, SeenAgain::leaving);
+      const uint64_t taken =
+          store == nullptr ? offer_segment(part.at, SeenAgain::leaving)
+                           : offer_state(part.kind, lease, store->label(lease), SeenAgain::leaving);
       done.bytes += taken;
       done.parts += taken != 0 ? 1 : 0;
     }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -12,7 +13,7 @@
 namespace stemma::test {
 namespace {
 
-// A rig with somebody who listens.
+// A rig with a listener.
 struct HeardRig {
   explicit HeardRig(const EngineOptions& engine = full_engine(), bool words = false) {
     listener.words = words;
@@ -53,7 +54,7 @@ TEST(Notifier, HandsOnExactlyWhatWasSaved) {
   EXPECT_TRUE(done.over);
   ASSERT_EQ(it.listener.taken.size(), it.listener.heard.size());
   EXPECT_EQ(done.parts, 4U);
-  // The deepest comes first: it is worth least.
+  // The deepest comes first: it is worth the least.
   std::ranges::reverse(it.listener.taken);
   for (size_t i = 0; i < it.listener.taken.size(); ++i) {
     EXPECT_EQ(it.listener.taken[i].bytes, it.listener.heard[i].bytes);
@@ -62,7 +63,7 @@ TEST(Notifier, HandsOnExactlyWhatWasSaved) {
   }
 }
 
-// Where these words, on the grid, were among what was taken.
+// The places of these words, on the grid, among the parts that were taken.
 std::vector<size_t> places(const HeardRig& it, const Text& text) {
   std::vector<key::MediaSpan> none;
   key::KeyChain chain(it.rig->scope, text.tokens, none, 64);
@@ -78,7 +79,7 @@ std::vector<size_t> places(const HeardRig& it, const Text& text) {
 TEST(Notifier, WhatIsUsedMostIsHandedOnLast) {
   HeardRig it;
   const Text hot = tokens(128, 1);
-  // It is saved first, and others that are used once come in between.
+  // It is saved first, and parts used once come in between.
   for (uint32_t i = 0; i < 5; ++i) {
     it.rig->put_away(hot + tokens(64, 10 + i));
     it.rig->put_away(tokens(128, 20 + i));
@@ -87,9 +88,45 @@ TEST(Notifier, WhatIsUsedMostIsHandedOnLast) {
   const HandedOn done = it.rig->notifier.hand_on_all(0, ~uint64_t{0});
   ASSERT_EQ(done.parts, 2U + 5U + 10U);
   EXPECT_EQ(places(it, hot), (std::vector<size_t>{16, 15})) << "the root after what follows it";
-  // What was used as often goes by when: the newest last.
+  // Parts used equally often are ordered by their last use: the newest last.
   EXPECT_EQ(places(it, tokens(128, 24)), (std::vector<size_t>{14, 13}));
   EXPECT_LT(places(it, tokens(128, 20))[0], places(it, tokens(128, 21))[1]);
+}
+
+TEST(Notifier, CaptureInStepsKeepsItsOrderWhileOtherPromptsAreSaved) {
+  HeardRig it;
+  PartsRig& rig = *it.rig;
+  const Text slow = tokens(256, 1);
+  rig.put(0, slow);
+  rig.books.queue.add(0, 256);
+  rig.capturer.begin(0);
+  for (uint32_t step = 0; !rig.capturer.run()->writer.over(); ++step) {
+    ASSERT_TRUE(rig.capturer.go_on(rig.clock.now_ns()));
+    rig.put_away(tokens(128, 10 + step));
+  }
+  ASSERT_EQ(rig.capturer.end().fate, CaptureFate::saved);
+  it.listener.taken.clear();
+  (void)rig.notifier.hand_on_all(0, ~uint64_t{0});
+  const std::vector<size_t> at = places(it, slow);
+  ASSERT_EQ(at.size(), 4U);
+  EXPECT_TRUE(std::ranges::is_sorted(at, std::greater<>())) << "the beginning is worth most";
+}
+
+TEST(Notifier, WhatIsBroughtInIsWorthLessThanWhatItGoesOnFrom) {
+  HeardRig elsewhere;
+  HeardRig it;
+  PartsRig& rig = *it.rig;
+  const Text whole = tokens(256, 1);
+  elsewhere.rig->put_away(whole);
+  rig.put_away(tokens(128, 1));
+  std::vector<SavedPart> brought;
+  for (const PartsListener::Part& part : elsewhere.listener.heard)
+    brought.push_back({part.kind, part.range, part.bytes, 0});
+  ASSERT_EQ(ok(rig.intake.admit(rig.scope, whole, brought, {})).taken, 2U);
+  it.listener.taken.clear();
+  (void)rig.notifier.hand_on_all(0, ~uint64_t{0});
+  const std::vector<size_t> at = places(it, whole);
+  EXPECT_TRUE(std::ranges::is_sorted(at, std::greater<>())) << "the beginning is worth most";
 }
 
 TEST(Notifier, HandingOnInPartsKeepsTheOrder) {
@@ -139,7 +176,7 @@ TEST(Notifier, StatesThatAreUsedMostAreHandedOnLast) {
     ok(books.lexicon.read(text, read));
     const StateLease lease =
         ok(books.states->lease(books.states->find(it.rig->scope, read, text.size()).exact));
-    (void)it.rig->notifier.hand_on(*books.states, EntryKind::state, lease, SeenAgain::used);
+    (void)it.rig->notifier.hand_on_used(*books.states, EntryKind::state, lease);
     books.lexicon.release(read);
   };
   it.listener.want = false;
@@ -182,7 +219,8 @@ TEST(Notifier, LabelHasWordsIfTheListenerKeepsThem) {
     it.rig->put(0, tokens(100));
     const auto& text = it.rig->books.text_of(0);
     key::KeyChain chain(it.rig->scope, text.all(), text.spans, 64);
-    const auto label = it.rig->notifier.label_of(chain, text, {64, 100}, kDefaultPriority);
+    sequence::UseMoments use;
+    const auto label = it.rig->notifier.label_of(chain, text, {64, 100}, kDefaultPriority, use);
     EXPECT_EQ(label.range, (Range{64, 100}));
     EXPECT_EQ(label.words.size(), words ? 36U : 0U);
     if (words) {

@@ -12,17 +12,18 @@ namespace stemma::sequence {
 
 namespace {
 
-// Saves segments that somebody brought.
+// Saves segments that a caller brought.
 class PartsSaver final : public Saver {
  public:
   PartsSaver(Books& books, Notifier& notifier, std::span<const SavedPart> parts, const Text& text,
-             key::KeyChain* chain, Priority priority)
+             key::KeyChain* chain, Priority priority, UseMoments& use)
       : books_(books),
         notifier_(notifier),
         parts_(parts),
         text_(text),
         chain_(chain),
-        priority_(priority) {}
+        priority_(priority),
+        use_(use) {}
   Result<uint64_t> size(Range range) override {
     const SavedPart* part = find(range);
     if (part == nullptr) return Error(Errc::out_of_range, "nobody brought it", range.begin);
@@ -45,11 +46,17 @@ class PartsSaver final : public Saver {
     const Books::Unlocked unlocked(books_);
     writer.wait();
   }
-  void prepared(std::span<const BlockId> /*there*/) override { notifier_.tell_of_evicted(); }
+  void prepared(std::span<const BlockId> there) override {
+    notifier_.tell_of_evicted();
+    // The new parts continue these, so these must not rank lower.
+    if (chain_ == nullptr) return;
+    for (const BlockId block : there) notifier_.mark_used(to_index(block), use_);
+  }
   PartLabel saved(Range range, std::span<const uint8_t> written) override {
     ++taken;
     bytes += written.size();
-    return chain_ == nullptr ? PartLabel{} : notifier_.label_of(*chain_, text_, range, priority_);
+    if (chain_ == nullptr) return {};
+    return notifier_.label_of(*chain_, text_, range, priority_, use_);
   }
   uint32_t taken = 0;
   uint64_t bytes = 0;
@@ -68,10 +75,11 @@ class PartsSaver final : public Saver {
 
   Books& books_;
   Notifier& notifier_;
-  std::span<const SavedPart> parts_;  // That have not been passed.
+  std::span<const SavedPart> parts_;  // Those that have not been passed.
   const Text& text_;
-  key::KeyChain* chain_;  // Null: nobody listens.
+  key::KeyChain* chain_;  // Null without a listener.
   Priority priority_;
+  UseMoments& use_;
 };
 
 }  // namespace
@@ -83,10 +91,12 @@ Result<Admitted> PartIntake::admit(const Scope& scope, const Prompt& prompt,
   STEMMA_TRY_VOID(books_.lexicon.read(prompt, text));
   Result<Admitted> answer = admitted;
   try {
-    // Elsewhere it has a name, under which it can leave again.
+    // The chain names the part for other stores, so that it can leave again under that name.
     std::optional<key::KeyChain> chain;
     if (books_.heard()) chain.emplace(scope, text.all(), text.spans, books_.options.segment_tokens);
-    const Source source{scope, text, options, chain ? &*chain : nullptr};
+    UseMoments anchors = notifier_.moments(static_cast<uint32_t>(parts.size()));
+    UseMoments segments = notifier_.moments(text.length() / books_.options.segment_tokens + 1);
+    const Source source{scope, text, options, chain ? &*chain : nullptr, segments, anchors};
     admit_segments(source, parts, admitted);
     for (const SavedPart& part : parts) {
       if (part.kind != EntryKind::segment) admit_state(source, part, admitted);
@@ -112,10 +122,10 @@ void PartIntake::admit_segments(const Source& source, std::span<const SavedPart>
     if (part.range.end <= text.length()) end = std::max(end, part.range.end);
   }
   if (count == 0) return;
-  PartsSaver saver(books_, notifier_, parts, text, source.chain, retain.priority);
+  PartsSaver saver(books_, notifier_, parts, text, source.chain, retain.priority, source.segments);
   if (books_.segments != nullptr && end != 0) {
-    // The prompt goes on to the end of a unit, for which there may be no segment: then it ends
-    // before.
+    // The prompt goes on to the end of a unit. If there is no segment for that, the prompt ends
+    // before the unit.
     uint32_t whole = end;
     for (const key::MediaSpan& span : text.spans) {
       if (span.begin < end && end < span.end) whole = span.end;
@@ -125,7 +135,7 @@ void PartIntake::admit_segments(const Source& source, std::span<const SavedPart>
     (void)books_.segments->capture(source.scope, text.prompt(whole), source.options.tenant, retain,
                                    saver);
   }
-  // One that another goes beyond is not needed: its words are there.
+  // A segment that a longer one covers is not needed: its words are already there.
   const uint32_t reach = books_.segments == nullptr
                              ? 0
                              : books_.segments->reach(source.scope, text.prompt(), end).usable;
@@ -157,7 +167,7 @@ void PartIntake::admit_state(const Source& source, const SavedPart& part, Admitt
     ++admitted.present;
     return;
   }
-  // Logits are kept here alone.
+  // Logits are kept only here.
   const bool named = chain != nullptr && part.kind != EntryKind::logits;
   if (named) notifier_.make_way(*store, part.kind, scope, depth, part.bytes.size());
   Result<StateDraft> draft = store->reserve(scope, text, depth, part.bytes.size());
@@ -169,7 +179,8 @@ void PartIntake::admit_state(const Source& source, const SavedPart& part, Admitt
   PartLabel label;
   {
     const Books::Unlocked unlocked(books_);
-    if (named) label = notifier_.label_of(*chain, text, {0, depth}, source.options.retain.priority);
+    const Priority priority = source.options.retain.priority;
+    if (named) label = notifier_.label_of(*chain, text, {0, depth}, priority, source.anchors);
     std::memcpy(draft->state().data(), part.bytes.data(), part.bytes.size());
     sealed = draft->seal(part.bytes.size()).has_value();
   }

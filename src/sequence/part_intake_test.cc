@@ -10,7 +10,7 @@
 namespace stemma::test {
 namespace {
 
-// What another process saved of these words, and its bytes.
+// The parts that another process saved of these words, and their bytes.
 struct SavedElsewhere {
   SavedElsewhere(const EngineOptions& engine, const Text& text) {
     SequenceOptions options = parts_options();
@@ -28,7 +28,7 @@ struct SavedElsewhere {
   std::vector<SavedPart> parts;
 };
 
-// Segments are copied one by one, or by threads where the engine moves ranges.
+// Segments are copied one by one, or by threads if the engine moves ranges.
 class PartIntakeOfSegments : public ::testing::TestWithParam<uint32_t> {
  protected:
   static EngineOptions engine() {

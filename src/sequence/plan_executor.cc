@@ -98,7 +98,7 @@ Result<void> PlanExecutor::try_plan(TurnRecord& turn, Excluded& excluded) {
   return {};
 }
 
-// A state that has more than the prompt is cut behind what they share.
+// A state longer than the prompt is cut where they part.
 Result<void> PlanExecutor::load_state(TurnRecord& turn, Excluded& excluded) {
   const Plan& plan = turn.plan;
   STEMMA_TRY_VOID(restorer_.load_anchor(turn, Part::state, plan.state_depth, excluded));
@@ -126,9 +126,9 @@ Result<void> PlanExecutor::stay(TurnRecord& turn) {
   const uint32_t s = turn.sequence;
   const SequenceId id{s};
   SequenceRecord& record = books_.at(s);
-  // What is cut, and the end of a memory that does not go back, can be saved now or never. The
-  // request waits for it, so it must be worth that, and is one step at most; what stays can be
-  // saved later.
+  // The part to be cut, and the end of a memory that cannot go back, can only be saved now. The
+  // request waits for it, so it must be worth that, and is one step at most. The rest can be saved
+  // later.
   turn.report.saved_bytes += capturer_.save_before_cut(s, plan.base_tokens);
   capturer_.will_lose(s, plan.base_tokens);
   if (record.capture > plan.base_tokens) {
@@ -140,7 +140,7 @@ Result<void> PlanExecutor::stay(TurnRecord& turn) {
   }
   record.saved = std::min(record.saved, plan.base_tokens);
   const bool cut = books_.room.length(id) > plan.base_tokens;
-  // A checkpoint takes care of what lies beyond it.
+  // Loading a checkpoint removes what lies beyond it.
   if (cut && (plan.checkpoint == 0 || plan.segments_to != 0)) {
     Result<void> trimmed;
     {
@@ -165,7 +165,7 @@ Result<void> PlanExecutor::clear_for(TurnRecord& turn) {
   const uint32_t s = turn.sequence;
   const SequenceId id{s};
   const SequenceRecord& record = books_.at(s);
-  // Somebody else's, or left over: saved first if that is worth it, then emptied.
+  // Left over, or another conversation's: saved first if that is worth it, then emptied.
   if (books_.room.length(id) != 0 || record.dirty || books_.ask(s) != Held{}) {
     if (books_.room.length(id) != 0) {
       if (!clearer_.retire(s, &turn.report))
@@ -211,7 +211,7 @@ Result<void> PlanExecutor::copy(TurnRecord& turn, Excluded& excluded) {
   return {};
 }
 
-// The words a turn could have are in a sequence that it cannot copy: they are saved now, and found.
+// Saves words that this turn could use from a sequence it cannot copy, so that they are found.
 void PlanExecutor::save_source(TurnRecord& turn) {
   if (books_.traits.fork == Fork::shared || books_.traits.fork == Fork::copy || !books_.any() ||
       turn.reuse != Reuse::everything || (books_.segments == nullptr && books_.states == nullptr)) {
@@ -222,7 +222,7 @@ void PlanExecutor::save_source(TurnRecord& turn) {
   LiveIndex::Match best;
   for (const LiveIndex::Match& match : matches) {
     const SequenceRecord& record = books_.at(to_index(match.sequence));
-    // A turn that will leave nothing does not leave it by this way.
+    // A turn that must not leave anything must not leave it this way either.
     const bool leaves =
         !in_turn(record) || (record.turn->keep && allows(record.turn->reuse, Reuse::saved));
     if (record.turn != &turn && leaves && match.positions > best.positions) best = match;
@@ -259,7 +259,7 @@ void PlanExecutor::settle(TurnRecord& turn) {
   record.dirty = false;
   record.shifted = false;
   if (turn.plan.base != Base::stay) record.laid = ++books_.laid;
-  // What was loaded is saved.
+  // What was loaded is already saved.
   if (books_.any() && turn.plan.segments_to != 0) record.saved = turn.plan.segments_to;
   books_.index_up_to(turn, n);
   SequenceReport& report = turn.report;

@@ -9,7 +9,7 @@
 namespace stemma::test {
 namespace {
 
-// Carries a plan out, and expects what it says to be true.
+// Executes a plan, and expects that its numbers are true.
 uint32_t carried_out(PartsRig& rig, TurnRecord& turn, const Text& text) {
   const uint32_t n = ok(rig.executor.execute(turn));
   EXPECT_EQ(rig.right(turn.sequence, text.first(n)), "");

@@ -34,7 +34,7 @@ class Planner {
  private:
   bool any() const { return in_.traits.rewind == Rewind::any; }
 
-  // The two sequences that are the cheapest to empty: one may be the source of a fork.
+  // The two sequences that are cheapest to empty: two, because one may be the source of a fork.
   void find_places() {
     const auto add = [&](const Vacancy& place) {
       const auto better = [&](const Vacancy& it) {
@@ -48,7 +48,7 @@ class Planner {
       }
     };
     for (const Vacancy& vacancy : in_.vacant) {
-      // One that has something to offer costs what that is worth, to whoever asks.
+      // Emptying a sequence that has something to offer costs what that is worth.
       const bool offers =
           std::any_of(in_.live.begin(), in_.live.end(), [&](const LiveCandidate& live) {
             return live.can_stay && live.sequence == vacancy.sequence;
@@ -64,7 +64,7 @@ class Planner {
     plan.cost_ns = cost_ns + in_.costs.compute({plan.available, in_.prompt}, in_.beside_cells);
     if (best_.sequence != kNoSequence) {
       if (plan.cost_ns > best_.cost_ns) return;
-      // Of two that cost the same, the one that has more; then the first.
+      // If two plans cost the same, the one that reuses more wins; then the first.
       if (plan.cost_ns == best_.cost_ns && plan.available <= best_.available) return;
     }
     if (!fits_ || fits_(plan)) best_ = plan;
@@ -77,8 +77,8 @@ class Planner {
     return in_.costs.load.of(1, in_.traits.checkpoint_bytes + tokens * in_.traits.bytes_per_token);
   }
 
-  // What the base has, or less of it, then segments, then a checkpoint. `spent` is the cost so far, but
-  // for that of a copy, whose length is decided here. `live` is null for an empty base.
+  // All or part of the base, then segments, then a checkpoint. `spent` is the cost so far, without
+  // that of a copy, whose length is decided here. `live` is null for an empty base.
   void from(const Plan& plan, uint64_t spent, const LiveCandidate* live, uint32_t full) {
     const bool copied = plan.base == Base::fork;
     const auto add = [&](uint32_t base, uint32_t segments, uint32_t checkpoint, uint32_t n) {
@@ -90,7 +90,7 @@ class Planner {
       uint64_t cost = spent + cost_of_segments(in_, next.base_tokens, next.segments_to);
       if (copied) cost += cost_of_copy(next.base_tokens);
       if (plan.base == Base::stay) {
-        // A memory that does not go back gives up its end by going on.
+        // A memory that cannot go back gives up its end by going on.
         const bool gone = !any() && !live->own;
         cost += price_of(in_, gone ? 0 : next.base_tokens, live->held.end, live->own);
       }
@@ -99,8 +99,8 @@ class Planner {
     };
     if (live == nullptr) add(0, 0, 0, 0);
     if (live != nullptr && full == 0) return;  // The empty base has its own plans.
-    // Segments go behind a base that can be cut where they begin. That takes a recurrent state which
-    // goes back so far; a window may be lost, because a checkpoint brings it.
+    // Segments go behind a base that can be cut where they begin. A recurrent state must be able to
+    // go back that far; a window may be lost, because a checkpoint brings it.
     const bool extends = live == nullptr || copied || in_.traits.rewind == Rewind::window ||
                          resumable(in_.traits, live->held, full, false) == full;
     const uint32_t segments = std::min(in_.saved.segments, in_.limit);
@@ -115,8 +115,8 @@ class Planner {
       if (n != 0) add(n, 0, 0, n);
     }
     if (!in_.traits.checkpoints) return;
-    // Checkpoints that segments reach, a few: a call more may cost more than a few tokens less. Then the
-    // deepest that needs none.
+    // Try a few checkpoints that segments reach: an extra call may cost more than the few tokens it
+    // saves. Then try the deepest that needs no segments.
     const auto depths = in_.saved.checkpoints;
     auto after = std::upper_bound(depths.begin(), depths.end(), reach);
     constexpr uint32_t kFew = 4;
@@ -182,11 +182,11 @@ uint32_t resumable(const EngineTraits& traits, Held held, uint32_t n, bool copie
 
 uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own) {
   if (begin >= end) return 0;
-  // It may never be wanted again.
+  // Half, because it may never be wanted again.
   uint64_t cost = input.costs.compute({begin, end}) / 2;
   if (input.restorable) {
     const bool anchored = input.traits.rewind != Rewind::any;
-    // It may be wanted more than once.
+    // Twice, because it may be wanted more than once.
     cost = std::min(cost, 2 * cost_of_moving(input.costs.load, input.traits, input.segment_tokens,
                                              {begin, end}, anchored));
   }
@@ -194,14 +194,17 @@ uint64_t price_of(const PlanInput& input, uint32_t begin, uint32_t end, bool own
 }
 
 bool worth_dropping(const PlanInput& input, const IdleSequence& idle) {
-  const uint64_t slows = input.costs.idle(idle.own_cells, idle.prompt_tokens, idle.answer_tokens);
+  // If it stays, it slows down later turns too. As many as there were so far is a good guess for
+  // how many will come, so the cost it has had already counts as well.
+  const uint64_t slows = std::min(idle.slowed_ns, kMostNs) +
+                         input.costs.idle(idle.own_cells, idle.prompt_tokens, idle.answer_tokens);
   if (slows < kMomentNs) return false;
   const uint32_t begin = idle.length - std::min(idle.length, idle.own_cells);
   const uint32_t middle = std::clamp(idle.restorable, begin, idle.length);
   const bool anchored = input.traits.rewind != Rewind::any;
   const uint64_t load = cost_of_moving(input.costs.load, input.traits, input.segment_tokens,
                                        {begin, middle}, anchored);
-  // What can be loaded may never be wanted again. What cannot is charged in full: it is lost.
+  // Loading counts half: it may never be needed. What cannot be loaded is lost and counts in full.
   return slows > load / 2 + input.costs.compute({middle, idle.length});
 }
 

@@ -1,5 +1,5 @@
-// The planner against every plan there is. A model that fits on a screen says which plans can be carried
-// out and what they cost; an engine with real contents says whether that is true.
+// Compares the planner with every possible plan. A model that fits on a screen says which plans
+// work and what they cost; an engine with real contents checks the model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ using sequence::kNoSequence;
 using sequence::price_of;
 using Bytes = std::vector<uint8_t>;
 
-// An engine whose sequences hold beginnings of a prompt, and something else behind them, and what was
-// saved of that prompt and of another that begins like it.
+// An engine whose sequences hold beginnings of a prompt with something else behind them, and what
+// was saved of that prompt and of another with the same beginning.
 class World {
  public:
   explicit World(uint64_t seed) : random_(seed), engine(random_options()), scene_(Rewind::any) {
@@ -34,7 +34,7 @@ class World {
     scene_.limit = dice(4) == 0 ? dice(prompt_.size()) : prompt_.size() - 1;
     segment_tokens_ = 1U << (1 + dice(4));
     scene_.restorable = dice(2) == 0;
-    // Bytes in thousands, so that nothing is lost by rounding.
+    // Bytes in thousands, so that rounding loses nothing.
     scene_.traits.bytes_per_token = engine.traits().bytes_per_token == 0 ? 0 : 1000;
     scene_.traits.fixed_bytes = 1000 * dice(3);
     scene_.traits.checkpoint_bytes = scene_.traits.rewind == Rewind::any ? 0 : 1000 * dice(40);
@@ -54,7 +54,7 @@ class World {
     return in;
   }
 
-  // Carries a plan out on a copy of the engine. "" if it does what it says.
+  // Executes a plan on a copy of the engine. Returns "" if it does what it says.
   std::string try_out(const Plan& plan) const {
     FakeSequences there = engine;
     const SequenceId id{plan.sequence};
@@ -143,7 +143,7 @@ class World {
     ok(donor.clear(id));
     for (const uint32_t depth : stops) {
       compute(donor, id, prompt_, depth);
-      // Without full attention a state is a checkpoint, and states are what is kept.
+      // Without full attention a state is a checkpoint, so states are kept.
       if (engine.traits().checkpoints && engine.traits().bytes_per_token != 0) {
         checkpoint_bytes_[depth] = bytes_of(donor, Part::checkpoint, {0, depth});
         scene_.checkpoint(depth);
@@ -224,16 +224,16 @@ class World {
   uint32_t longest_ = 0;
 };
 
-// ---- The model -------------------------------------------------------------------------------------
+// ---- The model ----------------------------------------------------------------------------------
 
-// Whether the engine can do it: a plan is a base of so many words, then segments, then a checkpoint.
+// Whether the engine can do it: a plan is a base of some words, then segments, then a checkpoint.
 bool works(const PlanInput& in, const LiveCandidate* live, const Plan& plan) {
   const bool any = in.traits.rewind == Rewind::any;
   const bool recurrent = in.traits.rewind == Rewind::bounded || in.traits.rewind == Rewind::exact;
   if (plan.state_depth != 0) return true;
   if (plan.checkpoint != 0) {
     if (plan.checkpoint > std::max(plan.base_tokens, plan.segments_to)) return false;
-    // A base that must be trimmed for segments, though its recurrent state is that of its end.
+    // A base that must be trimmed for segments, but has the recurrent state of its end.
     return plan.base != Base::stay || plan.segments_to == 0 || !recurrent ||
            can_resume(in.traits, live->held, plan.base_tokens);
   }
@@ -275,10 +275,10 @@ uint64_t cost_of(const PlanInput& in, const LiveCandidate* live, uint64_t loss, 
   return cost + calls * in.costs.load.call_ns + bytes / 1000 * in.costs.load.byte_ps;
 }
 
-// Calls back with every plan that could be thought of, whether it works or not, and its cost.
+// Calls back with every conceivable plan and its cost, whether it works or not.
 template <class Visit>
 void all_plans(const PlanInput& in, Visit visit) {
-  std::map<uint32_t, uint64_t> places;  // What emptying them costs.
+  std::map<uint32_t, uint64_t> places;  // The cost of emptying each.
   for (const Vacancy& vacancy : in.vacant) places[vacancy.sequence] = vacancy.loss_ns;
   for (const LiveCandidate& live : in.live) {
     if (live.can_stay) places[live.sequence] = price_of(in, 0, live.held.end, live.own);
@@ -291,7 +291,7 @@ void all_plans(const PlanInput& in, Visit visit) {
     for (const uint32_t checkpoint : checkpoints) {
       for (const bool segments : {false, true}) {
         plan.segments_to = 0;
-        // A checkpoint cuts what is there; the base contributes no more than that.
+        // A checkpoint cuts what is there, so the base contributes no more than that.
         if (!segments && checkpoint != 0 && plan.base_tokens > checkpoint) continue;
         if (!segments && plan.base == Base::stay && plan.base_tokens < checkpoint) continue;
         if (segments) plan.segments_to = checkpoint != 0 ? checkpoint : in.saved.segments;
@@ -311,7 +311,7 @@ void all_plans(const PlanInput& in, Visit visit) {
     for (const auto& [depth, n] :
          {std::pair(in.saved.state_depth, in.saved.state_depth),
           std::pair(in.saved.state_longest_depth, in.saved.state_longest)}) {
-      // What the window of a saved state reaches back to is not known.
+      // How far the window of a saved state reaches back is not known.
       if (n == 0 || (in.traits.rewind != Rewind::any && n != depth)) continue;
       plan.state_depth = depth;
       plan.available = n;
@@ -336,7 +336,7 @@ void all_plans(const PlanInput& in, Visit visit) {
   }
 }
 
-// ---- Tests -----------------------------------------------------------------------------------------
+// ---- Tests --------------------------------------------------------------------------------------
 
 constexpr uint64_t kWorlds = 10'000;
 

@@ -1,4 +1,4 @@
-// What the planner chooses: one table for each way a memory goes back and is copied.
+// The planner's choices: a table for each way in which a memory goes back and is copied.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -10,9 +10,10 @@
 namespace stemma::test {
 namespace {
 
-// Sequence 0 is free; sequence 1 has 300 words in common with the prompt, and as many as the row says.
-// Saved are segments up to 500, checkpoints at 250 and 500, or a state of 500. In the cells: S300 stays
-// with 300 words, F300 copies them, G500 loads segments up to 500, C500 a checkpoint, A500 a state.
+// Sequence 0 is free; sequence 1 has 300 words in common with the prompt, and as many as the row
+// says. Saved are segments up to 500, checkpoints at 250 and 500, or a state of 500. In the cells:
+// S300 stays with 300 words, F300 copies them, G500 loads segments up to 500, C500 a checkpoint,
+// A500 a state.
 struct Row {
   const char* live;
   std::array<const char*, 6> plans;

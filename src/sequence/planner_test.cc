@@ -1,4 +1,4 @@
-// Where memories can be resumed, and what decides between plans.
+// Where memories can be resumed, and how the planner decides between plans.
 #include "sequence/planner.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using sequence::price_of;
 using sequence::resumable;
 using sequence::worth_dropping;
 
-// ---- Where a memory can be resumed -----------------------------------------------------------------
+// ---- Where a memory can be resumed --------------------------------------------------------------
 
 uint32_t in_place(const Scene& scene, uint32_t end, uint32_t n) {
   return resumable(scene.traits, scene.computed(end), n, false);
@@ -69,7 +69,7 @@ TEST(Resumable, NothingInTheMiddleOfSomething) {
   }
 }
 
-// ---- What decides ----------------------------------------------------------------------------------
+// ---- What decides -------------------------------------------------------------------------------
 
 TEST(Planner, NothingKnownMeansAnEmptySequence) {
   EXPECT_EQ(best(Scene().free(kFree)), "empty 0");
@@ -87,7 +87,7 @@ TEST(Planner, LoadingThatIsDearerThanComputingIsNotUsed) {
   EXPECT_EQ(best(scene), "state 0 500");
   scene.costs.load.byte_ps = 1'100'000;  // 1.1 ms for the bytes of a token.
   EXPECT_EQ(best(scene), "empty 0");
-  // The checkpoint alone is 20 tokens' worth: dear, and cheaper than 250 tokens.
+  // The checkpoint alone costs as much as 20 tokens: still cheaper than 250 tokens.
   EXPECT_EQ(best(scene.checkpoint(600).own(kOther, 700, 900)), "stay 1 600, checkpoint 600");
   Scene full(Rewind::any, Fork::copy);
   full.free(kFree).segments(500).state(500).leased(kOther, 300, 300);
@@ -102,7 +102,7 @@ TEST(Planner, TheOwnConversationGoesOnWhereItIs) {
       Scene scene(rewind, fork);
       scene.free(kFree).own(kOther, 900, 900).idle(2, 900, 900);
       EXPECT_EQ(best(scene), "stay 1 900");
-      // All that is left to pay for is the rest.
+      // Only the rest is left to pay for.
       EXPECT_EQ(scene.plan().cost_ns, 100 * 1'000'000U);
     }
   }
@@ -126,7 +126,7 @@ TEST(Planner, ALongConversationIsNotDestroyedForAToken) {
     scene.traits.fork = Fork::shared;
     EXPECT_EQ(best(scene), "fork 1>2 1");
   }
-  // Where it has to go anyway, what can be had is had.
+  // If the sequence must be emptied anyway, reuse what it has.
   Scene scene(Rewind::any, Fork::restore);
   EXPECT_EQ(best(scene.idle(kOther, 1, 900)), "stay 1 1");
 }
@@ -164,7 +164,7 @@ TEST(Planner, TheSourceOfACopyIsNotItsPlace) {
   EXPECT_EQ(best(scene), "fork 1>2 300");
   scene.live.pop_back();
   EXPECT_EQ(best(scene), "none");
-  // The source is the cheapest to empty, and cannot be cut where segments would go on.
+  // The source is cheapest to empty, and cannot be cut where segments would continue.
   Scene recurrent(Rewind::exact);
   recurrent.costs.load.byte_ps = 200'000;
   recurrent.idle(kOther, 300, 301).segments(500).checkpoint(500);
@@ -178,7 +178,7 @@ TEST(Planner, TheOwnPastMakesPlaceBeforeSomebodyElses) {
   EXPECT_EQ(best(scene.free(3, price_of(scene.input(), 0, 400, false))), "fork 2>1 300");
 }
 
-// A place that is offered for nothing, and has something to offer itself.
+// A place that is offered for free but has something to offer itself.
 TEST(Planner, WhatASequenceHoldsIsWorthTheSameHoweverItIsOffered) {
   Scene scene(Rewind::any, Fork::shared);
   scene.restorable = false;
@@ -191,7 +191,7 @@ TEST(Planner, SegmentsGoBehindWhatCanBeCutThere) {
   const auto with = [](Rewind rewind, uint32_t end) {
     Scene scene(rewind, Fork::restore);
     scene.own(kOther, 300, end).free(kFree).segments(500).checkpoint(500);
-    // Moving is dear enough that 300 tokens less of it count.
+    // Moving is so expensive that 300 tokens less matter.
     scene.costs.load.byte_ps = 200'000;
     return best(scene);
   };
@@ -264,8 +264,8 @@ TEST(Planner, LoadsCostWhatLoadingCostsAndNotWhatSavingDoes) {
   EXPECT_EQ(best(scene), "empty 0");
 }
 
-// An engine like an H200 with a model of 8B parameters: loading 64 tokens a call is slower than computing them,
-// and a large range is ten times as fast.
+// An engine like an H200 with a model of 8B parameters: loading 64 tokens a call is slower than
+// computing them, and a large range is ten times as fast.
 TEST(Planner, LargeRangesPayWhereSingleSegmentsDoNot) {
   struct Case {
     uint32_t range_tokens;
@@ -286,7 +286,8 @@ TEST(Planner, LargeRangesPayWhereSingleSegmentsDoNot) {
   }
 }
 
-// The deeper a token is, and the more lies beside it, the more its computing costs, and the sooner loading pays.
+// The deeper a token is and the more lies beside it, the more it costs to compute, and the sooner
+// loading pays.
 TEST(Planner, ComputingCostsMoreTheDeeperAndTheMoreLiesBeside) {
   struct Case {
     uint32_t held;  // By an idle sequence; 200 words more are saved, and 10 behind them are new.
@@ -308,7 +309,7 @@ TEST(Planner, ComputingCostsMoreTheDeeperAndTheMoreLiesBeside) {
   }
 }
 
-// ---- Prices ----------------------------------------------------------------------------------------
+// ---- Prices -------------------------------------------------------------------------------------
 
 TEST(PriceOf, HalfOfWhatComputingTakesOrTwiceWhatLoadingTakes) {
   Scene scene(Rewind::any);
@@ -334,7 +335,7 @@ TEST(PriceOf, AMemoryThatDoesNotGoBackNeedsItsCheckpointToo) {
   }
 }
 
-// ---- Idle sequences ------------------------------------------------------------------------------------
+// ---- Idle sequences -----------------------------------------------------------------------------
 
 TEST(WorthDropping, WhenComputingBesideItTakesLongerThanHavingItAgain) {
   struct Case {
@@ -342,7 +343,8 @@ TEST(WorthDropping, WhenComputingBesideItTakesLongerThanHavingItAgain) {
     IdleSequence idle;
     bool drops;
   };
-  // A GPU: a cell costs 2.3 ns a token of a prompt and 33 ns a token of an answer, loading 32,768 tokens 95 ms.
+  // A GPU: a cell costs 2.3 ns a token of a prompt and 33 ns a token of an answer, loading 32,768
+  // tokens 95 ms.
   const Case cases[] = {
       {"a long prompt", {32'768, 32'768, 32'768, 8192, 0}, true},
       {"a short prompt", {32'768, 32'768, 32'768, 100, 0}, false},

@@ -11,12 +11,12 @@ namespace stemma::sequence {
 
 namespace {
 
-// No number that a model computes, a position or a count.
+// A value that no model computes, and that is no position and no count.
 constexpr uint64_t kMark = 0xFDB5'1E8A'C3F0'9D67U;
 constexpr uint64_t kMarkEvery = 1024;
-// Less than this is written over with zeroes.
+// Less than this is overwritten with zeroes.
 constexpr uint64_t kMuch = 4U << 20U;
-// One task has so many bytes to make ready.
+// One task cleans this many bytes.
 constexpr uint64_t kPart = 8U << 20U;
 
 }  // namespace
@@ -32,6 +32,7 @@ std::unique_ptr<RangeMover> RangeMover::create(const Options& options) try {
 }
 
 bool RangeMover::set_up(const Options& options) {
+  const base::Lock lock(mutex_);
   constexpr uint64_t kPage = 4096;
   buffer_bytes_ = (std::max<uint64_t>(options.buffer_bytes, 1) + kPage - 1) / kPage * kPage;
   const uint32_t buffers = std::max(options.buffers, 2U);
@@ -58,7 +59,7 @@ bool RangeMover::set_up(const Options& options) {
 
 RangeMover::~RangeMover() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     ending_ = true;
   }
   work_.notify_all();
@@ -73,10 +74,12 @@ RangeMover::~RangeMover() {
 // ---- Buffers -----------------------------------------------------------------------------------
 
 uint32_t RangeMover::take() noexcept {
-  const std::lock_guard lock(mutex_);
-  // Pinned ones are faster, and have their memory; then others that have it.
+  const base::Lock lock(mutex_);
+  // Pinned buffers are faster and have their memory; next come others that have memory.
   uint32_t best = kNone;
-  const auto worth = [&](uint32_t i) { return pinned_[i] * 2 + (uses_[i] == Use::free ? 1 : 0); };
+  const auto worth = [&](uint32_t i) STEMMA_REQUIRES(mutex_) {
+    return pinned_[i] * 2 + (uses_[i] == Use::free ? 1 : 0);
+  };
   for (uint32_t i = 0; i < uses_.size(); ++i) {
     const bool idle = uses_[i] == Use::free || uses_[i] == Use::fresh;
     if (idle && (best == kNone || worth(i) > worth(best))) best = i;
@@ -84,7 +87,7 @@ uint32_t RangeMover::take() noexcept {
   if (best == kNone) return kNone;
   if (uses_[best] == Use::fresh &&
       !memory_.commit(best * buffer_bytes_, (best + 1) * buffer_bytes_)) {
-    // The system has no memory for it; the others serve.
+    // The system has no memory for this buffer; the others serve.
     uses_[best] = Use::refused;
     return kNone;
   }
@@ -95,14 +98,14 @@ uint32_t RangeMover::take() noexcept {
 void RangeMover::give_back(uint32_t buffer, uint64_t used) {
   used = std::min(used, buffer_bytes_);
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     uses_[buffer] = used == 0 ? Use::free : Use::cleaning;
   }
   if (used == 0) {
     done_.notify_all();
     return;
   }
-  // What was marked before, and not used now, still is.
+  // What was marked before and was not used now is still marked.
   if (used > kMuch) marked_[buffer] = std::max(marked_[buffer], used);
   used_[buffer] = used;
   Batch& batch = cleaning_[buffer];
@@ -134,7 +137,7 @@ bool RangeMover::unwritten(uint32_t buffer, uint64_t begin, uint64_t end) const 
 }
 
 bool RangeMover::wait_for_buffer() {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   for (;;) {
     bool coming = false;
     for (uint32_t i = 0; i < uses_.size(); ++i) {
@@ -142,28 +145,30 @@ bool RangeMover::wait_for_buffer() {
       coming = coming || uses_[i] == Use::cleaning || uses_[i] == Use::pinning;
     }
     if (!coming) return false;
-    if (!do_one(lock, nullptr)) done_.wait(lock);
+    if (!do_one(nullptr)) done_.wait(lock);
   }
 }
 
 void RangeMover::pin_all() {
-  for (uint32_t i = 0; i < uses_.size(); ++i) {
+  for (uint32_t i = 0; i < buffers(); ++i) {
     {
-      // One that is in use comes when it is free; the others serve callers meanwhile.
-      std::unique_lock lock(mutex_);
-      const auto idle = [&] { return uses_[i] == Use::free || uses_[i] == Use::fresh; };
-      done_.wait(lock, [&] { return ending_ || idle(); });
+      // A buffer in use is pinned when it is free; the others serve callers until then.
+      base::Lock lock(mutex_);
+      const auto idle = [&]() STEMMA_REQUIRES(mutex_) {
+        return uses_[i] == Use::free || uses_[i] == Use::fresh;
+      };
+      done_.wait(lock, [&]() STEMMA_REQUIRES(mutex_) { return ending_ || idle(); });
       if (ending_) break;
       if (uses_[i] == Use::fresh && !memory_.commit(i * buffer_bytes_, (i + 1) * buffer_bytes_))
         break;
       uses_[i] = Use::pinning;
     }
-    // Pages are taken here: the driver would take them one by one.
+    // Touch all pages here: the driver would take them one by one.
     const std::span<uint8_t> memory = bytes(i);
     std::fill(memory.begin(), memory.end(), uint8_t{0});
     const bool pinned = hook_->pin(memory.data(), memory.size());
     {
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       pinned_[i] = pinned ? 1 : 0;
       uses_[i] = Use::free;
     }
@@ -177,15 +182,15 @@ void RangeMover::pin_all() {
     pinned_bytes_.fetch_add(buffer_bytes_, std::memory_order_relaxed);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     pinning_ = false;
   }
   done_.notify_all();
 }
 
 void RangeMover::wait_until_pinned() {
-  std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return !pinning_; });
+  base::Lock lock(mutex_);
+  done_.wait(lock, [&]() STEMMA_REQUIRES(mutex_) { return !pinning_; });
 }
 
 // ---- Work --------------------------------------------------------------------------------------
@@ -195,8 +200,8 @@ void RangeMover::start(Batch& batch, bool urgent) {
   batch.left.store(batch.count, std::memory_order_release);
   if (batch.count == 0) return;
   {
-    const std::lock_guard lock(mutex_);
-    // Among urgent ones, first come, first served.
+    const base::Lock lock(mutex_);
+    // Urgent batches are served in the order they came.
     const auto at = urgent ? batches_.begin() + urgent_ : batches_.end();
     batches_.insert(at, &batch);
     urgent_ += urgent ? 1 : 0;
@@ -205,11 +210,11 @@ void RangeMover::start(Batch& batch, bool urgent) {
   if (threads_.empty()) wait(batch);
 }
 
-bool RangeMover::do_one(std::unique_lock<std::mutex>& lock, Batch* only) {
+bool RangeMover::do_one(Batch* only) {
   const auto found = only == nullptr ? batches_.begin() : std::ranges::find(batches_, only);
   if (found == batches_.end()) return false;
   const bool urgent = found - batches_.begin() < urgent_;
-  // Whoever waits for one batch works along in any case.
+  // A caller that waits for one batch always works on it.
   const bool leisurely = only == nullptr && !urgent;
   if (leisurely && leisurely_ >= (threads() + 1) / 2) return false;
   leisurely_ += leisurely ? 1 : 0;
@@ -219,12 +224,13 @@ bool RangeMover::do_one(std::unique_lock<std::mutex>& lock, Batch* only) {
     if (urgent) --urgent_;
     batches_.erase(found);
   }
-  lock.unlock();
-  batch.task(task);
-  lock.lock();
+  {
+    const base::Unlocked meanwhile(mutex_);
+    batch.task(task);
+  }
   leisurely_ -= leisurely ? 1 : 0;
   if (leisurely && !batches_.empty()) work_.notify_one();
-  // Under the lock: whoever sees the last one done may destroy the batch at once.
+  // Under the lock: a caller that sees the last task done may destroy the batch at once.
   if (batch.left.fetch_sub(1, std::memory_order_acq_rel) != 1) return true;
   if (&batch >= cleaning_.data() && &batch < cleaning_.data() + cleaning_.size()) {
     uses_[static_cast<size_t>(&batch - cleaning_.data())] = Use::free;
@@ -234,11 +240,11 @@ bool RangeMover::do_one(std::unique_lock<std::mutex>& lock, Batch* only) {
 }
 
 void RangeMover::work() {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   for (;;) {
-    if (do_one(lock, nullptr)) continue;
+    if (do_one(nullptr)) continue;
     if (ending_) return;
-    work_.wait(lock, [&] {
+    work_.wait(lock, [&]() STEMMA_REQUIRES(mutex_) {
       const bool leisure = urgent_ == 0 && leisurely_ >= (threads() + 1) / 2;
       return ending_ || (!batches_.empty() && !leisure);
     });
@@ -246,8 +252,8 @@ void RangeMover::work() {
 }
 
 void RangeMover::wait(Batch& batch) {
-  std::unique_lock lock(mutex_);
-  while (do_one(lock, &batch)) {
+  base::Lock lock(mutex_);
+  while (do_one(&batch)) {
   }
   done_.wait(lock, [&] { return done(batch); });
 }

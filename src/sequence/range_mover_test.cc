@@ -12,7 +12,7 @@
 namespace stemma::sequence {
 namespace {
 
-// A driver that pins, or refuses from some call on.
+// A driver that pins memory, or refuses from a given call on.
 class Driver final : public HostMemoryHook {
  public:
   bool pin(void* memory, uint64_t bytes) noexcept override {
@@ -52,7 +52,8 @@ TEST(RangeMover, EveryTaskIsDoneOnce) {
   }
 }
 
-// Two batches wait for each other's tasks: with one thread only if that of the waiting caller works, too.
+// Two batches wait for each other's tasks. With one thread this only ends if the waiting caller
+// works too.
 TEST(RangeMover, WhoWaitsWorksAlong) {
   RangeMover::Options options = small();
   options.threads = 1;
@@ -80,7 +81,7 @@ TEST(RangeMover, BuffersAreTakenOnceAndComeBackClean) {
   for (uint32_t i = 0; i < 3; ++i) taken.insert(mover->take());
   EXPECT_EQ(taken.size(), 3U);
   EXPECT_EQ(mover->take(), RangeMover::kNone);
-  EXPECT_FALSE(mover->wait_for_buffer());  // Nobody gives one back meanwhile.
+  EXPECT_FALSE(mover->wait_for_buffer());  // No buffer is given back meanwhile.
   for (const uint32_t buffer : taken) {
     std::ranges::fill(mover->bytes(buffer), uint8_t{7});
     mover->give_back(buffer, mover->buffer_bytes());
@@ -93,12 +94,12 @@ TEST(RangeMover, BuffersAreTakenOnceAndComeBackClean) {
   }
 }
 
-// Large ones are not written over: marks show where nobody has written.
+// Large buffers are not overwritten: marks show which parts were not written.
 TEST(RangeMover, WhatNobodyHasWrittenIsSeen) {
   RangeMover::Options options = small();
   options.buffer_bytes = 8U << 20U;
   const auto mover = RangeMover::create(options);
-  // Every buffer is used once, all at the same time: none is left that nobody had yet.
+  // Every buffer is used once, all at the same time, so no buffer is fresh any more.
   std::vector<uint32_t> all;
   for (uint32_t i = 0; i < mover->buffers(); ++i) all.push_back(mover->take());
   for (const uint32_t one : all) std::ranges::fill(mover->bytes(one), uint8_t{7});
@@ -110,7 +111,7 @@ TEST(RangeMover, WhatNobodyHasWrittenIsSeen) {
   std::ranges::fill(bytes, uint8_t{9});
   EXPECT_FALSE(mover->unwritten(buffer, 0, bytes.size()));
   mover->give_back(buffer, bytes.size());
-  // All but some kilobytes in the middle.
+  // All but a few kilobytes in the middle.
   std::set<uint32_t> taken;
   while (taken.size() < 3) {
     ASSERT_TRUE(mover->wait_for_buffer());

@@ -31,7 +31,7 @@ inline bool allows(Reuse reuse, Reuse part) noexcept {
   return (static_cast<uint8_t>(reuse) & static_cast<uint8_t>(part)) != 0;
 }
 
-// What a request said about what it leaves, with ranges of its own.
+// How long to keep what a request leaves, as the request said. Owns its ranges.
 struct OwnRetain {
   Retain retain;
   std::vector<PriorityRange> ranges;
@@ -57,28 +57,30 @@ struct OwnRetain {
 struct SequenceRecord {
   SequenceState state = SequenceState::free;
   uint64_t generation = 0;
-  // The engine may hold something in it that nobody knows: it could not be cleared.
+  // It could not be cleared: the engine may hold something unknown in it.
   bool dirty = false;
-  // What it holds. While its turn is ready, the turn's own scope and text are the true ones. The
-  // words [0, LiveIndex::length()) of the text are in the sequence.
+  // What it holds. While its turn is ready, the turn's own scope and text apply instead. The words
+  // [0, LiveIndex::length()) of the text are in the sequence.
   std::optional<Scope> scope;
   Text text;
-  Held held;  // As the engine said last.
-  // A recurrent state remembers what a shift discarded, at whatever position it is: it cannot be
-  // resumed anywhere.
+  Held held;  // The engine's last answer.
+  // A recurrent state remembers what a shift discarded, at every position: it cannot be resumed
+  // anywhere.
   bool shifted = false;
   TurnRecord* turn = nullptr;
-  SessionId session = kNoSession;  // Whose last turn it holds.
+  SessionId session = kNoSession;  // The session whose last turn it holds.
   // [0, capture) waits to be saved, with an anchor at its end; 0: nothing waits.
   uint32_t capture = 0;
   uint32_t saved = 0;  // [0, saved) was saved not long ago.
-  bool dear = false;   // A capture was set aside at [saved, ...): waits_dear().
-  // Grows with every sequence that begins from nothing: later ones lie in higher cells, mostly.
+  bool dear = false;   // A capture was set aside at `saved`: see waits_dear().
+  // How much longer prompts took since it became idle, because they were computed beside it.
+  uint64_t slowed_ns = 0;
+  // Grows with every sequence that begins empty: later ones mostly lie in higher cells.
   uint64_t laid = 0;
   TenantId tenant = kNoTenant;
   OwnRetain retain;
 
-  // How many of the positions that wait were not saved before.
+  // How many of the waiting positions were not saved before.
   uint32_t unsaved() const noexcept { return capture - std::min(capture, saved); }
 };
 
@@ -97,18 +99,18 @@ struct TurnRecord {
   SequenceState was = SequenceState::free;  // The state of its sequence before the turn.
   uint32_t available = 0;
   uint32_t computed = 0;
-  // Nobody has said yet how long computing took from here on; kNoSequence: all times are known.
+  // The time of computing is not known from this position on; kNoSequence: all times are known.
   uint32_t unmeasured = kNoSequence;
   bool keep = true;
   bool bypass = false;
   bool exclusive = true;
   bool forgotten = false;  // Its scope was dropped: it leaves nothing.
   bool counted = false;    // In the statistics.
-  // What follows LiveIndex::length() is not what the words say (a shift), or is not indexed.
+  // What follows LiveIndex::length() does not match the words (a shift), or is not indexed.
   bool approximate = false;
   Reuse reuse = Reuse::everything;
   uint64_t freed_below = 0;   // Cells that others gave up since it began to compute.
-  uint32_t promised_end = 0;  // It may become this long: nobody else gets the room for that.
+  uint32_t promised_end = 0;  // It may become this long: others do not get that room.
   uint32_t session = SessionTable::kNone;
   TenantId tenant = kNoTenant;
   OwnRetain retain;
@@ -121,7 +123,7 @@ struct TurnRecord {
   std::vector<uint32_t> message_ends;
   std::vector<uint32_t> stops;   // Ascending; depths to be kept when they are reached.
   uint32_t interval_tokens = 0;  // While it answers, every so many tokens is a stop; 0 = none.
-  uint32_t late_tokens = 0;      // A stop can be kept when so many more tokens were computed.
+  uint32_t late_tokens = 0;      // A stop can still be kept this many tokens later.
   std::vector<uint32_t> media_to_process;
   std::vector<uint32_t> item_ends;  // Of the prompt's media items.
   SequenceReport report;
@@ -149,9 +151,9 @@ struct Found {
   std::vector<StateCandidate> checkpoint_entries;  // The checkpoint at each of these depths.
   StateMatch state;
   SavedCandidates saved;
-  uint32_t matched = 0;       // By anything at all.
-  uint32_t live_matched = 0;  // By sequences.
-  uint32_t by_mode = 0;       // By something that the mode of reuse excludes.
+  uint32_t matched = 0;       // Words matched by anything at all.
+  uint32_t live_matched = 0;  // Words matched by sequences.
+  uint32_t by_mode = 0;       // Words matched by something that the mode of reuse excludes.
   bool scope_known = false;
 };
 

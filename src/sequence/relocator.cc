@@ -19,7 +19,7 @@ void Relocator::move_down(uint64_t& spent_ns) noexcept try {
       try {
         there = put_back(turn).has_value();
       } catch (const std::bad_alloc&) {
-        // What it holds now is not known.
+        // Nobody knows what the sequence holds now.
       }
       if (there) {
         ++books_.stats.relocated;
@@ -39,16 +39,16 @@ bool Relocator::worth_moving(const TurnRecord& turn) const {
   const SequenceId id{turn.sequence};
   if (turn.computed == 0 || turn.approximate || books_.room.length(id) != turn.computed)
     return false;
-  // What others share would be there twice, and would keep its place for them.
+  // Cells shared with others would be there twice, and the others would keep the old place.
   const uint64_t own = books_.room.free_if(id, 0, books_.nobody) - books_.room.free_for(id);
   if (own != turn.computed) return false;
-  // Attention would look as far as before if others lie higher still.
+  // If other sequences lie higher still, attention would look as far as before.
   const uint64_t laid = books_.at(turn.sequence).laid;
   for (uint32_t s = 0; s < books_.records.size(); ++s) {
     if (s != turn.sequence && books_.room.length(SequenceId{s}) != 0 && books_.at(s).laid > laid)
       return false;
   }
-  // All of it has to lie in buffers at one time; two are left to others.
+  // All of it has to fit in buffers at once; two are left for others.
   if (books_.mover->buffers() < 3 || turn.computed > (books_.mover->buffers() - 2) * most_tokens())
     return false;
   const Costs& costs = books_.meter.costs();
@@ -80,7 +80,7 @@ bool Relocator::read(const TurnRecord& turn) {
     parts_.push_back(part);
     Part& it = parts_.back();
     it.buffer = books_.mover->take();
-    // Threads that have just cut what was saved are making theirs ready.
+    // Threads that have just cut saved state are cleaning their buffers.
     if (it.buffer == RangeMover::kNone && books_.mover->wait_for_buffer()) {
       it.buffer = books_.mover->take();
     }

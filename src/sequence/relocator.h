@@ -1,13 +1,15 @@
 // Relocator: moves what a turn has computed so far to lower cells of a unified context.
 //
-// llama.cpp's attention looks at every cell up to the highest that is in use. A prompt that began while idle sequences
-// waited to be saved lies behind their cells, and goes on paying for them after they were dropped. So it is read into
-// buffers, cleared, and loaded again: into the lowest free cells. On a GPU that takes as long as a few hundred tokens.
+// llama.cpp's attention looks at every cell up to the highest in use. A prompt that began while
+// idle sequences waited to be saved lies behind their cells, and still pays for these after they
+// were dropped. So the prompt is read into buffers, cleared, and loaded again into the lowest free
+// cells. On a GPU that takes as long as a few hundred tokens.
 //
-// Invariant:  the turn holds the same positions afterwards, or it is lost and can only end. It is tried only where
-//             it gains more than it costs, and where nothing of the sequence is shared.
-// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go while the engine is
-//             called.
+// Invariant:  the turn holds the same positions afterwards, or it is lost and can only end. A move
+//             is tried only if it gains more than it costs, and if nothing of the sequence is
+//             shared.
+// Threading:  one thread at a time, the engine's. It holds the books' lock, and releases it while
+//             the engine is called.
 // Ownership:  the books and the clearer outlive it.
 // Cost:       O(sequences) where nothing moves. Nothing throws.
 #pragma once
@@ -24,7 +26,8 @@ class Relocator {
  public:
   Relocator(Books& books, Clearer& clearer) noexcept : books_(books), clearer_(clearer) {}
 
-  // Moves the turns whose prompts are being computed, where it is worth it. Adds the time that took.
+  // Moves the turns whose prompts are being computed, if it is worth it. Adds the time it took to
+  // `spent_ns`.
   void move_down(uint64_t& spent_ns) noexcept;
 
  private:
@@ -35,9 +38,9 @@ class Relocator {
   };
 
   bool worth_moving(const TurnRecord& turn) const;
-  // That fit into a buffer. The mover was made for a segment at least.
+  // How many tokens fit into a buffer: at least a segment's.
   uint64_t most_tokens() const noexcept;
-  // Reads [0, computed) of the turn into buffers. False: not all of it.
+  // Reads [0, computed) of the turn into buffers. Returns false if it could not read all of it.
   bool read(const TurnRecord& turn);
   Result<void> put_back(const TurnRecord& turn);
   void give_buffers_back();

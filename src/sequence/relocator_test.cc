@@ -7,7 +7,7 @@
 namespace stemma::test {
 namespace {
 
-// A prompt that is being computed behind an idle sequence, which has just been dropped.
+// A prompt that is being computed behind an idle sequence that was just dropped.
 struct Behind {
   static EngineOptions engine_options() {
     EngineOptions options = full_engine();

@@ -9,7 +9,7 @@ namespace stemma::sequence {
 
 namespace {
 
-// Whether a failure says something about the bytes, not about the moment.
+// Whether a failure means bad bytes, and not just a bad moment.
 bool is_bad(const Error& error) noexcept {
   return error.code() != Errc::out_of_blocks && error.code() != Errc::busy &&
          error.code() != Errc::out_of_memory;
@@ -34,7 +34,7 @@ Result<void> Restorer::load_segments(TurnRecord& turn, Range range, Excluded& ex
     }
     return loaded;
   }
-  // With full attention alone what was loaded can be seen at once.
+  // With full attention alone, the load can be checked at once.
   if (books_.any() && !books_.verify(turn.sequence, range.end)) {
     quarantine_segment(turn, range.begin);
     return Error(Errc::corrupt, "segments were loaded, and are not there");
@@ -69,7 +69,7 @@ Result<void> Restorer::load_ranges(SequenceId id, Progress& progress) {
       if (!next) return next.error();
       if (!next->has_value()) return {};
       const SegmentLoader::Ready& ready = **next;
-      // Which of its segments the engine refuses, it does not say.
+      // The engine does not say which segment of the range it refused.
       progress.bad = ready.range.begin;
       STEMMA_TRY_VOID(
           books_.engine->load(id, Part::segment, ready.range, ready.range, ready.bytes));
@@ -84,7 +84,7 @@ Result<void> Restorer::load_ranges(SequenceId id, Progress& progress) {
 void Restorer::quarantine_segment(TurnRecord& turn, uint32_t from) {
   ++books_.stats.quarantined;
   turn.segments = {};
-  // What is being saved may lie behind it.
+  // A capture in progress may continue behind it.
   capturer_.pause();
   books_.segments->forget(turn.scope, turn.text.prompt(), from);
   books_.warn("stemma: a saved segment could not be restored and is given up");
@@ -125,8 +125,8 @@ Result<void> Restorer::load_anchor(TurnRecord& turn, Part part, uint32_t depth,
   }
   store.used(turn.state, books_.touch_of(turn.retain, depth));
   count(turn, 1, bytes, started);
-  notifier_.hand_on(store, part == Part::state ? EntryKind::state : EntryKind::checkpoint,
-                    turn.state, SeenAgain::used);
+  const EntryKind kind = part == Part::state ? EntryKind::state : EntryKind::checkpoint;
+  notifier_.hand_on_used(store, kind, turn.state);
   return {};
 }
 

@@ -1,12 +1,12 @@
-// Restorer: loads what was saved into the sequence of a turn.
+// Restorer: loads saved entries into the sequence of a turn.
 //
-// Every call of the engine may fail, and its word is not believed: a load counts when the engine
-// holds what it should. What turns out to be bad is given up for good; what only failed for the
+// Every call of the engine may fail, and its success is not trusted: a load counts only if held()
+// confirms it. An entry that turns out to be bad is given up for good; one that only failed for the
 // moment is excluded from the turn's next plan.
 //
-// Invariant:  after an error the caller empties the sequence; what is in it then does not count.
-// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
-//             while the engine is called.
+// Invariant:  after an error the sequence's contents do not count, and the caller empties it.
+// Threading:  one thread at a time, the engine's. It holds the books' lock, and releases it while
+//             the engine is called.
 // Ownership:  the turn holds the segments or the state that are loaded. The books, the notifier and
 //             the capturer outlive it.
 // Cost:       one call of the engine for each segment, range or state.
@@ -26,13 +26,13 @@ class Restorer {
   Restorer(Books& books, Notifier& notifier, Capturer& capturer) noexcept
       : books_(books), notifier_(notifier), capturer_(capturer) {}
 
-  // Loads the segments of this range, which turn.segments holds. Error: what failed.
+  // Loads the segments of this range, which turn.segments holds. Error: that of the failed step.
   Result<void> load_segments(TurnRecord& turn, Range range, Excluded& excluded);
-  // Loads the state or checkpoint of this depth, which turn.state holds. Error: what failed.
+  // Loads the state or checkpoint of this depth, which turn.state holds. Error: likewise.
   Result<void> load_anchor(TurnRecord& turn, Part part, uint32_t depth, Excluded& excluded);
 
  private:
-  // What loading moved so far, and where the segment begins that could not be loaded.
+  // What was loaded so far, and where the segment that could not be loaded begins (`bad`).
   struct Progress {
     uint64_t bytes = 0;
     uint32_t calls = 0;

@@ -37,7 +37,7 @@ uint64_t Room::free_if(SequenceId sequence, uint32_t keep, const std::vector<uin
 }
 
 void Room::prepare(SequenceId sequence, SequenceId from) {
-  // One piece more than it shares, and so one extent more, and a place to put that back.
+  // Room for one piece more than it shares, so for one extent more, and for putting it back.
   base::make_room(at(sequence), at(from).size() + 1);
   base::make_room(extents_, 1);
   base::make_room(free_extents_,
@@ -61,7 +61,7 @@ void Room::settle(uint32_t extent) noexcept {
   Extent& it = extents_[extent];
   uint32_t end = it.begin;
   if (it.users != 0) {
-    // Whoever has some of it has it where it begins.
+    // Every sequence that has part of an extent has its beginning.
     for (const Pieces& pieces : pieces_) {
       const auto piece =
           std::lower_bound(pieces.begin(), pieces.end(), it.begin,
@@ -78,7 +78,7 @@ void Room::set_length(SequenceId sequence, uint32_t n) noexcept {
   Pieces& pieces = at(sequence);
   const uint32_t length = length_of(pieces);
   if (n > length) {
-    // It goes on in its last extent if nobody else has more of that.
+    // It continues in its last extent if no other sequence has more of that extent.
     if (pieces.empty() || extents_[pieces.back().extent].end != length) {
       pieces.push_back({new_extent(length), length, length});
     }
@@ -100,7 +100,7 @@ void Room::set_length(SequenceId sequence, uint32_t n) noexcept {
   }
 }
 
-// Neighbours that nobody else has are one extent: a past that all others let go leaves no trace.
+// Joins adjacent extents that no other sequence has, so that a released past leaves no trace.
 void Room::join(Pieces& pieces) noexcept {
   size_t last = 0;
   for (size_t i = 1; i < pieces.size(); ++i) {

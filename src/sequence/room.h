@@ -1,12 +1,12 @@
-// Room: how many positions of the engine's context are taken, and by whom.
+// Room: how many positions of the engine's context are taken, and by which sequences.
 //
-// The engine has no call for that. A copy shares positions with its source until one of the two lets
-// them go, so they are counted in extents: a run of positions that was computed or loaded by one
-// sequence, of which every sequence that shares it has the first few.
+// The engine has no call for that. A copy shares positions with its source until one of the two
+// gives them up. So positions are counted in extents: runs of positions that one sequence computed
+// or loaded. Every sequence that shares an extent has the first few of its positions.
 //
 // Threading:  one thread at a time.
-// Cost:       O(sequences * log extents) for each extent that is cut. A sequence has an extent for each
-//             depth at which one that it shares with ends, and for what is its own.
+// Cost:       O(sequences * log extents) for each extent that is cut. A sequence has one extent for
+//             its own positions, and one for each depth at which a sequence it shares with ends.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +23,19 @@ class Room {
 
   uint32_t length(SequenceId sequence) const noexcept { return length_of(at(sequence)); }
   uint64_t used() const noexcept { return used_; }
-  // Positions the sequence can still have.
+  // How many more positions the sequence can have.
   uint64_t free_for(SequenceId sequence) const noexcept;
-  // What free_for(sequence) would be if it held [0, keep) of what it holds, and the sequences marked
-  // in `gone` nothing. Throws std::bad_alloc.
+  // What free_for(sequence) would be if the sequence held only [0, keep) of what it holds, and the
+  // sequences marked in `gone` held nothing. Throws std::bad_alloc.
   uint64_t free_if(SequenceId sequence, uint32_t keep, const std::vector<uint8_t>& gone) const;
 
-  // Memory for what follows: share() from `from`, or the next longer set_length().
+  // Takes memory for what follows: share() from `from`, or the next longer set_length().
   // Throws std::bad_alloc; nothing has changed then.
   void prepare(SequenceId sequence, SequenceId from);
-  // Longer: new positions of its own. Shorter: those from n on are let go.
+  // Longer: adds positions of its own. Shorter: gives up positions from n on.
   void set_length(SequenceId sequence, uint32_t n) noexcept;
-  // `to`, which is empty, has the first n positions of `from`, which has them. Requires
-  // prepare(to, from).
+  // Gives `to`, which is empty, the first n positions of `from`. Requires prepare(to, from), and
+  // that `from` has them.
   void share(SequenceId from, SequenceId to, uint32_t n) noexcept;
 
   // Runs of positions that are counted together, of all sequences.
@@ -62,7 +62,7 @@ class Room {
   const Pieces& at(SequenceId sequence) const noexcept { return pieces_[to_index(sequence)]; }
   uint32_t new_extent(uint32_t begin) noexcept;
   void join(Pieces& pieces) noexcept;
-  // Counts again what the extent takes.
+  // Recounts what the extent takes.
   void settle(uint32_t extent) noexcept;
 
   bool unified_ = true;

@@ -6,17 +6,17 @@ namespace stemma::sequence {
 
 namespace {
 
-// Positions of a plan that are in the context already.
+// Positions of a plan that are already in the context.
 uint32_t has_without_room(const Books& books, const Plan& plan) noexcept {
   const bool shared = plan.base == Base::fork && books.traits.fork == Fork::shared;
   return plan.base == Base::stay || shared ? plan.base_tokens : 0;
 }
 
-// The same of another turn's plan, if this sequence is changed before that is carried out.
+// The same for another turn's plan, if this sequence changes before that plan is executed.
 uint32_t will_have_without_room(const Books& books, const Plan& plan, uint32_t sequence) noexcept {
   const uint32_t has_now = has_without_room(books, plan);
   if (plan.base != Base::fork) return has_now;
-  // What another plan leaves of its source, nobody knows.
+  // Nobody knows what another plan leaves of its source.
   const SequenceRecord& source = books.records[plan.source];
   const bool stays = source.turn != nullptr ? in_turn(source) : plan.source != sequence;
   return stays ? std::min(has_now, books.room.length(SequenceId{plan.source})) : 0;
@@ -25,14 +25,14 @@ uint32_t will_have_without_room(const Books& books, const Plan& plan, uint32_t s
 }  // namespace
 
 uint64_t needs_room(const Books& books, const TurnRecord& turn, const Plan& plan) noexcept {
-  // What is loaded comes whole, and is cut afterwards; no segment ends behind the context.
+  // Segments are loaded whole and cut afterwards; no segment ends behind the context.
   const uint64_t tokens = books.options.segment_tokens;
   const auto end_of_segment = [&](uint64_t depth) {
     return std::min<uint64_t>((depth + tokens - 1) / tokens * tokens, books.traits.context_tokens);
   };
   uint64_t most =
       std::max<uint64_t>({turn.promised_end, plan.state_depth, end_of_segment(plan.segments_to)});
-  // Of a segment that begins inside the base, that part is there twice until it is cut.
+  // The part of a segment that lies inside the base is there twice until it is cut.
   if (books.traits.unified && plan.segments_to != 0) {
     most = std::max(most, end_of_segment(plan.base_tokens) + plan.base_tokens % tokens);
   }
@@ -47,7 +47,7 @@ uint64_t promised_to_others(const Books& books, uint32_t sequence) {
     if (turn == nullptr || s == sequence) continue;
     uint64_t has_now = turn->computed;
     if (turn->phase == TurnPhase::planned) {
-      // What its plan needs no room for, and what it will let go before it takes any.
+      // What its plan needs no room for, plus what it will free before it takes any.
       const SequenceId id{s};
       const uint32_t kept = turn->plan.base == Base::stay ? turn->plan.base_tokens : 0;
       has_now = will_have_without_room(books, turn->plan, sequence) +

@@ -19,7 +19,7 @@ EngineTraits traits(uint32_t sequences, uint32_t context_tokens, bool unified = 
   return traits;
 }
 
-// A room whose calls bring their memory with them.
+// A room whose calls prepare their own memory.
 struct Fixture : Room {
   explicit Fixture(const EngineTraits& traits) { create(traits); }
   void set(SequenceId sequence, uint32_t n) {
@@ -53,11 +53,11 @@ TEST(Room, SharedPositionsCountOnceUntilTheLastLetsGo) {
   room.copy(kOne, kTwo, 30);
   EXPECT_EQ(room.used(), 40U);
   EXPECT_EQ(room.length(kTwo), 30U);
-  room.set(kTwo, 50);  // 20 of its own.
+  room.set(kTwo, 50);  // 20 are its own.
   EXPECT_EQ(room.used(), 60U);
   room.copy(kTwo, kThree, 45);
   EXPECT_EQ(room.used(), 60U);
-  room.set(kOne, 0);  // 10 were A's alone.
+  room.set(kOne, 0);  // 10 were only A's.
   EXPECT_EQ(room.used(), 50U);
   room.set(kTwo, 10);  // C still has 45.
   EXPECT_EQ(room.used(), 45U);
@@ -91,7 +91,7 @@ TEST(Room, SplitContextsAreCountedOneByOne) {
   EXPECT_EQ(room.used(), 120U);
   EXPECT_EQ(room.free_for(kOne), 10U);
   EXPECT_EQ(room.free_for(kTwo), 70U);
-  // What others let go is of no use.
+  // Cells that others release do not help.
   EXPECT_EQ(room.free_if(kOne, 90, {0, 1}), 10U);
   EXPECT_EQ(room.free_if(kOne, 40, {0, 0}), 60U);
   EXPECT_EQ(room.free_if(kOne, 0, {0, 0}), 100U);
@@ -113,9 +113,9 @@ TEST(Room, ARowOfCopiesLeavesNoTrail) {
   room.check_invariants();
 }
 
-// ---- Against sets of cells ---------------------------------------------------------------------------
+// ---- Against sets of cells ----------------------------------------------------------------------
 
-// Every sequence is a row of cells, every position ever computed is one.
+// Every sequence is a row of cells; every position ever computed is a cell.
 struct Cells {
   std::vector<std::vector<uint64_t>> sequences;
   uint64_t made = 0;
@@ -156,7 +156,7 @@ void walk(uint32_t seed, uint32_t sequences, bool unified) {
       cells.set(s, n);
     } else if (what == 2) {
       const uint32_t n = dice(4) == 0 ? 0 : dice(length + 1);
-      room.set_length(SequenceId{s}, n);  // Letting go needs no memory.
+      room.set_length(SequenceId{s}, n);  // Shortening needs no memory.
       cells.set(s, n);
     } else if (what == 3 && from != s && source != 0 && unified) {
       const uint32_t n = 1 + dice(source);

@@ -5,7 +5,8 @@
 namespace stemma::sequence {
 namespace {
 
-// The first range: a segment for each thread that puts it together, so that it is there soon. At least so many.
+// The first range has a segment for each thread that puts it together, so that it is ready soon; at
+// least this many positions.
 constexpr uint32_t kFirstTokens = 512;
 
 uint32_t first_tokens(const RangeMover& mover, uint32_t segment_tokens) noexcept {
@@ -61,7 +62,7 @@ void SegmentLoader::start_more() {
   }
 }
 
-// Its bytes are checked while they are copied. Nothing is handed out before all of them are good.
+// Bytes are checked while they are copied. Nothing is handed out before all of them are good.
 Result<void> SegmentLoader::join(const SavedSegment& piece, const Part& part) {
   STEMMA_TRY(const std::span<const uint8_t> bytes, store_.bytes_->read_unchecked(piece.slot));
   const auto out = store_.mover_->bytes(part.buffer).first(store_.bytes_of(part.range));
@@ -80,7 +81,7 @@ Result<std::optional<SegmentLoader::Ready>> SegmentLoader::next() {
   }
   start_more();
   while (parts_.empty() && !rest_.empty()) {
-    // Captures have all buffers, or they are being cleaned.
+    // Captures have all the buffers, or the buffers are being cleaned.
     if (!store_.mover_->wait_for_buffer()) {
       return Error(Errc::busy, "all buffers are in use");
     }

@@ -1,12 +1,13 @@
-// SegmentLoader: saved segments put together to ranges, which an engine loads in few calls.
+// SegmentLoader: joins saved segments into ranges, which an engine loads in few calls.
 //
 //   slots, checked --(threads)--> buffer --(engine)--> sequence
 //
-// While the engine loads one range, threads put the next ones together. The first is short, so that the engine does
-// not wait for long. Nothing is handed out whose bytes were not checked.
+// While the engine loads one range, threads join the next ones. The first range is short, so that
+// the engine does not wait for long. All bytes are checked before they are handed out.
 //
 // Threading:  one thread at a time, without the store's lock; the mover's threads work beside it.
-// Ownership:  what is loaded is held by the caller until it goes (SegmentStore::Hold). The pieces are borrowed.
+// Ownership:  the caller holds the segments (SegmentStore::Hold) for as long as the loader lives.
+//             The pieces are borrowed.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ class SegmentLoader {
  public:
   // Whether the store's engine loads ranges.
   static bool serves(const SegmentStore& store) noexcept { return store.range_tokens_ != 0; }
-  // `pieces` follow each other.
+  // The pieces must be consecutive.
   SegmentLoader(SegmentStore& store, std::span<const SavedSegment> pieces);
   ~SegmentLoader();
   SegmentLoader(const SegmentLoader&) = delete;
@@ -34,9 +35,10 @@ class SegmentLoader {
   struct Ready {
     Range range;
     std::span<const uint8_t>
-        bytes;  // As save() would have written them for the range; until the next call.
+        bytes;  // As save() would have written them for the range. Valid until the next call.
   };
-  // The next range; none: that was all. Error: what is wrong with the segment that begins at bad(), or out_of_memory.
+  // Returns the next range, or none at the end. Error: what is wrong with the segment that begins
+  // at bad(), or out_of_memory.
   Result<std::optional<Ready>> next();
   uint32_t bad() const noexcept { return bad_; }
 
@@ -48,9 +50,9 @@ class SegmentLoader {
     std::vector<Errc> errors;  // By piece.
     RangeMover::Batch batch;
   };
-  // Has threads begin with as many ranges as there are buffers.
+  // Lets threads begin as many ranges as there are buffers.
   void start_more();
-  // Puts one segment where it belongs.
+  // Puts one segment in its place in the range.
   Result<void> join(const SavedSegment& piece, const Part& part);
   void drop(Part& part) noexcept;
 

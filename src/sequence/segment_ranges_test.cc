@@ -1,5 +1,5 @@
-// Segments that are cut from ranges, and put together to ranges: SegmentWriter and SegmentLoader over an engine that
-// moves several at a time.
+// Segments that are cut from ranges and joined into ranges: SegmentWriter and SegmentLoader over an
+// engine that moves several segments at a time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using sequence::SegmentWriter;
 constexpr uint32_t kSegment = SegmentRig::kTokens;
 constexpr uint64_t kNoEnd = ~uint64_t{0};
 
-// As ScriptedSaver, a few segments at a time.
+// Like ScriptedSaver, but a few segments at a time.
 class RangeSaver final : public Saver {
  public:
   RangeSaver(FakeSequences& engine, uint32_t most) : engine_(engine), most_(most) {}
@@ -82,7 +82,7 @@ class MovedRanges : public ::testing::Test {
     RangeSaver saver(*engine_, 4 * kSegment);
     return capture(text, saver);
   }
-  // Loads [begin, hold.usable) behind what the target holds. "" or what is wrong.
+  // Loads [begin, hold.usable) behind what the target holds. Returns "" or the error.
   std::string load(const SegmentStore::Hold& hold, uint32_t begin, const Text& text) {
     std::vector<SavedSegment> pieces;
     ok(store_->list(hold, {begin, hold.usable}, pieces));
@@ -135,7 +135,7 @@ TEST_F(MovedRanges, PutSegmentsOfSeveralCapturesTogether) {
   RangeSaver saver(*engine_, 4 * kSegment);
   EXPECT_EQ(capture(text, saver).fate, CaptureFate::saved);
   EXPECT_EQ(saver.read.front().begin, 96U);  // The last segment of the head was not full.
-  // A prompt that parts from both inside a segment, behind what a sequence holds already.
+  // A prompt that parts from both inside a segment, behind what a sequence already holds.
   const Text prompt = text.first(150) + tokens(20, 9);
   const SegmentStore::Hold held = hold(prompt);
   EXPECT_EQ(held.usable, 150U);
@@ -154,7 +154,7 @@ TEST_F(MovedRanges, DamageIsNoticedBeforeAnythingOfTheRangeIsHandedOut) {
   ok(store_->list(held, {0, held.usable}, pieces));
   for (const size_t damaged : {size_t{0}, size_t{5}, pieces.size() - 1}) {
     const std::span<const uint8_t> saved = ok(store_->read(pieces[damaged].slot));
-    // Nobody but memory that fails can write here.
+    // Only failing memory could write here.
     uint8_t& byte = const_cast<uint8_t&>(saved[saved.size() - 3]);
     byte ^= 4;
     ok(engine_->clear(SegmentRig::kTarget));
@@ -176,7 +176,7 @@ TEST_F(MovedRanges, WriterGoesOnBitByBitAndTheSequenceMayChangeMeanwhile) {
   writer.begin(scope_, text, kNoTenant, {}, saver);
   EXPECT_TRUE(writer.read(saver));
   EXPECT_EQ(writer.next(), 64U);
-  // What was read is no longer needed; what was not is given up.
+  // What was read is no longer needed; the rest is given up.
   ok(engine_->clear(SegmentRig::kSource));
   writer.limit(100);
   EXPECT_TRUE(writer.reads());
@@ -224,7 +224,8 @@ TEST_F(MovedRanges, FailedReadKeepsWhatCameBefore) {
   EXPECT_EQ(store_->reach(scope_, text, 160).usable, 64U);
 }
 
-// An engine that says it has written, and has not, must not save what somebody else left in the buffer.
+// If an engine claims to have written but has not, the bytes that another left in the buffer must
+// not be saved.
 TEST_F(MovedRanges, BytesThatWereNotWrittenAreNobodysElse) {
   const Text first = tokens(64, 1);
   compute(first);
@@ -250,7 +251,8 @@ TEST_F(MovedRanges, BytesThatWereNotWrittenAreNobodysElse) {
   ok(engine_->clear(SegmentRig::kTarget));
   const SegmentStore::Hold held = hold(second);
   if (held.usable != 0) (void)load(held, 0, second);
-  // Had the buffer kept what was there before, the first text would be found under the second one's words.
+  // Had the buffer kept what was there before, the first text would be found under the second one's
+  // words.
   EXPECT_NE(engine_->right(SegmentRig::kTarget, first.tokens), "");
 }
 

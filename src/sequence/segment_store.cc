@@ -11,7 +11,7 @@
 namespace stemma::sequence {
 namespace {
 
-// PagedCache always leaves something to evaluate: to have all of a prompt one asks for more.
+// PagedCache always leaves a position to compute. To get all of a prompt, ask for one more.
 struct Longer {
   Longer(const Prompt& asked, uint32_t at_most) : prompt(asked) {
     if (at_most < asked.tokens.size()) return;
@@ -28,16 +28,16 @@ struct Longer {
 
 Result<std::unique_ptr<SegmentStore>> SegmentStore::create(const Settings& settings) try {
   const uint64_t block_bytes = std::max<uint64_t>(settings.segment_bytes, 1);
-  // Words, links, books, who used it last: what PagedCache's index has for a block at most, and the
-  // books of a slot.
+  // Words, links, records, the last user: the most that PagedCache's index takes for a block, plus
+  // the records of a slot.
   const retain::PolicyBytes policy = retain::most_bytes(settings.policy);
   const uint64_t index_bytes =
       4 * uint64_t{settings.segment_tokens} + 179 + policy.per_cell + settings.label_bytes;
-  // An index over nothing takes up to 256 KiB, and some policies more. A small budget counts only a part
-  // of that: there should be something to save.
+  // The index of an empty cache takes up to 256 KiB, and some policies more. A small budget counts
+  // only part of that, so that something is left to save in.
   const uint64_t fixed_bytes = std::min<uint64_t>(256U << 10U, settings.budget_bytes / 64) +
                                std::min<uint64_t>(policy.fixed, settings.budget_bytes / 32);
-  constexpr uint64_t kMostBlocks = 1U << 26U;  // More are of no use to anybody.
+  constexpr uint64_t kMostBlocks = 1U << 26U;  // More is useless.
   const uint64_t blocks =
       std::min((settings.budget_bytes - fixed_bytes) / (block_bytes + index_bytes), kMostBlocks);
   if (blocks == 0) return std::unique_ptr<SegmentStore>();
@@ -106,7 +106,7 @@ SegmentStore::Reach SegmentStore::reach(const Scope& scope, const Prompt& prompt
 SegmentStore::Hold SegmentStore::hold(const Scope& scope, const Prompt& prompt, uint32_t at_most,
                                       TenantId tenant, const Retain& retain) {
   LeaseOptions options;
-  // Reading costs nobody anything: whoever pays for the scope.
+  // Reading is free: count it for the tenant that pays for the scope.
   options.tenant = cache_.tenant_of(scope).value_or(tenant);
   options.retain = retain;
   options.lookup.at_most = at_most;
@@ -114,7 +114,8 @@ SegmentStore::Hold SegmentStore::hold(const Scope& scope, const Prompt& prompt, 
   options.draft_tokens = 0;
   Hold hold;
   const Longer longer(prompt, at_most);
-  // A part of a segment needs a free one to be copied to, for PagedCache; without, whole ones serve.
+  // To use part of a segment, PagedCache needs a free block to copy it to. Without one, use whole
+  // segments.
   for (const bool part : {true, false}) {
     options.lookup.allow_copy = part;
     Result<Lease> lease = cache_.lease(scope, longer.prompt, options);
@@ -173,8 +174,8 @@ Captured SegmentStore::capture(const Scope& scope, const Prompt& prompt, TenantI
 
 void SegmentStore::forget(const Scope& scope, const Prompt& prompt, uint32_t from) {
   forget_evicted();
-  // Of the last segment only a part may be the prompt's. It is found by that part, so what goes on
-  // differently must not be asked for.
+  // The prompt may use only part of the last segment. It is found by that part, so the words behind
+  // it, which differ, must not be asked for.
   const uint32_t end = reach(scope, prompt, static_cast<uint32_t>(prompt.tokens.size())).usable;
   const auto behind = std::find_if(prompt.media.begin(), prompt.media.end(),
                                    [&](const MediaItem& item) { return item.offset >= end; });

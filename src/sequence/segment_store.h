@@ -1,14 +1,15 @@
 // SegmentStore: what was saved of [0, n), in segments that all prompts with the same words share.
 //
-// A segment is a block of a PagedCache whose memory is a ByteStore: the tree, leases, eviction, pins and
-// quotas are PagedCache's, the slot of a block holds the engine's bytes. All segments but the last of a
-// path have segment_tokens positions. See docs/decisions/0012.
+// A segment is a block of a PagedCache whose memory is a ByteStore. The tree, leases, eviction,
+// pins and quotas are PagedCache's; the slot of a block holds the engine's bytes. All segments but
+// the last of a path have segment_tokens positions. See docs/decisions/0012.
 //
-// Where somebody listens, each slot has the label of what it holds; and what was evicted (not what was forgotten)
-// stays whole in its slot until room is needed: before the next capture writes, its Saver hears of it.
+// With a listener each slot has the label of what it holds. A segment that was evicted (not one
+// that was forgotten) stays whole in its slot until room is needed: the Saver of the next capture
+// is told before the capture writes.
 //
-// Invariant:  a segment that is found was saved whole, under the words it is found by. A slot that evicted()
-//             names has the bytes it was evicted with.
+// Invariant:  a segment that is found was saved whole, under the words it is found by. Slots in
+//             evicted() still have the bytes they were evicted with.
 // Threading:  one thread at a time; reach() on any thread.
 // Cost:       reach() and hold() are one lookup; capture() writes only what is not there yet.
 #pragma once
@@ -34,30 +35,31 @@ class SegmentWriter;
 
 struct SavedSegment {
   uint32_t slot = 0;
-  Range saved;   // What its bytes are.
-  Range wanted;  // What of it a plan needs.
+  Range saved;   // The positions that its bytes have.
+  Range wanted;  // The positions that a plan needs.
 };
 
-// Saves ranges of a sequence; what a capture is told to do.
+// Saves ranges of a sequence for a capture.
 class Saver {
  public:
   virtual ~Saver() = default;
-  // The most positions that save() may be asked for at once, where the store has a mover; 0: one segment at a time.
+  // The most positions for one save(), if the store has a mover; 0: one segment at a time.
   virtual uint32_t most_tokens() const noexcept { return 0; }
-  // How far of a range may be read at once: behind its begin, up to its end.
+  // Up to where a range may be read at once: after its begin, at most its end.
   virtual uint32_t reach(Range range) { return std::min(range.end, range.begin + most_tokens()); }
-  // Of a segment.
+  // The size of a segment.
   virtual Result<uint64_t> size(Range range) = 0;
   virtual Result<uint64_t> save(Range range, std::span<uint8_t> out) = 0;
-  // The bytes of a segment, if they are in memory already. Then threads copy them, where the store has a mover, and
-  // save() is not called. Segments are asked for in ascending order. Empty: save() is called.
+  // The bytes of a segment, if they are in memory already. Then threads copy them, if the store has
+  // a mover, and save() is not called. Asked for segments in ascending order. Empty: save() is
+  // called.
   virtual std::span<const uint8_t> bytes_of(Range /*segment*/) { return {}; }
   // Waits for these threads.
   virtual void wait_for(SegmentWriter& writer);
-  // There is room now, and nothing has been overwritten for it: evicted() is still whole. `there` are the
+  // There is room now, and nothing was overwritten yet: evicted() is still whole. `there` are the
   // slots of what was saved before.
   virtual void prepared(std::span<const BlockId> /*there*/) {}
-  // A segment lies in its slot, and is about to be found. Returns what it is called.
+  // A segment lies in its slot, and is about to be found. Returns its label.
   virtual PartLabel saved(Range /*segment*/, std::span<const uint8_t> /*bytes*/) { return {}; }
 };
 
@@ -69,10 +71,10 @@ struct Captured {
 class SegmentStore {
  public:
   struct Settings {
-    uint64_t budget_bytes = 0;  // Slots and their index; 16 MiB and more are never exceeded.
+    uint64_t budget_bytes = 0;  // Slots and their index. A budget from 16 MiB on is never exceeded.
     uint32_t segment_tokens = 64;
-    uint64_t segment_bytes = 0;  // At most, of segment_tokens positions.
-    uint64_t label_bytes = 0;    // Of the label of a segment; 0: there are none, and no evicted().
+    uint64_t segment_bytes = 0;  // The most bytes that segment_tokens positions take.
+    uint64_t label_bytes = 0;    // Of a segment's label; 0: there are no labels, and no evicted().
     std::vector<TenantQuota> quotas = {};
     std::string policy = "lru";
     const Clock* clock = nullptr;
@@ -80,7 +82,7 @@ class SegmentStore {
     const SequenceEngine* engine = nullptr;
     RangeMover* mover = nullptr;
   };
-  // Null when the budget has no room for a single segment.
+  // Returns null if the budget has no room for a single segment.
   static Result<std::unique_ptr<SegmentStore>> create(const Settings& settings);
   ~SegmentStore();
   SegmentStore(const SegmentStore&) = delete;
@@ -91,11 +93,12 @@ class SegmentStore {
     uint32_t matched = 0;
     bool scope_known = false;
   };
-  // How much of the prompt, at most `at_most` positions, is saved. Throws std::bad_alloc, as hold() does.
+  // How much of the prompt, at most `at_most` positions, is saved. Throws std::bad_alloc, as hold()
+  // does.
   Reach reach(const Scope& scope, const Prompt& prompt, uint32_t at_most) const;
 
-  // Keeps what reach() says from going. A part of a segment takes a slot more meanwhile, for which the
-  // segment least wanted may go; where all are in use, whole segments are held.
+  // Holds what reach() finds, so that it stays. To hold a part of a segment takes one more slot,
+  // and may evict the least wanted segment. If all slots are in use, only whole segments are held.
   struct Hold {
     Lease lease;
     uint32_t usable = 0;
@@ -104,20 +107,20 @@ class SegmentStore {
   };
   Hold hold(const Scope& scope, const Prompt& prompt, uint32_t at_most, TenantId tenant,
             const Retain& retain);
-  // The segments that make up [range.begin, range.end) of what is held. Error: out_of_memory.
+  // Lists the segments of [range.begin, range.end) of what is held. Error: out_of_memory.
   Result<void> list(const Hold& hold, Range range, std::vector<SavedSegment>& out) const;
   // Error: corrupt.
   Result<std::span<const uint8_t>> read(uint32_t slot) { return bytes_->read(slot); }
   uint64_t size(uint32_t slot) const noexcept { return bytes_->size(slot); }
 
-  // Has all of the prompt saved that is not there yet. (A SegmentWriter does it bit by bit.)
+  // Saves all of the prompt that is not there yet. (A SegmentWriter does it bit by bit.)
   Captured capture(const Scope& scope, const Prompt& prompt, TenantId tenant, const Retain& retain,
                    Saver& saver);
   // Forgets the segments in which position `from` of the prompt is found, and all that follow them.
   // Throws std::bad_alloc.
   void forget(const Scope& scope, const Prompt& prompt, uint32_t from);
 
-  // As PagedCache::truncate: how many segments are no longer found.
+  // As PagedCache::truncate. Returns how many segments are no longer found.
   Result<uint32_t> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep) {
     forget_evicted();
     return cache_.truncate(scope, prompt, keep);
@@ -131,22 +134,22 @@ class SegmentStore {
     (void)cache_.reset(OnBusy::defer);
   }
 
-  // ---- For whoever listens ----
-  // Slots of what was evicted and is not overwritten yet. Whatever is forgotten by name takes these with it:
-  // nobody knows whose they were.
+  // ---- For a listener ----
+  // Slots of what was evicted and is not overwritten yet. Each call that forgets empties this list
+  // too, because it is not known whose these segments were.
   std::span<const BlockId> evicted() const noexcept { return evicted_; }
   void forget_evicted() noexcept;
-  // Empty: it was saved without one, or nothing was.
+  // The label of what a slot holds. Empty: it was saved without one, or the slot is empty.
   const PartLabel& label(uint32_t slot) const noexcept { return labels_[slot]; }
   uint32_t labels() const noexcept { return static_cast<uint32_t>(labels_.size()); }
   // Requires a label there.
   void set_rank(uint32_t slot, uint64_t rank) noexcept { labels_[slot].rank = rank; }
   bool holds(uint32_t slot) const { return cache_.holds(BlockId{slot}); }
   void end_session(SessionId session) { cache_.end_session(session); }
-  // The largest prompt it can have, in positions.
+  // The largest prompt that fits, in positions.
   uint64_t capacity_tokens() const noexcept { return uint64_t{slots_} * tokens_; }
   uint64_t used_bytes() const;  // Of slots that are not free.
-  // Positions that can be saved without letting anything go.
+  // Positions that can be saved without evicting anything.
   uint64_t free_tokens() const;
   Stats stats() const { return cache_.stats(); }
   Result<std::vector<CachedPath>> contents() const { return cache_.contents(); }
@@ -162,7 +165,7 @@ class SegmentStore {
     if (!labels_.empty()) labels_[slot] = std::move(label);
   }
   void forget_label(uint32_t slot) noexcept { set_label(slot, {}); }
-  // Of an engine that moves ranges: exactly.
+  // The exact size of a range, for an engine that moves ranges.
   uint64_t bytes_of(Range range) const noexcept {
     return traits_.fixed_bytes + uint64_t{range.end - range.begin} * traits_.bytes_per_token;
   }
@@ -170,7 +173,7 @@ class SegmentStore {
   PagedCache cache_;
   std::unique_ptr<ByteStore> bytes_;
   std::vector<uint32_t> saved_tokens_;  // By slot: how many positions its bytes have.
-  std::vector<PartLabel> labels_;       // By slot, if anybody wants them.
+  std::vector<PartLabel> labels_;       // By slot; empty without a listener.
   std::vector<BlockId> evicted_;        // Filled by cache_; never grows.
   uint32_t tokens_;
   uint32_t slots_;
@@ -178,9 +181,9 @@ class SegmentStore {
   const Clock* clock_;
   const SequenceEngine* engine_;
   RangeMover* mover_;
-  EngineTraits traits_;           // Of an engine that moves ranges.
-  uint32_t range_tokens_ = 0;     // The most that a buffer of the mover takes; whole segments.
-  uint32_t writing_buffers_ = 0;  // Of the mover, with writers.
+  EngineTraits traits_;           // Set for an engine that moves ranges.
+  uint32_t range_tokens_ = 0;     // The most that fits into a mover's buffer; whole segments.
+  uint32_t writing_buffers_ = 0;  // The mover's buffers that writers have.
 };
 
 }  // namespace stemma::sequence

@@ -100,12 +100,12 @@ TEST(SegmentStore, APartOfWhatIsHeldIsListedInSegments) {
   EXPECT_EQ(rig.list(held, {16, 17}).size(), 1U);
 }
 
-// The whole prompt is wanted where nothing has to be evaluated, whatever comes behind it.
+// All of the prompt is wanted when nothing has to be computed, whatever comes behind it.
 TEST(SegmentStore, AllOfAPromptCanBeHeld) {
   SegmentRig rig(20);
   const Text text = tokens(32);
   rig.capture(text);
-  rig.capture(text + of({0, 0, 0}));  // What a lookup of more than all looks like.
+  rig.capture(text + of({0, 0, 0}));  // A lookup of more than all looks like this.
   rig.capture(text.first(16) + of({0}));
   for (uint32_t n : {16U, 17U, 32U}) {
     const SegmentStore::Hold held = rig.hold(text.first(n));
@@ -130,7 +130,7 @@ TEST(SegmentStore, MatchedIsWhatIsThereUsableWhatIsAllowed) {
   EXPECT_EQ(rig.store->reach(scope_of({.model = "other"}), tokens(40), 40).usable, 0U);
 }
 
-// ---- Media -----------------------------------------------------------------------------------------
+// ---- Media --------------------------------------------------------------------------------------
 
 TEST(SegmentStore, MediaItemsAreComparedByContentAndNeverCut) {
   SegmentRig rig(20);
@@ -154,7 +154,7 @@ TEST(SegmentStore, APromptThatEndsWithAnImageCanBeHeldWhole) {
   EXPECT_EQ(rig.restored(text, 39), 10U);
 }
 
-// ---- What goes wrong -------------------------------------------------------------------------------
+// ---- What goes wrong ----------------------------------------------------------------------------
 
 TEST(SegmentStore, WhatWasSavedBeforeAFailureIsAsGoodAsAny) {
   const Text text = tokens(60);  // 4 segments.
@@ -208,14 +208,14 @@ TEST(SegmentStore, ABudgetForNothingIsNoStore) {
   EXPECT_EQ(code(SegmentStore::create(settings)), Errc::invalid_argument);
 }
 
-// All slots are in use by paths as different as can be, each last used by somebody else.
+// All slots are in use by paths as different as possible, each with another last user.
 TEST(SegmentStore, TheBudgetIsForTheIndexToo) {
   EXPECT_EQ(SegmentRig(10).store->stats().groups[0].capacity_blocks, 10U);
   for (const std::string_view policy : retain::policy_names()) {
     SCOPED_TRACE(policy);
     SegmentRig rig(10);
     rig.settings.policy = policy;
-    // What a policy takes in any case is counted whole from 32 times as much on.
+    // A policy's fixed memory is counted in full from a budget of 32 times as much on.
     rig.settings.budget_bytes = retain::most_bytes(policy).fixed != 0 ? 40U << 20U : 16U << 20U;
     rig.store = ok(SegmentStore::create(rig.settings));
     const uint32_t slots = rig.store->stats().groups[0].capacity_blocks;
@@ -228,7 +228,7 @@ TEST(SegmentStore, TheBudgetIsForTheIndexToo) {
     const uint64_t slot_bytes = rig.settings.segment_bytes + kBooksOfASlot;
     const uint64_t bytes = slots * slot_bytes + rig.store->stats().index_bytes;
     EXPECT_LE(bytes, rig.settings.budget_bytes);
-    EXPECT_GT(bytes, rig.settings.budget_bytes / 10 * 8);  // Nor is it wasted.
+    EXPECT_GT(bytes, rig.settings.budget_bytes / 10 * 8);  // And it is not wasted.
   }
 }
 
@@ -242,7 +242,7 @@ TEST(SegmentStore, WhenEverythingIsHeldNothingIsEvicted) {
     const SegmentStore::Hold second = rig.hold(b);
     EXPECT_EQ(rig.capture(tokens(16, 3)), CaptureFate::no_room);
     EXPECT_TRUE(rig.last_saved.empty());
-    // Even a whole path that could go would not make room enough.
+    // Even evicting a whole path would not make enough room.
   }
   EXPECT_EQ(rig.capture(tokens(48, 3)), CaptureFate::no_room);
   EXPECT_EQ(rig.reach(a), 32U);
@@ -305,7 +305,7 @@ TEST(SegmentStore, TenantsHaveTheirQuotas) {
   EXPECT_EQ(rig.restore(held, tokens(200, 2)), "");
 }
 
-// ---- Damage ----------------------------------------------------------------------------------------
+// ---- Damage -------------------------------------------------------------------------------------
 
 TEST(SegmentStore, DamagedBytesAreSeenWhenTheyAreRead) {
   SegmentRig rig(8);
@@ -332,7 +332,7 @@ TEST(SegmentStore, ForgettingDropsASegmentAndAllThatFollow) {
   }
 }
 
-// A prompt that had a part of a bad segment parts from it: it must not find it again.
+// A prompt that used part of a bad segment and then differs must not find it again.
 TEST(SegmentStore, ASegmentOfWhichAPartWasWantedIsForgottenToo) {
   for (uint32_t common : {17U, 20U, 31U}) {
     for (uint32_t length : {common + 1, 32U, 40U}) {
@@ -382,9 +382,9 @@ TEST(SegmentStore, ScopesAreForgottenAlone) {
   EXPECT_EQ(rig.restored(tokens(20)), 20U);
 }
 
-// ---- At random -------------------------------------------------------------------------------------
+// ---- At random ----------------------------------------------------------------------------------
 
-// Texts that part from each other anywhere.
+// Texts that can part from each other anywhere.
 class Texts {
  public:
   explicit Texts(uint32_t seed) : random_(seed) {}

@@ -26,7 +26,7 @@ void SegmentWriter::begin(const Scope& scope, const Prompt& prompt, TenantId ten
   }
   LeaseOptions options;
   options.lookup.allow_copy = false;
-  // A scope is one tenant's for as long as anything of it is saved.
+  // A scope belongs to one tenant as long as anything of it is saved.
   options.tenant = store_->cache_.tenant_of(scope).value_or(tenant);
   options.retain = retain;
   const Result<Report> found = store_->cache_.lookup(scope, prompt, options.lookup);
@@ -36,7 +36,7 @@ void SegmentWriter::begin(const Scope& scope, const Prompt& prompt, TenantId ten
     if (used.lease.active()) {
       table_.resize(used.lease.block_count(0));
       const bool known = used.lease.block_table(0, table_).has_value();
-      // The last one may be a copy that nobody will make: of less than a segment.
+      // The last block may be a copy, never made, of less than a segment.
       saver.prepared(std::span(table_).first(known ? used.usable / store_->tokens_ : 0));
     }
     return;
@@ -63,7 +63,7 @@ void SegmentWriter::begin(const Scope& scope, const Prompt& prompt, TenantId ten
 
 void SegmentWriter::limit(uint32_t n) noexcept {
   if (n >= end_) return;
-  // A range ends with a segment, or where the sequence ends: a part of one is of no use.
+  // A range ends where a segment or the sequence ends: part of a segment is of no use.
   if (open_ != nullptr && n < open_->range.end) (void)drop_part();
   end_ = std::max(next_, n / store_->tokens_ * store_->tokens_);
   if (end_ <= next_ && captured_.bytes == 0 && pieces_.empty()) captured_.fate = CaptureFate::stale;
@@ -86,11 +86,11 @@ bool SegmentWriter::read(Saver& saver) {
   if (!reads()) return false;
   if (open_ == nullptr && store_->mover_ != nullptr && take_over(saver)) return true;
   if (saver.most_tokens() != 0 && store_->range_tokens_ != 0) return read_range(saver);
-  // It commits at once, so what threads still copy has to be committed before.
+  // This commits at once, so pieces that threads still copy must be committed before.
   return pieces_.empty() && read_segment(saver);
 }
 
-// ---- One segment, straight into its slot ---------------------------------------------------------
+// ---- One segment, straight into its slot --------------------------------------------------------
 
 bool SegmentWriter::read_segment(Saver& saver) {
   const Range range{next_, std::min(end_, next_ + store_->tokens_)};
@@ -127,7 +127,7 @@ bool SegmentWriter::commit(Range segment, Saver& saver) {
   return lease_.commit(segment.end).has_value();
 }
 
-// ---- Several at once, from memory ------------------------------------------------------------------
+// ---- Several at once, from memory ---------------------------------------------------------------
 
 bool SegmentWriter::take_over(Saver& saver) try {
   auto piece = std::make_unique<Piece>(*this);
@@ -163,7 +163,7 @@ bool SegmentWriter::copy(const Piece& piece, uint32_t index) const {
       .has_value();
 }
 
-// ---- Several at once, through a buffer -----------------------------------------------------------
+// ---- Several at once, through a buffer ----------------------------------------------------------
 
 Range SegmentWriter::segment_of(const Piece& piece, uint32_t index) const noexcept {
   const uint32_t begin = piece.range.begin + index * store_->tokens_;
@@ -186,7 +186,7 @@ bool SegmentWriter::read_range(Saver& saver) try {
   if (piece == nullptr) {
     const uint32_t segment_end = std::min(end_, next_ + tokens);
     if (to < segment_end && !fits_in_parts()) to = segment_end;
-    // Whole segments, but for the last one of the prompt.
+    // Whole segments, except for the last one of the prompt.
     if (to > segment_end && to != end_) to -= (to - next_) % tokens;
     piece = begin_piece(std::max(to, segment_end));
     if (piece == nullptr) return captured_.fate == CaptureFate::no_room;
@@ -210,7 +210,7 @@ bool SegmentWriter::read_range(Saver& saver) try {
 
 std::unique_ptr<SegmentWriter::Piece> SegmentWriter::begin_piece(uint32_t end) {
   RangeMover& mover = *store_->mover_;
-  // Two are for loading.
+  // Two buffers are left for loading.
   if (store_->writing_buffers_ + 2 >= std::max(mover.buffers(), 3U)) return nullptr;
   auto piece = std::make_unique<Piece>(*this);
   piece->range = {next_, end};
@@ -243,7 +243,7 @@ bool SegmentWriter::read_more(Piece& piece, uint32_t end, Saver& saver) {
                   store_->bytes_of(range)};
   const Result<uint64_t> written =
       saver.save(range, store_->mover_->bytes(piece.buffer).subspan(read.offset));
-  // Noted in any case: what was written has to be made ready for the next.
+  // Recorded even on failure: the buffer must be cleaned before the next use.
   piece.reads.push_back(read);
   return written && *written == read.bytes;
 }
@@ -255,7 +255,8 @@ void SegmentWriter::start(std::unique_ptr<Piece> piece) {
   it.batch.task = [this, &it](uint32_t i) {
     it.good[i] = (it.sources.empty() ? cut(it, i) : copy(it, i)) ? 1 : 0;
   };
-  store_->mover_->start(it.batch);
+  // Parts that a caller brought serve a request that waits, so they are urgent.
+  store_->mover_->start(it.batch, !it.sources.empty());
 }
 
 bool SegmentWriter::cut(const Piece& piece, uint32_t index) const {
@@ -266,7 +267,7 @@ bool SegmentWriter::cut(const Piece& piece, uint32_t index) const {
     return mover.bytes(piece.buffer).subspan(read.offset, read.bytes);
   };
   if (piece.reads.size() > 1) {
-    // One segment, of several parts.
+    // One segment, read in several parts.
     for (const Read& read : piece.reads) {
       ByteSum of_part;
       if (mover.unwritten(piece.buffer, read.offset, read.offset + read.bytes) ||
@@ -313,7 +314,7 @@ bool SegmentWriter::collect(Saver& saver, uint64_t until_ns) {
     for (; piece.committed < piece.good.size(); ++piece.committed) {
       if (store_->clock_->now_ns() >= until_ns) return true;
       if (piece.good[piece.committed] == 0 || !commit(segment_of(piece, piece.committed), saver)) {
-        // What lies behind it would be behind a gap.
+        // Anything behind it would lie behind a gap.
         for (const std::unique_ptr<Piece>& other : pieces_) {
           store_->mover_->wait(other->batch);
           drop(*other);

@@ -4,15 +4,16 @@
 //    slots       engine to buffer       buffer to slots is done: segments are found from now on
 //    are leased
 //
-// With a RangeMover a range is several segments: the engine reads it into a buffer, threads cut it, and collect()
-// commits what they have done, in order. Where the saver allows less than a segment at once, a segment is read in
-// parts. Without a mover a range is one segment, written straight into its slot and committed by read() itself.
-// Segments whose bytes are in memory already are copied by the mover's threads, without a buffer. What was committed
-// when something fails stays: it is whole segments, as good as any.
+// With a RangeMover a range is several segments: the engine reads it into a buffer, threads cut it,
+// and collect() commits what they have done, in order. If the saver allows less than a segment at
+// once, a segment is read in parts. Without a mover a range is one segment, written straight into
+// its slot and committed by read() itself. If a segment's bytes are in memory already, the mover's
+// threads copy them, without a buffer. After a failure, what was committed before stays: these are
+// whole segments.
 //
-// Threading:  one thread at a time, that of the store; the threads of the mover work beside it.
-// Ownership:  slots are leased until it goes. The store, the engine and the mover outlive it. Letting go of it waits
-//             for threads that still write into its slots.
+// Threading:  one thread at a time, the store's; the mover's threads work beside it.
+// Ownership:  slots are leased until it goes. The store, the engine and the mover outlive it.
+//             Its destructor waits for threads that still write into its slots.
 #pragma once
 
 #include <cstdint>
@@ -34,29 +35,33 @@ class SegmentWriter {
   SegmentWriter(const SegmentWriter&) = delete;
   SegmentWriter& operator=(const SegmentWriter&) = delete;
 
-  // Leases slots for what of the prompt is not saved yet. over() at once where there is nothing to do, or no room.
+  // Leases slots for the part of the prompt that is not saved yet. It is over() at once if there is
+  // nothing to do, or no room.
   void begin(const Scope& scope, const Prompt& prompt, TenantId tenant, const Retain& retain,
              Saver& saver);
-  // Has the saver read one range. False: nothing is left to be read, or no buffer is free.
+  // Reads one range through the saver. Returns false if nothing is left to read, or no buffer is
+  // free.
   bool read(Saver& saver);
-  // Commits segments whose bytes have arrived, until `until_ns` of the store's clock. False: the next have not.
+  // Commits segments whose bytes have arrived, until `until_ns` of the store's clock. Returns false
+  // if the next bytes have not arrived.
   bool collect(Saver& saver, uint64_t until_ns);
   // Positions from n on cannot be read any more.
   void limit(uint32_t n) noexcept;
 
-  // Everything was read, or never will be; everything that was read is committed.
+  // Nothing is left to read, and everything that was read is committed.
   bool over() const noexcept { return next_ >= end_ && pieces_.empty(); }
-  // There is something to be read.
+  // There is something left to read.
   bool reads() const noexcept { return next_ < end_; }
   // Ranges are being cut.
   bool waits() const noexcept { return !pieces_.empty(); }
-  // Of these ranges.
+  // The size of the ranges that are being cut.
   uint64_t cutting_bytes() const noexcept;
-  // Gives up the buffer of a segment that was read in part; it will be read again. False: there is none.
+  // Gives up the buffer of a segment that was read in part; it will be read again. Returns false if
+  // there is none.
   bool drop_part() noexcept;
-  // Waits until the threads are done with the oldest range. Holds nothing: may be called without the store's lock.
+  // Waits until the threads are done with the oldest range. May be called without the store's lock.
   void wait();
-  // What became of it, so far.
+  // The result so far.
   const Captured& captured() const noexcept { return captured_; }
   // The first position that has not been read.
   uint32_t next() const noexcept { return next_; }
@@ -88,19 +93,21 @@ class SegmentWriter {
 
   Range segment_of(const Piece& piece, uint32_t index) const noexcept;
   bool read_segment(Saver& saver);
-  // Has threads copy all segments whose bytes are in memory already. False: the next one is not.
+  // Lets threads copy all segments whose bytes are in memory already. False: the next one's are
+  // not.
   bool take_over(Saver& saver);
   bool read_range(Saver& saver);
   uint32_t slot_of(Range segment) const noexcept {
     return to_index(table_[segment.begin / store_->tokens_]);
   }
-  // Takes a buffer, and slots for the segments of [next, end). Null: no buffer is free, or it failed.
+  // Takes a buffer, and slots for the segments of [next, end). Returns null if no buffer is free,
+  // or on failure.
   std::unique_ptr<Piece> begin_piece(uint32_t end);
   // Reads up to `end` into the piece's buffer. False: it failed.
   bool read_more(Piece& piece, uint32_t end, Saver& saver);
-  // Has the threads cut it.
+  // Lets the threads cut it.
   void start(std::unique_ptr<Piece> piece);
-  // One segment of a piece, on any thread. Whether it lies in its slot now.
+  // Each puts one segment of a piece into its slot, on any thread. Returns whether it succeeded.
   bool cut(const Piece& piece, uint32_t index) const;
   bool copy(const Piece& piece, uint32_t index) const;
   // Whether a segment that is read in many parts fits into a buffer.

@@ -152,7 +152,7 @@ uint32_t Turn::next_stop() const noexcept {
   if (!active()) return 0;
   const uint32_t length = record_->text.length();
   if (record_->stops.empty()) return length;
-  // A stop that can still be kept later ends no chunk before it must.
+  // A stop that can still be kept later does not end a chunk earlier than necessary.
   const uint64_t latest = uint64_t{record_->stops.front()} + record_->late_tokens;
   return static_cast<uint32_t>(std::min<uint64_t>(latest, length));
 }
@@ -192,7 +192,7 @@ Result<void> Turn::shift(uint32_t keep, uint32_t discard) {
 Result<void> Turn::finish(const Retain* retain) {
   if (!active()) return kEnded;
   const Result<void> done = core_->finish(*record_, retain);
-  // With bad arguments, or without memory, it goes on.
+  // With bad arguments, or without memory, the turn stays active.
   if (!done && done.error().code() != Errc::stale) return done;
   core_->destroy(std::exchange(record_, nullptr));
   core_ = nullptr;

@@ -25,7 +25,7 @@ void SessionCloser::close(uint32_t session) noexcept {
   for (uint32_t s = 0; s < books_.records.size(); ++s) {
     if (books_.at(s).session != books_.sessions[session].id) continue;
     books_.at(s).session = kNoSession;
-    books_.at(s).retain.retain.phase = SessionPhase::ended;  // Of what is still to be saved.
+    books_.at(s).retain.retain.phase = SessionPhase::ended;  // For what is not saved yet.
     if (books_.at(s).state != SequenceState::idle || books_.idle_order.front(0) == s) continue;
     books_.idle_order.unlink(s);
     books_.idle_order.insert_before(books_.idle_order.front(0), s);

@@ -17,11 +17,10 @@ class SessionCloser {
  public:
   explicit SessionCloser(Books& books) noexcept : books_(books) {}
 
-  // The conversation is over, now or when its turns under way end. A name that is not known is no
-  // error.
+  // The conversation is over, now or when its turns under way end. An unknown name is not an error.
   void end_session(std::string_view name) noexcept;
-  // The turn is no longer one of its session, which may be over with it. A turn without one is left
-  // alone.
+  // Takes the turn out of its session, which may end with it. Does nothing for a turn without a
+  // session.
   void leave_session(TurnRecord& turn) noexcept;
 
  private:

@@ -35,7 +35,7 @@ TEST(SessionCloser, SessionUnderWayEndsWithItsLastTurn) {
   EXPECT_TRUE(rig.inspector.session("a").known);
   rig.sessions.leave_session(two);
   EXPECT_FALSE(rig.inspector.session("a").known);
-  rig.sessions.leave_session(two);  // It has none any more.
+  rig.sessions.leave_session(two);  // It has no sequence any more.
 }
 
 TEST(SessionCloser, SessionThatNobodyEndedIsRemembered) {

@@ -27,7 +27,7 @@ uint32_t SessionTable::open(std::string_view name) {
   return session;
 }
 
-// In the books, and in no list yet.
+// Adds the session to the table, but to no list yet.
 uint32_t SessionTable::add(std::string_view name) {
   auto made = std::make_unique<Session>();
   made->name = name;
@@ -51,7 +51,7 @@ uint32_t SessionTable::add(std::string_view name) {
   return session;
 }
 
-// The new one takes over all that the old one had, but for the name.
+// The new session takes over everything of the old one except the name.
 uint32_t SessionTable::replace_oldest(std::string_view name) {
   uint32_t oldest = order_.front(0);
   while (oldest != kNone && sessions_[oldest]->in_flight != 0) oldest = order_.after(oldest);

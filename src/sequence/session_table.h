@@ -1,8 +1,8 @@
-// SessionTable: conversations by name. What is known of one outlives its sequence.
+// SessionTable: conversations by name. A session's record outlives its sequence.
 //
 // Threading:  one thread at a time.
-// Cost:       every call O(1) expected, whatever the number of sessions; one that forgets passes over
-//             those under way that were used less recently.
+// Cost:       every call O(1) expected, whatever the number of sessions. A call that forgets one
+//             skips sessions under way that were used less recently.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct Session {
   std::string name;
   SessionId id = kNoSession;  // One for each life of a name.
   uint32_t in_flight = 0;     // Turns under way.
-  bool over = false;          // It ends with its turns.
-  // Where its last turn is, or was: it is still there if the generation says so.
+  bool over = false;          // It ends when its turns end.
+  // Where its last turn is, or was. If the generation is still the same, it is still there.
   SequenceId sequence{};
   uint64_t generation = ~uint64_t{0};
   uint64_t turns = 0;
@@ -42,16 +42,16 @@ class SessionTable {
     const auto it = by_name_.find(name);
     return it == by_name_.end() ? kNone : it->second;
   }
-  // The session of that name, new or not, most recently used from now on. The one unused longest is
-  // forgotten for it, if it must be; kNone when all are under way. Throws std::bad_alloc; nothing has
-  // changed then.
+  // Finds or adds the session of that name, and makes it the most recently used. If the table is
+  // full, forgets the one unused longest; returns kNone if all are under way. Throws
+  // std::bad_alloc; nothing has changed then.
   uint32_t open(std::string_view name);
   // Requires: it is not under way.
   void forget(uint32_t session) noexcept;
   Session& operator[](uint32_t session) noexcept { return *sessions_[session]; }
   const Session& operator[](uint32_t session) const noexcept { return *sessions_[session]; }
   uint32_t size() const noexcept { return static_cast<uint32_t>(by_name_.size()); }
-  uint64_t bytes() const noexcept;  // About.
+  uint64_t bytes() const noexcept;  // Approximate.
   void check_invariants() const;
 
  private:

@@ -94,7 +94,7 @@ TEST(SessionTable, SessionsUnderWayAreNeverForgotten) {
   EXPECT_FALSE(table.knows("b"));
   table[table.find("c")].in_flight = 2;
   EXPECT_EQ(table.open("d"), kNone);
-  EXPECT_EQ(table.open("a"), a);  // What is known needs no place.
+  EXPECT_EQ(table.open("a"), a);  // A known name needs no place.
   EXPECT_EQ(table.size(), 2U);
   table[a].in_flight = 0;
   EXPECT_NE(table.open("d"), kNone);
@@ -171,7 +171,7 @@ TEST(SessionTable, RandomSessionsAgreeWithAPlainList) {
                                          [&](const auto& it) { return flights[it] == 0; });
         ASSERT_EQ(session == kNone, victim == order.end());
         if (session == kNone) {
-          // Somebody's turn ends.
+          // A turn ends.
           const std::string busy = order.front();
           table[table.find(busy)].in_flight = --flights[busy];
           continue;

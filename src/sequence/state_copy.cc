@@ -6,12 +6,12 @@
 namespace stemma::sequence {
 namespace {
 
-// Below this, threads and buffers take longer than they save.
+// Below this size, threads and buffers cost more time than they save.
 constexpr uint64_t kLeastBytes = uint64_t{1} << 20U;
-// What one thread copies at a time.
+// The piece that one thread copies at a time.
 constexpr uint64_t kChunkBytes = uint64_t{1} << 20U;
 
-// A buffer of the mover, given back at the end; none where the direct way is better.
+// A buffer of the mover, given back at the end. Holds none if a direct copy is better.
 class Buffer {
  public:
   Buffer(RangeMover* mover, uint64_t bytes) noexcept : mover_(mover), bytes_(bytes) {

@@ -1,8 +1,10 @@
-// Saving and loading of states and checkpoints through a buffer that the device's driver has pinned.
+// Saving and loading of states and checkpoints through a buffer that the device's driver has
+// pinned.
 //
-// A device copies from and to pinned memory about five times as fast as from and to other memory. The memory that
-// keeps states is not pinned, so a large state takes a buffer of the RangeMover on its way, and the mover's threads
-// copy between the two. Small states, states that no buffer takes, and engines without a mover go the direct way.
+// A device copies from and to pinned memory about five times as fast as from and to other memory.
+// The memory that keeps states is not pinned. So a large state goes through a buffer of the
+// RangeMover, and the mover's threads copy between the two. States that are small or get no buffer,
+// and engines without a mover, go the direct way.
 //
 // Threading:  as the engine's calls. Waits for the mover's threads.
 // Cost:       one more copy, by all threads; nothing is allocated but a closure.
@@ -17,7 +19,8 @@
 
 namespace stemma::sequence {
 
-// As SequenceEngine::save(). `mover` may be null. Error: also corrupt (the engine has not written what it says).
+// As SequenceEngine::save(). `mover` may be null. Error: also corrupt (the engine did not write
+// what it claims).
 Result<uint64_t> save_state(RangeMover* mover, SequenceEngine& engine, SequenceId id, Part part,
                             Range range, std::span<uint8_t> out);
 

@@ -22,7 +22,7 @@ constexpr SequenceId kSecond{1};
 constexpr uint32_t kTokens = 100;
 constexpr Range kAll{0, kTokens};
 
-// A recurrent model whose state is so large, a sequence that holds something, and a mover.
+// A recurrent model with a state of this size, a sequence that holds something, and a mover.
 struct Rig {
   explicit Rig(uint32_t state_bytes, uint64_t buffer_bytes = 8U << 20U) {
     EngineOptions options = hybrid_state_engine();
@@ -73,7 +73,7 @@ TEST(StateCopy, AStateThatIsLargerThanABufferGoesTheDirectWay) {
   EXPECT_EQ(rig.saved(rig.mover.get()), rig.saved(nullptr));
 }
 
-// An engine says that it has written, and has not. What is in the buffer belongs to somebody else.
+// An engine claims to have written but has not, so the buffer has another's old bytes.
 TEST(StateCopy, WhatOthersLeftInABufferIsNeverSaved) {
   for (const uint32_t bytes : {2U << 20U, 7U << 20U}) {
     Rig rig(bytes);

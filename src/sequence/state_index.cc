@@ -11,7 +11,7 @@
 namespace stemma::sequence {
 
 bool StateIndex::create(uint64_t positions, uint32_t entries) {
-  // Every entry may have a root and a partly filled cell of its own.
+  // Every entry may need a root and a partly filled cell of its own.
   const uint64_t cells = positions / kCellTokens + 2 * uint64_t{entries};
   if (cells >= tree::kIndexMask - 1) return false;
   tree::PrefixTree::Shape shape;
@@ -21,7 +21,7 @@ bool StateIndex::create(uint64_t positions, uint32_t entries) {
   return tree_.create(shape) && cells_.create(shape.extra_cells);
 }
 
-// ---- Looking ---------------------------------------------------------------------------------------
+// ---- Looking ------------------------------------------------------------------------------------
 
 StateIndex::Walked StateIndex::walk(CellIndex root,
                                     std::span<const uint32_t> words) const noexcept {
@@ -135,7 +135,7 @@ void StateIndex::read(Place at, std::vector<uint32_t>& out) const {
   }
 }
 
-// ---- Changing --------------------------------------------------------------------------------------
+// ---- Changing -----------------------------------------------------------------------------------
 
 uint64_t StateIndex::cells_needed(const Scope& scope, uint32_t depth) const noexcept {
   return cells_for(depth) + (roots_.contains(scope) ? 0 : 1);
@@ -214,7 +214,8 @@ StateIndex::Put StateIndex::put(Home* home, std::span<const uint32_t> words,
   promised_ -= cells_for(words.size());
   --home->second.promises;
   Walked at = walk(home->second.cell, words);
-  // The last kHintDistance cells of the path, by level: a new cell wants to know the one that far up.
+  // The last kHintDistance cells of the path, by level: a new cell needs the one that many levels
+  // up.
   std::array<CellIndex, tree::kHintDistance> recent;
   recent.fill(tree_.sentinel());
   CellIndex above = at.tip;

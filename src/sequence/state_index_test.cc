@@ -1,4 +1,4 @@
-// What is found, through the store whose index it is.
+// Lookups, tested through the store that owns the index.
 #include "sequence/state_index.h"
 
 #include <gtest/gtest.h>
@@ -49,12 +49,12 @@ TEST_F(States, LongestSharesMostAndMayGoOn) {
   EXPECT_EQ(match.exact.depth, 10U);
   EXPECT_EQ(match.longest.common, 40U);
   EXPECT_EQ(match.longest.depth, 70U);
-  // `at_most` is about what is in common.
+  // `at_most` limits the common part.
   match = find(tokens(40) + tokens(30, 2), 33);
   EXPECT_EQ(match.longest.common, 33U);
   EXPECT_EQ(match.longest.depth, 70U);
   EXPECT_EQ(match.exact.depth, 10U);
-  // Every place to part from it.
+  // Part from it at every place.
   for (uint32_t part = 1; part < 70; ++part) {
     const test::Text whole = tokens(40) + tokens(30, 2);
     match = find(whole.first(part) + tokens(9, 7));
@@ -93,7 +93,7 @@ TEST_F(States, MediaAreComparedByContentAndNeverParted) {
   EXPECT_EQ(common(seen, 22), 22U);
   EXPECT_EQ(reserve(seen, 5).has_value(), true);
   EXPECT_EQ(store->reserve(scope_of(""), text(seen), 15, 5).error().code(), Errc::invalid_argument);
-  // The item's number means the item as long as the state is kept, whatever comes and goes.
+  // The number means this item as long as the state is kept, whatever else comes and goes.
   for (uint8_t i = 10; i < 20; ++i) text(tokens(20).with(image(i, 0, 3)));
   EXPECT_EQ(exact(seen), 40U);
   EXPECT_EQ(store->clear(), 1U);

@@ -6,7 +6,7 @@
 
 namespace stemma::sequence {
 
-// ---- Reading ---------------------------------------------------------------------------------------
+// ---- Reading ------------------------------------------------------------------------------------
 
 StateLease::StateLease(StateLease&& other) noexcept
     : store_(std::exchange(other.store_, nullptr)), found_(other.found_) {}
@@ -31,7 +31,7 @@ Result<SavedState> StateLease::read() const {
                     {reinterpret_cast<const float*>(bytes.data()), found_.logits}};
 }
 
-// ---- Writing ---------------------------------------------------------------------------------------
+// ---- Writing ------------------------------------------------------------------------------------
 
 StateDraft::StateDraft(StateDraft&& other) noexcept
     : store_(std::exchange(other.store_, nullptr)),

@@ -1,7 +1,8 @@
-// The two rights to a state of a StateStore: to read one that stays, and to write one that nobody sees.
+// The two rights to a state of a StateStore: to read one that stays, and to write one that nobody
+// else can see.
 //
-// Threading:  as the store: one thread at a time, but StateLease::read(), StateDraft::seal() and writing
-//             what a draft gives, which may run beside other calls.
+// Threading:  as the store: one thread at a time. But StateLease::read(), StateDraft::seal() and
+//             writing into a draft's memory may run beside other calls.
 // Ownership:  move-only; both end before the store does.
 #pragma once
 
@@ -20,20 +21,20 @@ class StateStore;
 // A state that a lookup found. It may be gone by the time it is leased.
 struct StateCandidate {
   uint32_t entry = StateIndex::kNone;
-  uint32_t depth = 0;   // Positions it is the state of.
-  uint32_t common = 0;  // How many of them begin the words asked for.
-  uint32_t logits = 0;  // How many there are.
-  uint64_t bytes = 0;   // What it counts: state and logits.
+  uint32_t depth = 0;   // How many positions the state covers.
+  uint32_t common = 0;  // How many of these match the words asked for.
+  uint32_t logits = 0;  // How many logits it has.
+  uint64_t bytes = 0;   // State and logits, as they count in the budget.
   uint64_t generation = 0;
 
   explicit operator bool() const noexcept { return entry != StateIndex::kNone; }
 };
 
 struct StateMatch {
-  // The deepest whose words are all among those asked for: right for any engine, as it is.
+  // The deepest state whose words are a prefix of those asked for: any engine can use it.
   StateCandidate exact;
-  // One with most words in common, perhaps deeper than that: for engines that can be rewound, load and
-  // trim to `common`. The same as `exact` where none has more.
+  // A state with the longest common prefix, perhaps deeper than that, for engines that can rewind:
+  // load it and trim to `common`. The same as `exact` if no state has more in common.
   StateCandidate longest;
 };
 
@@ -43,7 +44,7 @@ struct SavedState {
       logits;  // After the last position of its words; empty when none were kept.
 };
 
-// A reader's right to one state: until it ends the bytes stay where and what they are.
+// A reader's right to one state: until it ends, its bytes neither move nor change.
 class StateLease {
  public:
   StateLease() noexcept = default;
@@ -55,10 +56,10 @@ class StateLease {
   uint32_t depth() const noexcept { return found_.depth; }
   uint32_t common() const noexcept { return found_.common; }
   uint64_t bytes() const noexcept { return found_.bytes; }
-  // Error: corrupt (the bytes are not what was sealed: StateStore::remove() it), wrong_state (ended).
-  // The spans are valid as long as the lease.
+  // Error: corrupt (the bytes are not what was sealed: StateStore::remove() it), wrong_state
+  // (ended). The spans are valid as long as the lease.
   Result<SavedState> read() const;
-  // Ends it early. Harmless when it has ended.
+  // Ends it early. Harmless if it has ended.
   void release() noexcept;
 
  private:
@@ -70,7 +71,8 @@ class StateLease {
   StateCandidate found_;
 };
 
-// A writer's right to a state that nobody else can see yet. Ends with commit(), or gives everything back.
+// A writer's right to a state that nobody else can see yet. Ends with commit(), or gives everything
+// back.
 class StateDraft {
  public:
   StateDraft() noexcept = default;
@@ -80,16 +82,16 @@ class StateDraft {
 
   explicit operator bool() const noexcept { return store_ != nullptr; }
   std::span<uint8_t> state() const noexcept { return state_; }  // Zeroed; at least 4-byte aligned.
-  std::span<float> logits() const noexcept { return logits_; }  // To be filled, all of them.
+  std::span<float> logits() const noexcept { return logits_; }  // The caller fills all of them.
 
-  // The first `written` bytes of state() are the state; nothing may be written any more. Optional:
-  // commit() does it if it was not done. Error: invalid_argument (no bytes), out_of_range (more than
-  // there are), wrong_state (sealed already, or ended); nothing changed.
+  // Declares the first `written` bytes of state() to be the state; nothing may be written after.
+  // Optional: otherwise commit() does it. Error: invalid_argument (no bytes), out_of_range (more
+  // than there are), wrong_state (sealed already, or ended); nothing changed.
   Result<void> seal(uint64_t written);
-  // Findable from now on, in place of what had the same scope and words; the draft has ended. It counts
-  // what was reserved, because that is the memory it has. After seal(), `written` is not looked at. A state
-  // with a label can be handed on.
-  // Error: as seal(); stale (its scope was dropped meanwhile: only to be abandoned).
+  // Makes the state findable, in place of one with the same scope and words, and ends the draft.
+  // The state counts as the bytes that were reserved, because it keeps that memory. After seal(),
+  // `written` is ignored. A state with a label can be handed on.
+  // Error: as seal(); stale (its scope was dropped meanwhile: the draft can only be abandoned).
   Result<void> commit(uint64_t written, const Touch& touch = {}, PartLabel&& label = {});
   void abandon() noexcept;
 

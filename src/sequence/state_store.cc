@@ -42,7 +42,7 @@ StateStore::~StateStore() {
   clear();
 }
 
-// ---- Finding and leasing ---------------------------------------------------------------------------
+// ---- Finding and leasing ------------------------------------------------------------------------
 
 StateCandidate StateStore::candidate(uint32_t entry, uint32_t common) const noexcept {
   if (entry == StateIndex::kNone) return {};
@@ -76,13 +76,13 @@ void StateStore::end_lease(uint32_t entry) noexcept {
   if (gone) {
     free_bytes(entry);
   } else if (!policy_->holds(entry)) {
-    // It came up for eviction while it was leased: that counts as a use that ends now.
+    // It came up for eviction while it was leased: count that as a use that ends now.
     note_use(entry, entries_[entry].touch);
   }
 }
 
 void StateStore::note_use(uint32_t entry, const Touch& touch) noexcept {
-  // It stays as long as was said, whenever that was.
+  // The time to live starts again now, whenever it was set.
   const uint64_t now = now_ns();
   const uint64_t ttl =
       touch.deadline_ns == kNever ? kNever : elapsed_ns(touch.now_ns, touch.deadline_ns);
@@ -100,7 +100,7 @@ void StateStore::used(const StateLease& lease, const Touch& touch) noexcept {
   note_use(lease.found_.entry, touch);
 }
 
-// ---- Letting go ------------------------------------------------------------------------------------
+// ---- Letting go ---------------------------------------------------------------------------------
 
 void StateStore::free_bytes(uint32_t entry) noexcept {
   Entry& it = entries_[entry];
@@ -190,7 +190,7 @@ void StateStore::end_session(SessionId session) noexcept {
     if (it.owner != session || !slots_.is_cached(entry)) continue;
     it.owner = kNoSession;
     it.touch = over;
-    if (policy_->holds(entry)) policy_->touch(entry, over);  // Else end_lease() says it.
+    if (policy_->holds(entry)) policy_->touch(entry, over);  // Otherwise end_lease() does it.
   }
 }
 
@@ -229,7 +229,7 @@ uint32_t StateStore::clear() noexcept {
   return forget([](const Scope&) { return true; });
 }
 
-// ---- Storing ---------------------------------------------------------------------------------------
+// ---- Storing ------------------------------------------------------------------------------------
 
 Result<void> StateStore::check_fits(const Need& need) const {
   if (need.bytes > stats_.budget_bytes) {
@@ -260,7 +260,7 @@ bool StateStore::has_room(const Need& need) const noexcept {
 Result<void> StateStore::make_room(const Need& need, uint32_t old, bool& replaced) noexcept {
   while (!has_room(need)) {
     if (old != StateIndex::kNone && !replaced && slots_.pins(old) == 0) {
-      // Its successor is being written: better this one early than another one at all.
+      // Its successor is being written: losing it early is better than losing another entry.
       put_away(old, false);
       replaced = true;
       continue;
@@ -292,7 +292,7 @@ Result<StateDraft> StateStore::draft(const Need& need) {
   StateDraft draft;
   draft.store_ = this;
   draft.entry_ = entry;
-  // Logits first: they want to be aligned, and what a shorter state leaves unused is behind both.
+  // Logits first: they need alignment, and what a shorter state leaves unused is behind both.
   draft.logits_ = {reinterpret_cast<float*>(memory->data()), need.logits};
   draft.state_ = memory->subspan(draft.logits_.size_bytes());
   return draft;
@@ -313,7 +313,7 @@ Result<StateDraft> StateStore::reserve(const Scope& scope, const Text& text, uin
     return fits.error();
   }
 
-  // All the memory there is to take, but for the bytes and the index.
+  // Take all the memory now, except for the bytes and the index.
   const std::span<const uint32_t> key = text.all().first(depth);
   std::vector<uint32_t> words(key.begin(), key.end());
   const uint32_t slots = slots_.fresh_after(1);

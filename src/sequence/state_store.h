@@ -1,19 +1,20 @@
-// StateStore: whole states of opaque engines, anchored at the exact depth they were saved at, found by
-// the words they are states of, leased while in use, within a byte budget.
+// StateStore: keeps whole states of opaque engines within a byte budget. States are anchored at the
+// exact depth they were saved at, found by their words, and leased while in use.
 //
 //   reserve() --> draft --commit()--> kept --evicted, replaced, removed, dropped--> gone
 //                   '-- ~StateDraft() --> nothing           (while leased: only out of sight)
 //
-// A lookup changes nothing; what is to be used is leased; used() tells the policy, once it was. Room is
-// made before memory is taken: by letting go what the new state will replace, then as the retention
-// policy says. What cannot fit, even if all that may go went, is refused before anything goes.
+// A lookup changes nothing. Lease a state to use it, and call used() afterwards, which tells the
+// policy. Room is made before memory is taken: the state that will be replaced goes first, then
+// those that the retention policy chooses. A state that could not fit even if everything evictable
+// went is refused before anything is evicted.
 //
-// Invariant:  bytes of drafts + kept + leased ones out of sight == stats().bytes <= budget_bytes; a leased
-//             state is never evicted, overwritten, moved or freed; one kept state for each scope and
-//             words.
-// Threading:  one thread at a time. StateDraft::seal() and StateLease::read(), which look at every byte,
-//             and writing a draft, may run beside it.
-// Ownership:  of the bytes. The Lexicon outlives the store; drafts and leases end before it.
+// Invariant:  bytes of drafts + kept + leased ones out of sight == stats().bytes <= budget_bytes; a
+//             leased state is never evicted, overwritten, moved or freed; one kept state for each
+//             scope and words.
+// Threading:  one thread at a time. StateDraft::seal() and StateLease::read(), which look at every
+//             byte, and writing a draft, may run beside it.
+// Ownership:  owns the bytes. The Lexicon outlives the store; drafts and leases end before it.
 // Cost:       find(): as StateIndex::find(), whatever the number of entries. reserve(): O(words +
 //             evicted). commit(): O(words), and a checksum over the bytes. About 320 bytes an entry
 //             besides the index.
@@ -43,10 +44,10 @@ class StateStore {
  public:
   struct Options {
     uint64_t budget_bytes = 0;
-    uint32_t max_entries = 1024;           // Drafts, and leased ones out of sight, included.
-    uint64_t max_positions = 1ULL << 24U;  // In the index, shared ones counted once.
+    uint32_t max_entries = 1024;           // Including drafts, and leased states out of sight.
+    uint64_t max_positions = 1ULL << 24U;  // In the index; shared ones count once.
     std::string_view policy = "lru";
-    const Clock* clock = nullptr;  // Clock::monotonic() when null.
+    const Clock* clock = nullptr;  // Null: Clock::monotonic().
   };
   // Error: invalid_argument (an unknown policy, more than can be numbered), out_of_memory.
   static Result<std::unique_ptr<StateStore>> create(const Options& options, Lexicon& lexicon);
@@ -54,8 +55,8 @@ class StateStore {
   StateStore(const StateStore&) = delete;
   StateStore& operator=(const StateStore&) = delete;
 
-  // What helps with these words; exact.depth and longest.common are `at_most` or less, and end inside no
-  // unit. Texts come from the store's lexicon.
+  // Finds states that help with these words. exact.depth and longest.common are at most `at_most`,
+  // and not inside a unit. Texts come from the store's lexicon.
   StateMatch find(const Scope& scope, const Text& text, uint32_t at_most) noexcept {
     return find_words(scope, text.all().first(text.floor(std::min(at_most, text.length()))));
   }
@@ -64,64 +65,65 @@ class StateStore {
 
   // Error: stale (the candidate is gone, or was none).
   Result<StateLease> lease(const StateCandidate& found) noexcept;
-  // The leased state was of use. Harmless when it is out of sight.
+  // Tells the policy that the leased state was used. Harmless if the state is out of sight.
   void used(const StateLease& lease, const Touch& touch = {}) noexcept;
 
-  // Room for the state of the first `depth` positions of `text`: `bytes` bytes and so many logits. Until
-  // commit() the state it will replace stays, if there is room for both.
-  // Error: invalid_argument (depth 0 or inside a unit, no bytes), out_of_range (depth beyond the text;
-  // more than the whole budget or index), out_of_blocks (more than leases and drafts leave), and then
-  // nothing has changed; out_of_memory, and then nothing has but that room was made.
+  // Reserves room for the state of the first `depth` positions of `text`: `bytes` bytes and so many
+  // logits. Until commit() the state it will replace stays, if there is room for both.
+  // Error: invalid_argument (depth 0 or inside a unit, no bytes), out_of_range (depth beyond the
+  // text; more than the whole budget or index), out_of_blocks (more than leases and drafts leave);
+  // these change nothing. out_of_memory, which changes nothing except that room was made.
   Result<StateDraft> reserve(const Scope& scope, const Text& text, uint32_t depth, uint64_t bytes,
                              uint32_t logits = 0);
 
-  // Makes room like reserve(), one state at a time, for those who want what goes: it is out of sight, and its
-  // bytes count and stay until the lease ends. No lease: there is room, or reserve() will say why not.
+  // Makes room like reserve(), one state at a time, and returns each evicted state. It is out of
+  // sight, and its bytes count and stay until the lease ends. No lease: there is room already, or
+  // reserve() will say why not.
   struct Leaving {
     StateLease lease;
     PartLabel label;
   };
   Leaving evict_for(const Scope& scope, uint32_t depth, uint64_t bytes);
-  // What commit() was told of a kept state.
+  // The label that commit() got for a kept state.
   const PartLabel& label(const StateLease& lease) const noexcept;
-  // Nothing happens where the state is out of sight.
+  // Does nothing if the state is out of sight.
   void set_rank(const StateLease& lease, uint64_t rank) noexcept;
-  // All kept ones lie among the entries [0, entries()). No lease: nothing is kept there.
+  // All kept states are among the entries [0, entries()). No lease: nothing is kept there.
   uint32_t entries() const noexcept { return static_cast<uint32_t>(entries_.size()); }
   StateLease lease_entry(uint32_t entry) noexcept;
-  // Of its label; 0: nothing is kept there, or it has no label.
+  // The rank in its label; 0: nothing is kept there, or it has no label.
   uint64_t rank(uint32_t entry) const noexcept;
   uint64_t bytes(uint32_t entry) const noexcept { return entries_[entry].bytes; }
 
-  // Puts a bad state out of sight, for good. False when it is so already.
+  // Puts a bad state out of sight for good. Returns false if it is out of sight already.
   bool remove(const StateLease& lease) noexcept;
-  // Evicts up to n states, next to go first, none that is leased. How many went.
+  // Evicts up to n states that are not leased, in the policy's order. Returns how many went.
   uint32_t evict(uint32_t n) noexcept;
   // The session is over: what only it used goes before all else of the default
   // priority. O(entries).
   void end_session(SessionId session) noexcept;
-  // Forgets what has this scope; its drafts cannot be committed any more. How many states went.
+  // Forgets the states of this scope; its drafts can no longer be committed. Returns how many went.
   uint32_t drop_scope(const Scope& scope) noexcept;
-  // States deeper than `keep` whose words begin with these, added to `out`; valid until the next change.
-  // May throw std::bad_alloc.
+  // Adds the states deeper than `keep` whose words begin with these to `out`. They are valid until
+  // the next change. May throw std::bad_alloc.
   void beyond(const Scope& scope, std::span<const uint32_t> words, uint32_t keep,
               std::vector<uint32_t>& out) const;
   // Forgets what beyond() found.
   void drop(std::span<const uint32_t> entries) noexcept;
-  // Forgets everything, drafts as in drop_scope(). How many states went.
+  // Forgets everything, drafts as in drop_scope(). Returns how many states went.
   uint32_t clear() noexcept;
 
   struct Stats {
-    uint64_t entries = 0;  // Kept.
-    uint64_t leased = 0;   // Entries, kept or out of sight.
+    uint64_t entries = 0;  // Kept ones.
+    uint64_t leased = 0;   // Leased entries, kept or out of sight.
     uint64_t drafts = 0;
     uint64_t bytes = 0;  // All that counts against the budget.
     uint64_t budget_bytes = 0;
-    uint64_t held_bytes = 0;   // Of those, of drafts and leased ones: cannot go now.
+    uint64_t held_bytes = 0;   // The part of `bytes` that cannot go now: drafts and leased entries.
     uint64_t positions = 0;    // Sum of the depths of kept entries.
-    uint64_t index_bytes = 0;  // Memory besides: tree, policy, books.
+    uint64_t index_bytes = 0;  // Other memory: tree, policy, books.
     uint64_t stores = 0;       // Commits.
-    uint64_t replaced = 0;     // Of those, with the same scope and words as a kept one.
+    uint64_t replaced = 0;     // Commits that replaced an entry of the same scope and words.
     uint64_t refused_too_large = 0;
     uint64_t evictions = 0;  // To make room, or by evict().
     uint64_t removed = 0;    // By remove().
@@ -152,7 +154,7 @@ class StateStore {
     uint32_t logits = 0;
     uint64_t bytes = 0;
     uint64_t generation = 0;
-    bool replaces = false;         // A draft for which its predecessor had to go early.
+    bool replaces = false;         // A draft whose predecessor had to go early.
     Touch touch;                   // The last one.
     SessionId owner = kNoSession;  // The only session that used it.
     std::vector<uint32_t> words;   // Of a draft.
@@ -163,7 +165,7 @@ class StateStore {
     const Scope& scope;
     uint32_t depth;
     uint32_t logits;
-    uint64_t bytes;  // With them.
+    uint64_t bytes;  // Including the logits.
   };
 
   StateStore(const Options& options, Lexicon& lexicon);
@@ -172,15 +174,16 @@ class StateStore {
   }
   uint64_t now_ns() const noexcept { return clock_.now_ns(); }
   StateCandidate candidate(uint32_t entry, uint32_t common) const noexcept;
-  // Says no to what could not be placed even if all that may go went.
+  // Refuses what would not fit even if everything evictable went.
   Result<void> check_fits(const Need& need) const;
   bool has_room(const Need& need) const noexcept;
   // Evicts until has_room(). True in `replaced` when `old` went.
   Result<void> make_room(const Need& need, uint32_t old, bool& replaced) noexcept;
-  // Takes what the need needs. Requires has_room().
+  // Takes the room for `need`. Requires has_room().
   Result<StateDraft> draft(const Need& need);
   uint32_t next_victim() noexcept;
-  // Out of sight: out of the index already when `replaced`. Bytes go now or with the last lease.
+  // Puts an entry out of sight; if `replaced`, it has left the index already. Its bytes go now, or
+  // with the last lease.
   void put_away(uint32_t entry, bool replaced) noexcept;
   void free_bytes(uint32_t entry) noexcept;
   template <class Match>

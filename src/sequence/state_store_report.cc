@@ -1,4 +1,4 @@
-// What a StateStore tells about itself, and how it checks its books.
+// What a StateStore reports about itself, and how it checks its records.
 #include <new>
 
 #include "base/check.h"
@@ -56,7 +56,7 @@ void StateStore::check_invariants() const {
       continue;
     }
     positions += it.depth;
-    // Whatever may go, the policy can name.
+    // Every entry that may be evicted is known to the policy.
     STEMMA_CHECK(policy_->holds(entry) || slots_.pins(entry) != 0);
     STEMMA_CHECK(store_->size(entry) != 0 && store_->size(entry) <= it.bytes);
     STEMMA_CHECK(index_.entry_at(place(entry)) == entry);

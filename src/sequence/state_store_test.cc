@@ -11,7 +11,7 @@
 namespace stemma::sequence {
 namespace {
 
-// ---- Storing ---------------------------------------------------------------------------------------
+// ---- Storing ------------------------------------------------------------------------------------
 
 TEST_F(States, BytesAndLogitsComeBack) {
   auto draft = reserve(tokens(20), 100, 3);
@@ -124,7 +124,7 @@ TEST_F(States, ReplacingALeasedStateLeavesItsBytesToTheLease) {
   EXPECT_EQ(store->stats().bytes, 0U);
 }
 
-// ---- Room ------------------------------------------------------------------------------------------
+// ---- Room ---------------------------------------------------------------------------------------
 
 TEST_F(States, LeastRecentlyUsedGoesFirst) {
   for (uint32_t i = 1; i <= 4; ++i) ASSERT_TRUE(save(tokens(20, i), 250));
@@ -216,7 +216,7 @@ TEST_F(States, LeasedStatesNeverGo) {
   EXPECT_EQ(exact(tokens(20, 2)), 0U);
   EXPECT_EQ(store->evict(10), 1U);
   EXPECT_EQ(fill_of(oldest), 1);
-  // Once it has ended it can go like any other.
+  // Once the lease has ended, it can go like any other.
   oldest.release();
   EXPECT_EQ(store->evict(10), 1U);
   EXPECT_EQ(store->stats().entries, 0U);
@@ -277,7 +277,7 @@ TEST_F(States, IndexIsBoundedAndMakesRoomToo) {
   EXPECT_EQ(exact(tokens(160, 2)), 160U);
 }
 
-// ---- Letting go ------------------------------------------------------------------------------------
+// ---- Letting go ---------------------------------------------------------------------------------
 
 TEST_F(States, DamageIsNoticedAndTheStateCanBeRemoved) {
   auto draft = reserve(tokens(20), 100);

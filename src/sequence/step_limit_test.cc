@@ -29,7 +29,7 @@ TEST(StepLimit, ShortReadsInManyPiecesSayNothingOfBytes) {
   EXPECT_EQ(limit.bytes(), 8000U);
 }
 
-// A read takes a time for the call and a time a byte: no step that the limit allows takes too long.
+// A read takes time for the call and for each byte: no allowed step may take too long.
 TEST(StepLimit, NeverAllowsTooMuchWhereTimeGrowsWithBytes) {
   StepLimit limit;
   const auto takes = [](uint64_t bytes) { return 1'000'000 + bytes * 25; };

@@ -6,12 +6,14 @@
 namespace stemma::sequence {
 namespace {
 
-// A prompt that comes again computes fewer than so many tokens more without a stop of its own at the end.
+// If the same prompt comes again, a stop this close before its end serves it: fewer than this many
+// tokens more are computed.
 constexpr uint32_t kNearEnd = 4;
-// Prompts that part so few tokens behind a message's end part there, and have the rest in common by chance.
+// Prompts that part this few tokens behind a message's end really part there: the rest is equal by
+// chance.
 constexpr uint32_t kByChance = 16;
 constexpr uint32_t kLeastInterval = 256;
-constexpr uint32_t kIntervals = 8;          // That a prompt has.
+constexpr uint32_t kIntervals = 8;          // Intervals per prompt.
 constexpr uint32_t kShareOfComputing = 64;  // Saving takes at most the 64th part of the time.
 
 class Chooser {
@@ -26,15 +28,15 @@ class Chooser {
 
   std::vector<uint32_t> choose() {
     if (in_.marks == 0) return {};
-    most_ = in_.marks - 1;  // One is for the end of the prompt.
+    most_ = in_.marks - 1;  // One is kept for the end of the prompt.
     add(parting());
-    // What most others share, then where this conversation goes on.
+    // First where most others part, then where this conversation continues.
     const auto first = std::ranges::lower_bound(ends_, in_.available + in_.gap_tokens);
     if (first != ends_.end()) add(*first);
     if (!ends_.empty()) add(ends_.back());
     add_intervals();
     for (auto end = ends_.rbegin(); end != ends_.rend(); ++end) add(*end);
-    // The end of the prompt, unless a stop just before it does nearly as well for those who ask again.
+    // The end of the prompt, unless a stop just before it serves a repeated prompt nearly as well.
     const bool near = !stops_.empty() && stops_.back() + kNearEnd > in_.terminal;
     if (!near && in_.terminal > in_.available) insert(in_.terminal);
     return stops_;
@@ -65,7 +67,7 @@ class Chooser {
     if (at == stops_.end() || *at != depth) stops_.insert(at, depth);
   }
 
-  // Every second one first, and so on: if not all are kept, those that are lie evenly.
+  // Every second one first, and so on: if only some are kept, they are evenly spread.
   void add_intervals() {
     if (in_.interval_tokens == 0) return;
     const uint64_t last = text_.length() / in_.interval_tokens;
@@ -76,7 +78,7 @@ class Chooser {
     }
   }
 
-  // Where the stop for a multiple of the interval goes.
+  // The place of the stop for a multiple of the interval.
   uint32_t place(uint32_t depth) const {
     if (!in_.exact_intervals) {
       const uint32_t half = in_.interval_tokens / 2;
@@ -89,7 +91,7 @@ class Chooser {
 
   const Text& text_;
   const StopInput& in_;
-  std::vector<uint32_t> ends_;  // Of messages, without those that are not worth it.
+  std::vector<uint32_t> ends_;  // The ends of messages that are worth a stop.
   std::vector<uint32_t> stops_;
   uint32_t most_ = 0;
 };
@@ -117,11 +119,11 @@ void WindowSlack::learn(const EngineTraits& traits, Held before, Held after,
   const uint64_t needed = uint64_t{after.begin} + traits.rewind_tokens;
   const auto slack = static_cast<uint32_t>(after.end - std::min<uint64_t>(after.end, needed));
   if (after.begin <= before.begin) {
-    // Nothing was pushed out: it is so much at least.
+    // Nothing was pushed out, so the slack is at least this much.
     slack_ = std::max(slack_, slack);
     return;
   }
-  // Believed at once where it is less than before, so that no second stop is missed.
+  // A smaller slack counts at once, so that no second stop is missed.
   slack_ = slack > slack_ && slack_ != 0 ? slack_ + (slack - slack_) / 2 : slack;
 }
 

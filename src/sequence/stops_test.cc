@@ -44,7 +44,7 @@ TEST(Stops, EndIsNotKeptRightBehindAnotherStop) {
 }
 
 TEST(Stops, EndIsKeptWhereTheMessageBeforeItIsNot) {
-  // The last message ends too close behind the first one to be kept.
+  // The last message ends too close behind the first to be kept.
   const Depths ends{150, 197};
   EXPECT_EQ(choose_stops(words(200), cold(200, ends)), (Depths{150, 199}));
 }

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "cache/shared.h"
+#include "cache/check_options.h"
 #include "sequence/capture_rules.h"
 
 namespace stemma::sequence {
@@ -21,7 +21,7 @@ Result<void> TurnEnd::finish(TurnRecord& turn, const Retain* retain) try {
     turn.retain.assign(*retain);
     if (turn.retain.retain.session == kNoSession) turn.retain.retain.session = session;
   }
-  // Never carried out: with the logits nothing had to be.
+  // Never executed: with the logits there was nothing to do.
   if (!turn.counted) count_unexecuted(turn, static_cast<bool>(turn.logits));
   if (turn.phase == TurnPhase::planned) {
     give_back(turn);
@@ -46,7 +46,7 @@ Result<void> TurnEnd::abandon(TurnRecord& turn) {
   if (turn.phase == TurnPhase::planned) {
     give_back(turn);
   } else {
-    // What was there before this turn is not this turn's to lose.
+    // This turn must not lose what was there before it.
     if (!step_back(turn)) {
       record.turn = nullptr;
       clearer_.release(s);
@@ -106,8 +106,8 @@ void TurnEnd::give_back(TurnRecord& turn) noexcept {
   record.turn = nullptr;
   books_.set_state(turn.sequence, turn.was);
   if (!books_.traits.unified) return;
-  // Those who were carried out meanwhile found no room where this turn was to let go of some. Who
-  // is yet to be carried out makes it then.
+  // Turns executed in the meantime had no room where this turn was to free some, so free it now.
+  // Turns not yet executed free their own.
   uint64_t owed = 0;
   for (const SequenceRecord& other : books_.records) {
     if (!in_turn(other)) continue;
@@ -116,7 +116,7 @@ void TurnEnd::give_back(TurnRecord& turn) noexcept {
   try {
     (void)clearer_.free_up(turn.sequence, owed, kNoSequence, nullptr);
   } catch (const std::bad_alloc&) {
-    // As if the engine had not let go of it.
+    // Handled as if the engine had not cleared it.
   }
 }
 

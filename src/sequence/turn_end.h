@@ -5,9 +5,9 @@
 // A turn that was never carried out gives its sequence back as it was.
 //
 // Invariant:  afterwards the sequence is idle, free or broken, and nothing points to the turn.
-// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
-//             while the engine is called.
-// Ownership:  the record stays the caller's. The books and the other parts outlive it.
+// Threading:  one thread at a time, the engine's. It holds the books' lock, and releases it while
+//             the engine is called.
+// Ownership:  the caller keeps the record. The books and the other parts outlive it.
 // Cost:       O(1) and calls of the engine where something is cut, emptied or saved. Nothing
 //             throws.
 #pragma once
@@ -24,22 +24,22 @@ class TurnEnd {
   TurnEnd(Books& books, Capturer& capturer, Clearer& clearer, SessionCloser& sessions) noexcept
       : books_(books), capturer_(capturer), clearer_(clearer), sessions_(sessions) {}
 
-  // As Turn::finish(). Error: stale, and then the turn has ended; invalid_argument (`retain`),
-  // out_of_memory, and then it goes on.
+  // As Turn::finish(). Error: stale (the turn has ended then); invalid_argument (`retain`) or
+  // out_of_memory (the turn goes on then).
   Result<void> finish(TurnRecord& turn, const Retain* retain);
-  // As Turn::abandon(). The turn has ended, whatever the answer. Error: stale.
+  // As Turn::abandon(). The turn has ended, even after an error. Error: stale.
   Result<void> abandon(TurnRecord& turn);
 
  private:
-  // What a turn kept comes to rest, or goes.
+  // Leaves the turn's sequence idle with what it computed, or empties it.
   void leave(TurnRecord& turn);
-  // Gives a sequence back that was leased and not touched.
+  // Gives back a sequence that was leased but not touched.
   void give_back(TurnRecord& turn) noexcept;
-  // The sequence goes back to what the turn found there. False: it cannot.
+  // Takes the sequence back to what the turn found there. Returns false if it cannot go back.
   bool step_back(TurnRecord& turn);
   // Counts a turn that was never carried out. `served`: it had the logits, and needed nothing else.
   void count_unexecuted(TurnRecord& turn, bool served) noexcept;
-  // Gives everything back that the turn holds, apart from its sequence.
+  // Gives back everything that the turn holds, apart from its sequence.
   void end(TurnRecord& turn) noexcept;
 
   Books& books_;

@@ -15,11 +15,11 @@ bool TurnPlanner::plan(TurnRecord& turn, Found& found) {
   input.vacant = found.vacant;
   input.saved = found.saved;
   turn.plan = make_plan(input);
-  // A fork keeps its source where it is, and what is loaded may need more room than the prompt: if
-  // the best plan does not fit, the best of those that do.
+  // A fork keeps its source, and a load may need more room than the prompt. So if the best plan
+  // does not fit, take the best of those that do.
   if (turn.plan.sequence != kNoSequence && !fits(books_, turn, turn.plan)) {
     turn.plan = make_plan(input, [&](const Plan& plan) { return fits(books_, turn, plan); });
-    // That more could not be copied is no matter of what it costs.
+    // The report must not blame costs for a copy that did not fit.
     std::erase_if(found.live, [](const LiveCandidate& live) { return !live.can_stay; });
   }
   return turn.plan.sequence != kNoSequence;
@@ -55,7 +55,7 @@ void TurnPlanner::choose_stops(TurnRecord& turn, const Found& found) {
   turn.interval_tokens = 0;
   turn.late_tokens = 0;
   if (!keeps_anchors(books_, turn)) return;
-  // Where the whole prompt is within the window, nothing of it is lost while it is computed.
+  // If the whole prompt fits in the window, computing it pushes nothing out.
   if (books_.use_checkpoints && books_.traits.rewind == Rewind::window) {
     turn.late_tokens = turn.prompt_tokens <= books_.traits.rewind_tokens
                            ? turn.prompt_tokens
@@ -93,7 +93,7 @@ void TurnPlanner::choose_stops(TurnRecord& turn, const Found& found) {
   }
   turn.interval_tokens = input.interval_tokens;
   turn.stops = sequence::choose_stops(turn.text, input);
-  // Nor where a checkpoint would never pay.
+  // Drop stops whose checkpoint would never pay.
   std::erase_if(turn.stops, [&](uint32_t depth) { return !worth_keeping(books_, depth); });
 }
 
@@ -112,7 +112,7 @@ void TurnPlanner::explain(TurnRecord& turn, const Found& found) const {
   report.reason = reason_for(turn, found);
 }
 
-// The most that could have been reused, whatever it costs.
+// The most that could have been reused, at any cost.
 uint32_t TurnPlanner::possible_reuse(const TurnRecord& turn, const Found& found) const {
   const bool any = books_.any();
   uint32_t possible = std::max(found.saved.state_depth, any ? found.saved.state_longest : 0);

@@ -1,9 +1,9 @@
 // TurnPlanner: chooses the plan of a turn, and says in its report what the plan does and why.
 //
-// It asks the planner (planner.h) for the cheapest way among what was found, and takes the cheapest
-// that has room if that way has none. It also chooses where the turn stops to keep checkpoints.
+// It asks the planner (planner.h) for the cheapest plan; if there is no room for that one, it takes
+// the cheapest that has room. It also chooses where the turn stops to keep checkpoints.
 //
-// Invariant:  a plan that is chosen has room, as far as the promises to other turns allow.
+// Invariant:  a plan that is chosen has room, apart from what other turns were promised.
 // Threading:  the caller holds the books' lock; replan() on the engine's thread.
 // Ownership:  leases go to the turn. The books and the finder outlive it.
 // Cost:       plan() is make_plan(), twice at most. May throw std::bad_alloc.
@@ -18,11 +18,11 @@ class TurnPlanner {
  public:
   TurnPlanner(Books& books, Finder& finder) noexcept : books_(books), finder_(finder) {}
 
-  // Chooses a plan. False when none fits into the context. What the plan cannot use for want of
-  // room is taken out of `found`.
+  // Chooses a plan. Returns false if none fits into the context. Removes from `found` what the plan
+  // cannot use because there is no room.
   bool plan(TurnRecord& turn, Found& found);
-  // Finds and plans anew for a turn that has its sequence, because something has changed or failed.
-  // `cold`: with nothing reused.
+  // Finds and plans again for a turn that has its sequence, because something has changed or
+  // failed. `cold`: with nothing reused.
   void replan(TurnRecord& turn, const Excluded& excluded, bool cold);
   // Chooses the depths at which checkpoints are kept while the prompt is computed.
   void choose_stops(TurnRecord& turn, const Found& found);

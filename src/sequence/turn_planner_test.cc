@@ -9,7 +9,7 @@
 namespace stemma::test {
 namespace {
 
-// Finds, plans and explains; what lookup() does.
+// Finds, plans and explains, as lookup() does.
 bool plan_for(PartsRig& rig, TurnRecord& turn) {
   Found found;
   rig.finder.find(turn, found, Holding::no, kNoSequence, {});

@@ -37,7 +37,7 @@ Result<void> TurnProgress::computed(TurnRecord& turn, uint32_t n, uint64_t spent
   turn.computed = n;
   books_.index_up_to(turn, n);
   books_.changed();
-  // Where a window or a state has got to, only the engine knows.
+  // Only the engine knows how far a window or a state has got.
   if (books_.any()) {
     books_.at(turn.sequence).held = {0, n, true};
   } else {
@@ -53,7 +53,7 @@ Result<void> TurnProgress::computed(TurnRecord& turn, uint32_t n, uint64_t spent
 
 void TurnProgress::keep_stops(TurnRecord& turn, uint32_t n) {
   if (turn.stops.empty() || turn.stops.front() > n) return;
-  // Boundaries that were reached: what cannot wait is saved now.
+  // Stops that were reached: save now what cannot wait.
   const Held held = books_.at(turn.sequence).held;
   const bool true_end = held.whole && held.end == n && books_.known(turn.sequence) >= n;
   while (!turn.stops.empty() && turn.stops.front() <= n) {
@@ -77,7 +77,7 @@ Result<void> TurnProgress::extend(TurnRecord& turn, std::span<const Token> token
   }
   STEMMA_TRY_VOID(Lexicon::append(tokens, turn.text));
   if (interval == 0) return {};
-  // Nothing fails from here on. What follows the prompt may no longer be within the window.
+  // Nothing fails from here on. The window may no longer hold what follows the prompt.
   turn.late_tokens = std::min(turn.late_tokens, books_.window_slack.tokens());
   for (uint64_t depth = (before / interval + 1) * interval; depth <= turn.text.length();
        depth += interval) {
@@ -92,7 +92,7 @@ Result<void> TurnProgress::extend(TurnRecord& turn, std::span<const Token> token
 Result<void> TurnProgress::reserve(TurnRecord& turn, uint32_t tokens) try {
   STEMMA_TRY_VOID(check_ready(turn));
   const uint64_t needed = uint64_t{turn.text.length()} + tokens - turn.computed;
-  // Nobody is emptied for what cannot be had.
+  // Do not empty any sequence if that would not make enough room.
   if (could_have(books_, turn.sequence, turn.computed, needed, kNoSequence) &&
       clearer_.make_room_for(turn.sequence, needed, kNoSequence, nullptr)) {
     turn.promised_end = std::max(turn.promised_end, turn.text.length() + tokens);
@@ -110,7 +110,7 @@ Result<void> TurnProgress::rewind(TurnRecord& turn, uint32_t n) try {
   if (n < turn.computed) STEMMA_TRY_VOID(go_back(turn, n));
   books_.lexicon.cut(turn.text, n);
   std::erase_if(turn.stops, [&](uint32_t depth) { return depth > n; });
-  turn.logits_span = {};  // No longer of its words; who has them may read them until the turn ends.
+  turn.logits_span = {};  // No longer valid here; a caller may read its span until the turn ends.
   books_.changed();
   return {};
 } catch (const std::bad_alloc&) {
@@ -212,7 +212,7 @@ Result<void> TurnProgress::shift(TurnRecord& turn, uint32_t keep, uint32_t disca
     clearer_.lose(turn);
     return done;
   }
-  // What was shared with others is its own now, at worst; what it holds is what matters here.
+  // Shared cells may now be its own. Only the cells it holds matter here.
   books_.room.set_length(id, keep);
   books_.room.set_length(id, turn.computed - discard);
   turn.approximate = true;
@@ -224,7 +224,7 @@ Result<void> TurnProgress::shift(TurnRecord& turn, uint32_t keep, uint32_t disca
   books_.lexicon.cut(turn.text, keep);
   (void)Lexicon::append(rest, turn.text);
   turn.stops.clear();
-  turn.logits_span = {};  // No longer of its words; who has them may read them until the turn ends.
+  turn.logits_span = {};  // No longer valid here; a caller may read its span until the turn ends.
   books_.changed();
   return {};
 } catch (const std::bad_alloc&) {

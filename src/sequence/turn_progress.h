@@ -1,12 +1,12 @@
 // TurnProgress: a turn between execute() and its end. Words are computed, added, taken back.
 //
-// The books follow what the engine has done: how long the sequence is, which of its words are found
-// by others. At a boundary that cannot be saved later, the checkpoint is saved at once.
+// The books follow what the engine has done: how long the sequence is, and which of its words
+// others can find. At a boundary that cannot be saved later, the checkpoint is saved at once.
 //
-// Invariant:  only words that were computed are found by others. After a failed rewind or shift
-//             nothing of the sequence counts, and the turn can only end.
-// Threading:  one thread at a time, that of the engine, which holds the books' lock; it is let go
-//             while the engine and the listener are called.
+// Invariant:  others find only words that were computed. After a failed rewind or shift the
+//             sequence's contents do not count, and the turn can only end.
+// Threading:  one thread at a time, the engine's. It holds the books' lock, and releases it while
+//             the engine and the listener are called.
 // Ownership:  the books and the other parts outlive it.
 // Cost:       O(words that are new), and what saving a checkpoint takes. Nothing throws.
 #pragma once
@@ -46,7 +46,7 @@ class TurnProgress {
  private:
   // Saves the boundaries up to n that were reached.
   void keep_stops(TurnRecord& turn, uint32_t n);
-  // The memory goes back to n, which was computed.
+  // Takes the memory back to n, which was computed.
   Result<void> go_back(TurnRecord& turn, uint32_t n);
 
   Books& books_;

@@ -37,7 +37,7 @@ TEST(TurnProgress, TimesThatComeLaterAreForAllThatWasComputed) {
   for (uint32_t n = 100; n <= 800; n += 100) {
     ok(rig.engine.compute(SequenceId{turn.sequence},
                           std::span(turn.text.tokens).subspan(n - 100, 100)));
-    // 10 us a token, told with every second batch.
+    // 10 us a token, reported with every second batch.
     const bool later = n % 200 != 0;
     ok(rig.progress.computed(turn, n, later ? kMeasuredLater : 2'000'000));
     EXPECT_EQ(turn.unmeasured, later ? n - 100 : kNoSequence);

@@ -29,10 +29,10 @@ struct WholePromptCache::Inner {
 
   Mutex mutex;
   bool enabled STEMMA_GUARDED_BY(mutex) = true;
-  Lexicon lexicon STEMMA_GUARDED_BY(mutex);  // No media: nothing is ever in it.
+  Lexicon lexicon STEMMA_GUARDED_BY(mutex);  // Has no media, so it stays empty.
   std::unique_ptr<StateStore> store STEMMA_GUARDED_BY(mutex);
   Statistics counted STEMMA_GUARDED_BY(mutex);
-  StateStore::Stats before STEMMA_GUARDED_BY(mutex);  // When counting began.
+  StateStore::Stats before STEMMA_GUARDED_BY(mutex);  // At the time counting began.
 };
 
 struct WholePromptCache::Lease::Held {
@@ -50,7 +50,7 @@ struct WholePromptCache::Lease::Held {
   }
 };
 
-// ---- Leases ----------------------------------------------------------------------------------------
+// ---- Leases -------------------------------------------------------------------------------------
 
 WholePromptCache::Lease::Lease(std::unique_ptr<Held> held) noexcept : held_(std::move(held)) {}
 WholePromptCache::Lease::Lease(Lease&&) noexcept = default;
@@ -69,7 +69,7 @@ std::span<const float> WholePromptCache::Lease::logits() const noexcept {
 }
 void WholePromptCache::Lease::release() noexcept { held_.reset(); }
 
-// ---- The cache -------------------------------------------------------------------------------------
+// ---- The cache ----------------------------------------------------------------------------------
 
 Result<WholePromptCache> WholePromptCache::create(const Config& config) noexcept try {
   auto inner = std::make_shared<Inner>();
@@ -107,7 +107,7 @@ std::optional<WholePromptCache::Lease> WholePromptCache::find(
     const Scope& scope, std::span<const Token> prompt) noexcept {
   if (inner_ == nullptr) return std::nullopt;
   Inner& in = *inner_;
-  // What is no prompt was never stored.
+  // A prompt that is not valid was never stored.
   const bool possible = prompt.size() <= key::kMaxPromptPositions && key::all_tokens_valid(prompt);
   std::unique_ptr<Lease::Held> held(new (std::nothrow) Lease::Held);
   for (;;) {
@@ -130,7 +130,7 @@ std::optional<WholePromptCache::Lease> WholePromptCache::find(
       held->inner = inner_;
       held->lease = *in.store->lease(match.exact);
     }
-    // Every byte is looked at before it is believed, without the lock.
+    // All bytes are checked before they are used, without the lock.
     const Result<sequence::SavedState> saved = held->lease.read();
     bool remembered = true;
     try {
@@ -142,7 +142,7 @@ std::optional<WholePromptCache::Lease> WholePromptCache::find(
     if (!saved) {
       if (in.store->remove(held->lease)) ++in.counted.corrupt;
       held->lease.release();
-      continue;  // The next best.
+      continue;  // Try the next best.
     }
     if (!remembered) {
       ++in.counted.misses;
@@ -182,7 +182,7 @@ Result<void> WholePromptCache::store(const Scope& scope, std::span<const Token> 
   const MutexLock lock(in.mutex);
   if (done) done = draft.commit(bytes.size());
   draft.abandon();
-  // Whoever cleared the cache meanwhile meant this entry too.
+  // The cache was cleared in the meantime, and that includes this entry.
   if (!done && done.error().code() == Errc::stale) return {};
   return done;
 }
