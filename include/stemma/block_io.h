@@ -1,4 +1,4 @@
-// BlockIo and Fence: what an engine gives a cache so that bytes can move and work can finish.
+// BlockIo and Fence: an engine gives these to a cache, to move bytes and to report finished work.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ struct BlockCopy {
   BlockId source = kNoBlock;
   // kNoBlock for a recurrent group: load `source` into the request's running state.
   BlockId target = kNoBlock;
-  uint32_t tokens = 0;  // Leading positions of the block that count.
+  uint32_t tokens = 0;  // How many leading positions of the block to copy.
 };
 
-// The only way bytes move. Implemented by the engine, which owns the memory. Calls may be
-// asynchronous: completion is reported through `done`, exactly once, on any thread, never from
-// inside the call's own locks. Called without any of Stemma's locks held.
+// The only way bytes move. The engine, which owns the memory, implements it. Calls may be
+// asynchronous: `done` reports completion exactly once, on any thread, never from inside the call's
+// own locks. Stemma holds none of its locks during a call.
 // Threading: thread-safe.
 class BlockIo {
  public:
@@ -37,13 +37,15 @@ class BlockIo {
 };
 
 // Work of the engine that may still touch a lease's blocks when the lease is released (a kernel in
-// flight, say). Nothing the lease held is reused before the fence signals.
-// Ownership: the engine's; must live until signalled() has returned true, or the cache and all of its
-//            leases are gone. From then on nobody calls it: it may be recycled inside that very call.
+// flight, for example). Nothing that the lease held is reused before the fence signals.
+// Ownership: the engine's; must live until signalled() has returned true, or the cache and all of
+//            its leases are gone. Nobody calls it afterwards, so signalled() may recycle the fence
+//            in the very call that returns true.
 class Fence {
  public:
   virtual ~Fence() = default;
-  // Called without locks, from any thread, until it first returns true; cheap; does not block.
+  // Called without locks, from any thread, until it first returns true. Must be cheap and must not
+  // block.
   virtual bool signalled() noexcept = 0;
 };
 

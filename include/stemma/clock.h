@@ -11,7 +11,7 @@ class Clock {
   virtual ~Clock() = default;
   virtual uint64_t now_ns() const noexcept = 0;
 
-  // The machine's monotonic clock; what caches use when they are given none.
+  // The machine's monotonic clock; caches use it by default.
   static const Clock& monotonic() noexcept;
 };
 
@@ -26,14 +26,14 @@ class ManualClock final : public Clock {
   uint64_t now_ns_ = 1;
 };
 
-inline constexpr uint64_t kNever = ~uint64_t{0};  // A deadline that does not come.
+inline constexpr uint64_t kNever = ~uint64_t{0};  // A deadline that never comes.
 
-// When `wait_ns` from `now_ns` will be over. So long that it cannot be said: never.
+// The time `wait_ns` after `now_ns`; kNever if that is too far ahead to represent.
 constexpr uint64_t deadline_after(uint64_t now_ns, uint64_t wait_ns) noexcept {
   return wait_ns > kNever - now_ns ? kNever : now_ns + wait_ns;
 }
 
-// How long it was from `begin_ns` to `end_ns`; 0 if the clock ran backwards between the two.
+// The time from `begin_ns` to `end_ns`; 0 if the clock ran backwards between them.
 constexpr uint64_t elapsed_ns(uint64_t begin_ns, uint64_t end_ns) noexcept {
   return end_ns > begin_ns ? end_ns - begin_ns : 0;
 }

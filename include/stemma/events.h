@@ -11,31 +11,31 @@ namespace stemma {
 
 enum class EventKind : uint8_t { stored, removed, cleared };
 
-// Every event but `cleared` is about one layer group: what was stored for (group, key) is there
-// until it is removed for the same two, or all is cleared. A key names a prefix in steps of the
-// index, the smallest blocks of all groups.
+// Every event except `cleared` is about one layer group: what was stored for (group, key) stays
+// until it is removed for the same group and key, or everything is cleared. A key names a prefix in
+// steps of the index, which are the smallest blocks of all groups.
 //
-// `stored`, of the group whose blocks the index consists of (0, or kMaxGroups where the index has
-// cells of its own: see Options): keys[i] is the content key of the i-th block after `parent`;
-// `words` are their words, back to back (a media position is 2^31 or more and means nothing outside
-// this process).
-// `stored`, of every other group: it has the block, or of a recurrent group the state, that ends
-// where the prefix keys[i] ends; neither parent nor words. (States between the borders of the
-// index's blocks are not told of.)
-// `removed`: keys only. A block that a window group gave up while its prefix stays is a hole: told
-// as removed of that group alone. `cleared`: everything went.
+// `stored` for the index's own group (0, or kMaxGroups if the index has cells of its own: see
+// Options): keys[i] is the content key of the i-th block after `parent`; `words` are the words of
+// these blocks, back to back (a media position is 2^31 or more and has no meaning outside this
+// process).
+// `stored` for any other group: the group has the block (a recurrent group: the state) that ends
+// where the prefix keys[i] ends. There is no parent and there are no words. (States between the
+// borders of the index's blocks are not reported.)
+// `removed`: keys only. If a window group gives up a block while its prefix stays, the hole is
+// reported as removed for that group alone. `cleared`: everything was removed.
 struct Event {
-  uint64_t sequence = 0;  // Counts up by one; a gap: the ring overflowed, or memory ran out.
+  uint64_t sequence = 0;  // Counts up by one. A gap: the ring overflowed, or memory ran out.
   EventKind kind = EventKind::stored;
-  // Of `stored`: a part-block, which is only ever copied from. Its words are fewer than
+  // Only for `stored`: this is a part-block, which can only be copied from. It has fewer words than
   // block_tokens.
   bool tail = false;
   GroupIndex group = 0;
   ContentKey parent{};
   std::vector<ContentKey> keys;
   std::vector<uint32_t> words;
-  uint32_t block_tokens =
-      0;  // Of the group's blocks; 0 of recurrent groups, and of what was removed.
+  // The size of the group's blocks; 0 for recurrent groups and for `removed`.
+  uint32_t block_tokens = 0;
 };
 
 // Everything cached at one instant, as `stored` events, and the sequence number from which the
@@ -43,7 +43,7 @@ struct Event {
 struct EventDump {
   std::vector<Event> events;
   uint64_t next_sequence = 0;
-  bool complete = true;  // false: there was no memory for it, and nothing is in it.
+  bool complete = true;  // false: memory was short, and the dump is empty.
 };
 
 }  // namespace stemma

@@ -1,5 +1,5 @@
-// The small identifiers that cross Stemma's borders, each its own type so that two of them cannot be
-// swapped by accident.
+// The small identifiers that cross Stemma's borders, each its own type so that two of them cannot
+// be swapped by accident.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ using GroupIndex = uint32_t;
 inline constexpr GroupIndex kMaxGroups = 8;
 
 // A conversation's name, chosen by the caller; 0 means none. A hint for affinity and retention,
-// never a border: two sessions share every block their prompts share.
+// never a border: two sessions share every block that their prompts have in common.
 enum class SessionId : uint64_t {};
 inline constexpr SessionId kNoSession{0};
 
-// Who pays for cached bytes; 0 is everybody without a quota of their own.
+// Who pays for cached bytes; 0 stands for everybody without their own quota.
 enum class TenantId : uint32_t {};
 inline constexpr TenantId kNoTenant{0};
 

@@ -1,4 +1,4 @@
-// How Stemma speaks to the embedder: one callback for log lines, one for broken invariants.
+// How Stemma reports to the embedder: one callback for log lines, one for broken invariants.
 // Threading: thread-safe; set handlers once, before creating caches.
 #pragma once
 
@@ -9,9 +9,9 @@ namespace stemma {
 
 enum class LogLevel : uint8_t { debug, info, warning, error };
 
-// Called without any lock held, from whichever thread has something to say: what was created
-// (info), what failed and is made good (warning), what was refused as broken (error). Lines are
-// rare: none is written per request that goes well.
+// Called without any lock held, from any thread: something was created (info), failed but was
+// handled (warning), or was refused as broken (error). Lines are rare: a request that succeeds
+// writes none.
 using LogHandler = void (*)(LogLevel level, std::string_view line, void* user);
 
 // nullptr (the default) drops every line.
@@ -19,7 +19,7 @@ void set_log_handler(LogHandler handler, void* user) noexcept;
 void log(LogLevel level, std::string_view line) noexcept;
 
 // Called with a description when Stemma finds its own books broken, just before it stops the
-// process. The default writes the line to standard error.
+// process. The default writes the description to standard error.
 using FatalHandler = void (*)(std::string_view what, void* user);
 void set_fatal_handler(FatalHandler handler, void* user) noexcept;
 

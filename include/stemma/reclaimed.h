@@ -1,13 +1,13 @@
-// Reclaimed: blocks that a cache has given up and that nobody writes yet, so that what is in them can still
-// be saved. What a lease evicts for itself is overwritten at once; who wants to write back calls
-// PagedCache::reclaim() ahead of it.
+// Reclaimed: blocks that a cache has evicted but that nobody overwrites yet, so that their contents
+// can still be saved. Blocks that a lease evicts for itself are overwritten at once. To save blocks
+// before that happens, call PagedCache::reclaim() ahead of time.
 //
-//   reclaim(positions, most) --> blocks: no longer found, not yet free --> read them --> let it go: free
+//   reclaim(positions, most) --> blocks: not found, not yet free --> read them --> destroy: free
 //
-// Invariant:  as long as this lives, no lease gets its blocks. They are whole: part-blocks, tails, logits and
-//             checkpoints between the borders of blocks are not among them.
+// Invariant:  while this lives, no lease gets its blocks. It has whole blocks only: no part-blocks,
+//             tails, logits, or checkpoints between block borders.
 // Threading:  one thread at a time.
-// Ownership:  keeps the cache's innards alive, as a lease does.
+// Ownership:  keeps the cache's internals alive, as a lease does.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace stemma {
 
 namespace cache {
-class Shared;
+class Core;
 }  // namespace cache
 
 class PagedCache;
@@ -31,13 +31,13 @@ class Reclaimed {
   struct Block {
     GroupIndex group = 0;
     BlockId block = kNoBlock;
-    // Its positions. Of a recurrent group: the state at `end`, and begin == end.
+    // Its positions. For a recurrent group: the state at `end`, with begin == end.
     uint32_t begin = 0;
     uint32_t end = 0;
-    // Of the prefix that ends with it, in steps of its group's blocks; of a recurrent group, of the largest
-    // blocks that any group has (16 where there are none).
+    // The key of the prefix that ends with this block. The key's steps are the group's blocks; for
+    // a recurrent group, the largest blocks of any group (16 positions if there are none).
     ContentKey key{};
-    uint32_t path = 0;  // Which of the paths that went it belongs to.
+    uint32_t path = 0;  // The number of its path among the evicted paths.
   };
 
   Reclaimed() noexcept = default;
@@ -45,18 +45,19 @@ class Reclaimed {
   Reclaimed& operator=(Reclaimed&& other) noexcept;
   ~Reclaimed();
 
-  // Of each path the deepest first.
+  // Within each path the deepest block comes first.
   std::span<const Block> blocks() const noexcept { return blocks_; }
-  // How much went, what is not among the blocks included. 0: nothing had to go, or nothing could.
+  // How many were evicted, including those that are not in blocks(). 0: nothing had to be evicted,
+  // or nothing could be.
   uint32_t evicted() const noexcept { return evicted_; }
-  // The words under a block; none where media stand on its path.
+  // The words of a block; empty if its path has media.
   std::span<const Token> words(const Block& block) const noexcept;
 
  private:
   friend class PagedCache;
-  friend class cache::Shared;
+  friend class cache::Core;
 
-  cache::Shared* shared_ = nullptr;  // Null: holds nothing.
+  cache::Core* core_ = nullptr;  // Null: holds nothing.
   uint32_t evicted_ = 0;
   std::vector<Block> blocks_;
   std::vector<std::vector<Token>> paths_;

@@ -1,9 +1,9 @@
-// Result<T>: the one channel for things that can go wrong in a correct program.
+// Result<T>: how a function reports anything that can go wrong in a correct program.
 //
-// It mirrors std::expected's names. An Error is 16 bytes, never allocates, and speaks to the person
-// who must act: a code grouped by what the caller does next, a sentence, and one number.
-// From a temporary Result its value comes by value, so `for (auto& x : *call())` holds what it
-// loops over. What `call()->member()` refers to lives to the end of the statement only.
+// It mirrors std::expected's names. An Error is 16 bytes, never allocates, and tells the caller how
+// to act: a code grouped by what to do next, a sentence, and one number.
+// A temporary Result returns its value by value, so `for (auto& x : *call())` keeps alive what it
+// loops over. A reference from `call()->member()` is valid only to the end of the statement.
 // Threading: immutable values.
 #pragma once
 
@@ -25,19 +25,19 @@ enum class Errc : uint32_t {
   // Make room: release leases, wait, or ask for less; then call again.
   out_of_blocks = 1,  // Too few blocks of some group are free or evictable: see never_fits().
   over_quota,      // The tenant's byte quota does not allow it, even after evicting its own blocks.
-  over_pin_share,  // Pins may not hold more of the pool than Options allows.
+  over_pin_share,  // Pins would hold more of the pool than Options allows.
   out_of_memory,   // The system gave no memory.
   // Retry later: nothing is wrong with the call.
   busy,  // Something is still in use: a lease, a copy, a fence.
   // Fix the call.
-  invalid_argument,  // A value no call may have.
+  invalid_argument,  // A value that is never allowed.
   out_of_range,      // A position, index or count beyond what this object has.
   wrong_state,  // Right call, wrong moment: not committed yet, copies pending, already released.
-  stale,        // The object the caller names is gone (released, dropped, an older generation).
+  stale,        // The named object is gone (released, dropped, an older generation).
   unsupported,  // This cache was not created with what the call needs.
-  // Recompute: the bytes cannot be had; the answer is still correct, only slower.
-  copy_failed,  // Bytes could not be copied; what depended on them must be computed.
-  corrupt,      // Stored bytes do not describe what they should. Nothing of them was used.
+  // Recompute: the bytes are not available; the answer is still correct, only slower.
+  copy_failed,  // Bytes could not be copied; compute what depended on them.
+  corrupt,      // Stored bytes are not what they should be. None of them were used.
 };
 
 std::string_view to_string(Errc code) noexcept;
@@ -47,7 +47,7 @@ class [[nodiscard]] Error {
   // `message` must be a string literal: an Error owns nothing.
   constexpr Error(Errc code, const char* message, uint32_t value = kNoValue) noexcept
       : code_(static_cast<uint16_t>(code)), value_(value), message_(message) {}
-  // An out_of_blocks that knows how many blocks of which group are missing.
+  // An out_of_blocks that says how many blocks of which group are missing.
   static constexpr Error missing_blocks(const char* message, GroupIndex group, uint64_t missing,
                                         bool never_fits) noexcept {
     Error error(Errc::out_of_blocks, message,
@@ -59,14 +59,14 @@ class [[nodiscard]] Error {
 
   constexpr Errc code() const noexcept { return static_cast<Errc>(code_); }
   constexpr const char* message() const noexcept { return message_; }
-  // The offending number (a position, a count, an id), or kNoValue. Of an out_of_blocks of a
-  // PagedCache: how many blocks are missing; where it never fits, how many it asks for in excess.
+  // The offending number (a position, a count, an id), or kNoValue. For out_of_blocks from a
+  // PagedCache: how many blocks are missing; if never_fits(), how many are asked for in excess.
   constexpr uint32_t value() const noexcept { return value_; }
-  // Of an out_of_blocks: the group that is short, or kMaxGroups when it is none of them (the cells
+  // For out_of_blocks: the group that is short, or kMaxGroups if something else is short (the cells
   // of the index, an engine's context).
   constexpr GroupIndex group() const noexcept { return group_; }
-  // Of an out_of_blocks: even with everything else gone the call could not have what it asks for.
-  // Do not wait: ask for less at once (LeaseOptions::draft_tokens), or refuse the request.
+  // For out_of_blocks: the request would not fit even if everything else were gone. Do not wait:
+  // ask for less at once (LeaseOptions::draft_tokens), or refuse the request.
   constexpr bool never_fits() const noexcept { return about_ == About::too_many; }
   // "out_of_blocks: too few blocks of this group are free or evictable (17 missing in group 0)".
   std::string to_string() const;
@@ -84,12 +84,12 @@ class [[nodiscard]] Error {
 
   friend int print_value(const Error& error, char* out, size_t size) noexcept;
 };
-// Writes what the number says, " (17 missing in group 0)", as snprintf does; nothing without a
+// Writes the number as text, " (17 missing in group 0)", like snprintf; nothing if there is no
 // number.
 int print_value(const Error& error, char* out, size_t size) noexcept;
 static_assert(sizeof(Error) == 16);
 
-// Stops the process: a Result was opened without looking. Also used by STEMMA_CHECK.
+// Stops the process: a Result's value was read without checking it. STEMMA_CHECK uses this too.
 [[noreturn]] void fail_unchecked_result(const Error& error) noexcept;
 
 template <class T>

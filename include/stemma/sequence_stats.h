@@ -1,4 +1,4 @@
-// Truth about sequences: one report per turn, and the sums over all of them.
+// Statistics of sequences: one report per turn, and the sums over all turns.
 #pragma once
 
 #include <array>
@@ -10,11 +10,11 @@ namespace stemma {
 
 // How part of a prompt got into its sequence.
 enum class Step : uint8_t {
-  stay,        // The sequence held it.
-  trim,        // It held more.
-  fork,        // Copied from another sequence.
-  segments,    // Loaded, in segments.
-  state,       // Loaded, as a whole state.
+  stay,        // The sequence held exactly this.
+  trim,        // The sequence held more, and was cut.
+  fork,        // It was copied from another sequence.
+  segments,    // It was loaded, in segments.
+  state,       // It was loaded, as a whole state.
   checkpoint,  // The window or recurrent part was loaded.
 };
 inline constexpr uint32_t kStepCount = 6;
@@ -28,10 +28,10 @@ enum class SequenceMiss : uint8_t {
   at_most,        // The caller's limit.
   media,          // Equal up to a media item whose end is not covered.
   no_rewind,      // Known, but the memory cannot go back there, and no checkpoint or state is kept.
-  not_saved,      // Known to be in a sequence that this one cannot be copied from.
+  not_saved,      // In a sequence only, and it cannot be copied from there.
   not_worth,      // Loading would take longer than computing.
   mode,           // Known, but the mode of reuse excludes it.
-  bypassed,       // Not looked for.
+  bypassed,       // The cache did not look for it.
   failed,         // Found, and lost during execution.
 };
 inline constexpr uint32_t kSequenceMissCount = 12;
@@ -44,20 +44,21 @@ struct SequenceReport {
   uint32_t matched_tokens = 0;    // Verified equal to something known, usable or not.
   uint32_t reused_tokens = 0;     // Available without computing.
   uint32_t evaluated_tokens = 0;  // The rest of the prompt.
-  // Positions each step contributed; of `checkpoint` the depth it was loaded at. They add up to
-  // reused_tokens without the last.
+  // Positions each step contributed; for `checkpoint` the depth it was loaded at. Without
+  // `checkpoint` they add up to reused_tokens.
   std::array<uint32_t, kStepCount> steps{};
   uint32_t media_to_process = 0;
-  bool logits = false;    // Kept for exactly this prompt.
-  uint32_t failures = 0;  // Steps that failed and were made good.
+  bool logits = false;    // There are logits kept for exactly this prompt.
+  uint32_t failures = 0;  // Steps that failed and were replaced by others.
   uint32_t victims = 0;   // Idle sequences emptied for this turn.
-  // Idle sequences emptied because computing beside them would have taken longer than restoring them.
+  // Idle sequences emptied because computing beside them would have taken longer than restoring
+  // them.
   uint32_t dropped_idle = 0;
   uint64_t restored_bytes = 0;
-  uint64_t saved_bytes = 0;  // Of victims, before they were emptied.
+  uint64_t saved_bytes = 0;  // Saved from victims before they were emptied.
   uint64_t plan_ns = 0;
   uint64_t execute_ns = 0;
-  uint64_t capture_ns = 0;  // Of these, saving what would have been lost.
+  uint64_t capture_ns = 0;  // The part of execute_ns that saved what would have been lost.
   Outcome outcome = Outcome::miss;
   SequenceMiss reason = SequenceMiss::none;
 };
@@ -66,10 +67,10 @@ struct SequenceReport {
 enum class CaptureFate : uint8_t {
   saved,
   present,    // All of it was saved before.
-  coalesced,  // A later one of the same sequence has it.
+  coalesced,  // A later capture of the same sequence includes it.
   stale,      // Its sequence was given up or cut, or cannot go back there any more.
   crowded,    // The queue was full, and it was the oldest.
-  too_large,  // More than the store can ever have, or a segment larger than the traits say.
+  too_large,  // More than the store can ever hold, or a segment larger than the traits say.
   no_room,    // Everything in the store is in use.
   failed,     // The engine could not save it.
 };
@@ -88,21 +89,22 @@ struct SequenceStats {
   std::array<uint64_t, kStepCount> step_tokens{};
   std::array<uint64_t, kStepCount> failures{};  // Steps that failed.
   std::array<uint64_t, kCaptureFateCount> captures{};
-  uint64_t quarantined = 0;    // Saved things given up because they were bad.
+  uint64_t quarantined = 0;    // Saved entries given up because they were bad.
   uint64_t victims = 0;        // Idle sequences emptied for others.
-  uint64_t victims_saved = 0;  // Of these, saved first.
+  uint64_t victims_saved = 0;  // Victims that were saved first.
   uint64_t relocated = 0;      // Prompts moved to the cells of idle sequences that were dropped.
   uint64_t dropped_idle = 0;   // Idle sequences emptied because computing beside them was slow.
-  uint64_t stale_calls = 0;    // Of turns whose sequence was taken away.
+  uint64_t stale_calls = 0;    // Calls on turns whose sequence was taken away.
   uint64_t broken = 0;         // Times that the engine failed to clear a sequence.
   uint64_t restored_bytes = 0;
   uint64_t captured_bytes = 0;
-  // Time in the engine: loading what was saved, and saving. Of the latter, while a request waited for it.
+  // Time in the engine: loading (restore_ns), saving (capture_ns), and the part of capture_ns while
+  // a request waited for it (waited_ns).
   uint64_t restore_ns = 0;
   uint64_t capture_ns = 0;
   uint64_t waited_ns = 0;
 
-  // Now.
+  // The situation now.
   uint32_t sequences = 0;
   uint32_t free_sequences = 0;
   uint32_t idle_sequences = 0;
@@ -111,17 +113,17 @@ struct SequenceStats {
   uint32_t sessions = 0;
   uint32_t pending = 0;
   uint64_t context_tokens = 0;  // Positions the engine has memory for.
-  uint64_t used_tokens = 0;     // Taken, shared ones once.
+  uint64_t used_tokens = 0;     // Positions taken; shared ones count once.
   uint64_t saved_bytes = 0;     // Segments, states and checkpoints.
   uint64_t segment_bytes = 0;
   uint64_t state_bytes = 0;
   uint64_t checkpoint_bytes = 0;
   uint64_t logits_bytes = 0;
   uint64_t index_bytes = 0;
-  uint64_t pinned_bytes = 0;  // Of buffers, by the driver of a device.
+  uint64_t pinned_bytes = 0;  // Buffers that a device's driver has pinned.
   uint64_t segment_evictions = 0;
-  uint64_t state_evictions = 0;  // And of checkpoints.
-  // What the planner goes by.
+  uint64_t state_evictions = 0;  // Of states and checkpoints.
+  // The costs that the planner uses.
   uint64_t compute_token_ns = 0;
   uint64_t attention_cell_ps = 0;  // For each cell that a token of a prompt looks at.
   uint64_t answer_cell_ps = 0;     // For each cell that a token of an answer looks at.

@@ -1,44 +1,46 @@
-/* The C ABI of Stemma: the KV prefix cache of an LLM engine, for every language that can call C. This
- * is the header to include. It has what engines that own pages need; what engines with opaque sequences
- * need is in stemma_sequence.h, and whole prompts are in stemma_whole_prompt.h, which it includes. Tiers
- * are another library, stemma_tiers.h.
+/* The C ABI of Stemma: the KV prefix cache of an LLM engine, for every language that can call C.
+ * This is the header to include. It serves engines that own pages, and includes stemma_sequence.h
+ * for engines with opaque sequences and stemma_whole_prompt.h for whole prompts. Tiers are another
+ * library, stemma_tiers.h.
  *
  *   stemma_cache_create --> stemma_cache_lease --> copies --> the engine computes
  *     --> stemma_lease_commit --> stemma_lease_release --> ... --> stemma_cache_destroy
  *
- * The words are those of the C++ headers, which say more: `commit` there is stemma_lease_commit here.
- * C99 and C++.
+ * The words are the same as in the C++ headers, which explain more: `commit` there is
+ * stemma_lease_commit here. For C99 and C++.
  *
- * Status:     every call that can fail returns a stemma_status. STEMMA_OK is 0; anything else has
- *             changed nothing (exceptions are named), left the outputs alone, and put a sentence that
- *             names what is wrong where stemma_last_error_message() finds it.
- * Handles:    a stemma_cache* is opaque: null, foreign and destroyed pointers are recognised and
- *             refused (a destroyed one until some 60,000 more caches have been created). A stemma_lease is a 64-bit number that is never given twice in a process: 0, a
- *             number never given, and that of a released lease are answered with a status.
- * Threading:  thread-safe, with two exceptions. A cache may not be used by another call while it is
- *             being destroyed. A lease serves one call at a time: a second call that meets the first
- *             gets STEMMA_BUSY and does nothing (so does one made from a callback that the first is
- *             waiting for). Different leases may be used by different threads at once, and a lease
- *             may be released on any thread.
- * Callbacks:  called without any of Stemma's locks, on whichever thread needs them, with the `user`
- *             pointer they came with; two threads may call one at the same time. They must return:
- *             no exception and no longjmp may cross Stemma. All but the clock and fences may call
- *             Stemma.
- * Ownership:  memory stays with whoever allocated it. What is passed in is borrowed for the call and
- *             copied if it is needed longer; what comes out is written into the caller's memory, or
- *             borrowed for as long as the comment says. Callbacks and their `user` must stay valid
- *             until `closed` (see stemma_options) is called.
- * Buffers:    calls that fill (out, capacity, count) set *count to how many there are. With capacity 0
- *             that is all they do (`out` may be null); with one too small they return
- *             STEMMA_OUT_OF_RANGE and write nothing else.
- * Structs:    those that begin with struct_size may grow at their end. Begin with their
+ * Status:     every call that can fail returns a stemma_status; STEMMA_OK is 0. A call that returns
+ *             anything else has changed nothing (exceptions are named) and written no output;
+ *             stemma_last_error_message() says what is wrong. A comment lists errors last: "Out of
+ *             blocks, invalid (tokens)." means STEMMA_OUT_OF_BLOCKS and STEMMA_INVALID_ARGUMENT.
+ * Handles:    a stemma_cache* is opaque. Null, foreign and destroyed pointers are recognised and
+ *             refused (a destroyed one until some 60,000 more caches have been created). A
+ *             stemma_lease is a 64-bit number that is never given twice in a process. For 0, a
+ *             number never given and the number of a released lease, calls return an error.
+ * Threading:  thread-safe, with two exceptions. No other call may use a cache while it is being
+ *             destroyed. A lease serves one call at a time: a second call that runs into the first
+ *             returns STEMMA_BUSY and does nothing (also if it comes from a callback that the first
+ *             waits for). Different threads may use different leases at once, and any thread may
+ *             release a lease.
+ * Callbacks:  called on any thread that needs them, with the `user` pointer they came with, and
+ *             with none of Stemma's locks held (except the clock). Two threads may call one at the
+ *             same time. They must return: no exception and no longjmp may cross Stemma. All but
+ *             the clock and fences may call Stemma.
+ * Ownership:  memory belongs to the side that allocated it. Arguments are borrowed for the call,
+ *             and copied if they are needed longer. Results are written into the caller's memory,
+ *             or borrowed for as long as the comment says. Callbacks and their `user` must stay
+ *             valid until `closed` (see stemma_options) is called.
+ * Buffers:    calls that fill (out, capacity, count) set *count to the number of elements. With
+ *             capacity 0 they do nothing else (`out` may be null). If capacity is too small, they
+ *             return STEMMA_OUT_OF_RANGE and write nothing else.
+ * Structs:    a struct that begins with struct_size may grow at its end. Start from its
  *             STEMMA_..._INIT, which has the size and the defaults. A library newer than the caller
- *             takes every size that was ever released and uses defaults for what lies beyond; an older
- *             one takes a larger size when all that it does not know is 0 (where it is the library
- *             that fills the struct in, that part is left alone). Any other size is
+ *             takes every size that was ever released, and uses defaults for the missing fields. An
+ *             older one takes a larger size if all fields that it does not know are 0 (in a struct
+ *             that the library fills in, it leaves them alone). Any other size is
  *             STEMMA_INVALID_ARGUMENT. Structs without struct_size never change. `reserved` is 0.
- * Cost:       a call costs what the C++ call costs and some 30 ns; no call allocates in steady state
- *             that does not in C++.
+ * Cost:       a call costs some 30 ns more than the C++ call. In steady state a call allocates only
+ *             if the C++ call does.
  */
 #ifndef STEMMA_STEMMA_H
 #define STEMMA_STEMMA_H
@@ -56,7 +58,7 @@ extern "C" {
 #define STEMMA_API
 #endif
 
-/* ---- Status ----------------------------------------------------------------------------------- */
+/* ---- Status ---------------------------------------------------------------------------------- */
 
 typedef int32_t stemma_status;
 
@@ -71,33 +73,32 @@ enum stemma_status_code {
   /* Retry later: nothing is wrong with the call. */
   STEMMA_BUSY = 5, /* Something is still in use: a lease, a copy, a fence. */
   /* Fix the call. */
-  STEMMA_INVALID_ARGUMENT = 6, /* A value no call may have. */
+  STEMMA_INVALID_ARGUMENT = 6, /* A value that no call accepts. */
   STEMMA_OUT_OF_RANGE = 7,     /* A position, index or count beyond what this object has. */
   STEMMA_WRONG_STATE = 8,      /* Right call, wrong moment: not committed yet, copies pending. */
   STEMMA_STALE = 9,            /* What the handle names is gone: released, destroyed, done. */
   STEMMA_UNSUPPORTED = 10,     /* This cache was not created with what the call needs. */
-  /* Recompute: the bytes cannot be had; the answer is still correct, only slower. */
+  /* Recompute: the bytes are not available. The answer is still correct, only slower. */
   STEMMA_COPY_FAILED = 11, /* Bytes could not be copied; what depended on them must be computed. */
   STEMMA_CORRUPT = 12      /* Stored bytes do not describe what they should. None were used. */
 };
 
-/* "out_of_blocks"; "unknown" for a number that is no status. Static. */
+/* "out_of_blocks"; "unknown" for a number that is not a status. Static. */
 STEMMA_API const char* stemma_status_name(stemma_status status);
-/* What was wrong with this thread's last call that failed: "stemma_lease_commit: out_of_range: ...".
- * Never null; empty when none has failed. Valid until this thread's next call that fails. */
+/* Describes this thread's last failed call: "stemma_lease_commit: out_of_range: ...". Never null;
+ * empty if no call has failed. Valid until this thread's next failed call. */
 STEMMA_API const char* stemma_last_error_message(void);
-/* The number it was about (a position, an index, an option's value), or UINT32_MAX. Of
- * STEMMA_OUT_OF_BLOCKS of a cache: how many blocks are missing; where it never fits, how many it
- * asks for in excess. */
+/* The number that the error is about (a position, an index, an option's value), or UINT32_MAX. For
+ * STEMMA_OUT_OF_BLOCKS of a cache: how many blocks are missing, or, if the request never fits, how
+ * many too many it asks for. */
 STEMMA_API uint32_t stemma_last_error_value(void);
-/* Of STEMMA_OUT_OF_BLOCKS: the layer group that is short, or STEMMA_MAX_GROUPS when it is none of
- * them. */
+/* For STEMMA_OUT_OF_BLOCKS: the layer group that is short, or STEMMA_MAX_GROUPS if no group is. */
 STEMMA_API uint32_t stemma_last_error_group(void);
-/* Of STEMMA_OUT_OF_BLOCKS: 1 when the call could not have what it asks for even with everything
- * else gone. Do not wait: ask for less at once, or refuse the request. */
+/* For STEMMA_OUT_OF_BLOCKS: 1 if the call would fail even with everything else gone. Do not wait:
+ * ask for less at once, or refuse the request. */
 STEMMA_API int32_t stemma_last_error_never_fits(void);
 
-/* ---- This library ----------------------------------------------------------------------------- */
+/* ---- This library ---------------------------------------------------------------------------- */
 
 #define STEMMA_VERSION_MAJOR 0
 #define STEMMA_VERSION_MINOR 1
@@ -109,11 +110,11 @@ typedef struct stemma_version_numbers {
   uint32_t patch;
 } stemma_version_numbers;
 
-/* Of the library that is running; the macros are of the header that was compiled. */
+/* The version of the running library; the macros give that of the compiled header. */
 STEMMA_API stemma_version_numbers stemma_version(void);
 STEMMA_API const char* stemma_version_string(void);
-/* 1 when this build, on this machine, has the named feature ("avx2", "avx512", "sha_ni",
- * "content_keys", "events"); 0 otherwise, also for names it does not know and for null. */
+/* 1 if this build, on this machine, has the named feature ("avx2", "avx512", "sha_ni",
+ * "content_keys", "events"); 0 otherwise, also for an unknown name and for null. */
 STEMMA_API int32_t stemma_has_feature(const char* name);
 
 enum stemma_log_level {
@@ -125,28 +126,29 @@ enum stemma_log_level {
 
 /* `line` has `size` bytes, is not terminated, and is borrowed for the call. */
 typedef void (*stemma_log_fn)(void* user, uint32_t level, const char* line, size_t size);
-/* One for the process; null (the default) drops every line. Set it before creating caches. */
+/* The process has one; null (the default) drops every line. Set it before creating caches. */
 STEMMA_API stemma_status stemma_set_log_handler(stemma_log_fn handler, void* user);
 
 /* Called with a description when Stemma finds its own books broken, just before it stops the
- * process. No argument, call order, callback's answer or stored byte leads there. */
+ * process. No argument, call order, callback result or stored byte can cause that. */
 typedef void (*stemma_fatal_fn)(void* user, const char* what, size_t size);
-/* One for the process; null: the line goes to standard error. Set it before creating caches. */
+/* The process has one; null: the line goes to standard error. Set it before creating caches. */
 STEMMA_API stemma_status stemma_set_fatal_handler(stemma_fatal_fn handler, void* user);
 
-/* For libraries on top of this one, as stemma_tiers is; engines need neither. Makes this the thread's last
- * error, copied, and returns `status`; a status that is none, or STEMMA_OK, is STEMMA_INVALID_ARGUMENT. */
+/* This and the next are for libraries on top of this one, such as stemma_tiers; engines need
+ * neither. Copies this error as the thread's last one and returns `status`. STEMMA_OK and numbers
+ * that are no status count as STEMMA_INVALID_ARGUMENT. */
 STEMMA_API stemma_status stemma_fail(const char* call, stemma_status status, const char* message,
                                      uint32_t value);
 /* Hands a line to the process's log handler. */
 STEMMA_API void stemma_log(uint32_t level, const char* line, size_t size);
 
-/* ---- Small values ----------------------------------------------------------------------------- */
+/* ---- Small values ---------------------------------------------------------------------------- */
 
 #define STEMMA_TOKEN_LIMIT 0x80000000u /* Tokens are below it. */
 #define STEMMA_NO_BLOCK 0xFFFFFFFFu
 #define STEMMA_MAX_GROUPS 8
-#define STEMMA_NEVER UINT64_MAX /* A time that does not come. */
+#define STEMMA_NEVER UINT64_MAX /* A time that never comes. */
 #define STEMMA_ALL UINT32_MAX   /* As a number of positions: no limit. */
 
 /* Any bytes; need not be terminated. Null with size 0 is empty. */
@@ -155,8 +157,8 @@ typedef struct stemma_bytes {
   size_t size;
 } stemma_bytes;
 
-/* What must be equal before the tokens of two prompts are compared: a digest. A plain value; equal
- * bytes are the same scope, and stored digests may be put back here. */
+/* A digest of everything that must be equal before the tokens of two prompts are compared. A plain
+ * value: equal bytes are the same scope, and a stored digest may be put back here. */
 typedef struct stemma_scope {
   uint8_t digest[32];
 } stemma_scope;
@@ -177,9 +179,9 @@ typedef struct stemma_scope_spec {
   stemma_bytes kv_types;        /* Element types of K and V: "f16/f16". */
   stemma_bytes layout;          /* How a block's bytes are arranged. */
   stemma_bytes rope_and_window; /* Whatever else changes K and V. */
-  stemma_bytes tenant_salt; /* Keeps a tenant's cache to itself; 16 random bytes or more. Without
-                                  * one, all who use the scope share it and can tell what is
-                                  * cached. */
+  /* Keeps a tenant's cache private; 16 random bytes or more. Without one, all users of the scope
+   * share it and can tell what is cached. */
+  stemma_bytes tenant_salt;
   stemma_bytes caller_namespace; /* For the caller's own separations. */
 } stemma_scope_spec;
 #define STEMMA_SCOPE_SPEC_INIT \
@@ -201,7 +203,7 @@ typedef struct stemma_media_item {
   uint32_t offset;
   uint32_t length;    /* At least 1. */
   uint32_t causal;    /* 1: its positions attend causally among themselves. 0: they do not. */
-  uint8_t digest[16]; /* Of its content, by the caller. */
+  uint8_t digest[16]; /* Of its content; the caller computes it. */
 } stemma_media_item;
 
 /* What is about to be evaluated: one token per position; those under media are ignored. */
@@ -212,15 +214,22 @@ typedef struct stemma_prompt {
   size_t media_count;
 } stemma_prompt;
 
+/* Converts 64-bit tokens, as frameworks keep them, into the 32-bit tokens of a prompt: one pass,
+ * without branches. Out of range: a token is negative or not below STEMMA_TOKEN_LIMIT; the error's
+ * value is the index of the first one, and the contents of `out` are useless. Invalid: null with a
+ * count. */
+STEMMA_API stemma_status stemma_tokens_from_int64(const int64_t* tokens, size_t count,
+                                                  uint32_t* out);
+
 /* Names the KV of a prefix the same way on every machine (docs/formats/content-key.md). */
 typedef struct stemma_content_key {
   uint8_t bytes[32];
 } stemma_content_key;
 
-/* Writes 64 lower-case hexadecimal digits and a zero. */
+/* Writes 64 lower-case hexadecimal digits and a zero byte. */
 STEMMA_API stemma_status stemma_content_key_hex(const stemma_content_key* key, char out[65]);
 
-/* ---- What an engine gives --------------------------------------------------------------------- */
+/* ---- What an engine gives -------------------------------------------------------------------- */
 
 /* One part-block copy that a lease needs before its target may be read. */
 typedef struct stemma_block_copy {
@@ -233,16 +242,17 @@ typedef struct stemma_block_copy {
 /* A transfer that Stemma asked for and waits for. */
 typedef uint64_t stemma_io;
 
-/* How bytes move when Stemma is to move them. Each call starts a transfer and may return before it is
- * over; stemma_io_done(io, ...) ends it, exactly once, on any thread, also from inside the call.
- * Arrays are borrowed until then. A transfer that is never ended blocks who waits for it. */
+/* How Stemma moves bytes. Each call starts a transfer and may return before the transfer is over.
+ * End it with stemma_io_done(io, ...), exactly once, on any thread, even from inside the call.
+ * Arrays are borrowed until then. Calls wait forever for a transfer that is never ended. */
 typedef struct stemma_block_io {
   uint32_t struct_size;
   uint32_t reserved;
   void* user;
   /* Copies the first `tokens` positions of each source to its target. Required. */
   void (*copy)(void* user, stemma_io io, const stemma_block_copy* copies, size_t count);
-  /* Read and write whole blocks, block_bytes each, back to back. May be null: only tiers call them. */
+  /* Read and write whole blocks, block_bytes each, back to back. May be null: only tiers call them.
+   */
   void (*read)(void* user, stemma_io io, uint32_t group, const uint32_t* blocks, size_t count,
                uint8_t* bytes, size_t size);
   void (*write)(void* user, stemma_io io, uint32_t group, const uint32_t* blocks, size_t count,
@@ -250,35 +260,37 @@ typedef struct stemma_block_io {
 } stemma_block_io;
 #define STEMMA_BLOCK_IO_INIT {sizeof(stemma_block_io), 0, 0, 0, 0, 0}
 
-/* Ends a transfer: STEMMA_OK, or any other status when it failed.
- * Stale: it has ended. Invalid: no such transfer, no such status. */
+/* Ends a transfer; `outcome` is STEMMA_OK, or any other status if it failed.
+ * Stale: it has already ended. Invalid: no such transfer, no such status. */
 STEMMA_API stemma_status stemma_io_done(stemma_io io, stemma_status outcome);
 
-/* For libraries on top of this one: a transfer of their own, which stemma_io_done() ends by calling `done`,
- * once. 0 when the system gives no memory; `done` is not called then. */
+/* For libraries on top of this one: starts a transfer of their own. stemma_io_done() ends it by
+ * calling `done`, once. Returns 0 if the system gives no memory; `done` is not called then. */
 typedef void (*stemma_io_done_fn)(void* user, stemma_status outcome);
 STEMMA_API stemma_io stemma_io_begin(stemma_io_done_fn done, void* user);
 
-/* Work that may still touch a lease's blocks when the lease is released. Asked, cheaply and without
- * blocking, until it first returns non-zero; nothing of the lease is reused before. Asked by calls
- * that are short of blocks and by stemma_cache_poll(); not after `closed`. Must not call Stemma. */
+/* Stands for work that may still touch a lease's blocks when the lease is released. No block of the
+ * lease is reused before `signalled` first returns non-zero; after that it is not asked again. It
+ * is called by calls that are short of blocks and by stemma_cache_poll(), and not after `closed`.
+ * It must be cheap, must not block, and must not call Stemma. */
 typedef struct stemma_fence {
   int32_t (*signalled)(void* user);
   void* user;
 } stemma_fence;
 
-/* Nanoseconds that never run backwards. May be called with a lock held: must not call Stemma. */
+/* Nanoseconds that never run backwards. It may be called with a lock held, so it must not call
+ * Stemma. */
 typedef struct stemma_clock {
   uint64_t (*now_ns)(void* user);
   void* user;
 } stemma_clock;
 
-/* ---- Options ---------------------------------------------------------------------------------- */
+/* ---- Options --------------------------------------------------------------------------------- */
 
 enum stemma_attention {
   STEMMA_ATTENTION_FULL = 0,     /* All positions before n are needed to continue at n. */
   STEMMA_ATTENTION_WINDOW = 1,   /* Only [n - window_tokens, n), and the first sink_tokens. */
-  STEMMA_ATTENTION_RECURRENT = 2 /* One state, right at one depth; blocks are checkpoint slots. */
+  STEMMA_ATTENTION_RECURRENT = 2 /* One state, valid at one depth; blocks are checkpoint slots. */
 };
 
 typedef struct stemma_group_options {
@@ -286,8 +298,8 @@ typedef struct stemma_group_options {
   uint32_t attention;
   uint32_t block_tokens;    /* A power of two, 1 to 1024. Ignored for recurrent groups. */
   uint32_t capacity_blocks; /* Blocks (or slots) the engine has memory for. */
-  /* Window groups: how many positions before its own a position sees, at least 1: a model's
-   * sliding_window less 1, and more where the engine rewinds below what is committed. Others: 0. */
+  /* Window groups: how many earlier positions a position sees, at least 1. That is a model's
+   * sliding_window less 1, or more if the engine rewinds below what is committed. Others: 0. */
   uint32_t window_tokens;
   uint32_t sink_tokens; /* Window groups: leading positions that are always attended. */
   uint64_t block_bytes; /* KV bytes of a block; for budgets, quotas and reports. */
@@ -298,7 +310,7 @@ typedef struct stemma_group_options {
 typedef struct stemma_tenant_quota {
   uint32_t tenant; /* Not 0. */
   uint32_t reserved;
-  uint64_t bytes; /* Of KV: the tenant's drafts and cached blocks over all groups. */
+  uint64_t bytes; /* KV bytes of the tenant's drafts and cached blocks in all groups. */
 } stemma_tenant_quota;
 
 typedef struct stemma_options {
@@ -311,16 +323,17 @@ typedef struct stemma_options {
   double pin_share;      /* The part of a full group's blocks that pins may hold, 0 to 1. */
   const stemma_tenant_quota* quotas;
   size_t quota_count;
-  uint32_t index_cells;     /* Where the first group's blocks do not number them; 0: chosen. */
-  uint32_t content_keys;    /* 1: 32 bytes more per block; events need them and imply them. */
+  uint32_t index_cells;     /* If the index has cells of its own (stemma/options.h); 0: chosen. */
+  uint32_t content_keys;    /* 1: keep them, 32 bytes per block. Events turn them on. */
   uint32_t event_capacity;  /* Events kept for slow observers; 0: no events. */
   uint32_t reserved;        /* 0. */
-  uint64_t stats_window_ns; /* Of the statistics' window; at least 1. */
+  uint64_t stats_window_ns; /* Length of the statistics' window; at least 1. */
   const char* policy;       /* Name of the retention policy, terminated; null: "lru". */
-  const stemma_block_io* block_io; /* Copied, its `user` not. Null: stemma_lease_copies() only. */
-  stemma_clock clock;              /* now_ns null: the machine's monotonic clock. */
-  /* Called once when the cache is destroyed and its last lease has ended: nothing of this cache calls
-   * back any more. Null: nobody wants to know. */
+  /* Copied, but not what `user` points to. Null: the engine does all of stemma_lease_copies(). */
+  const stemma_block_io* block_io;
+  stemma_clock clock; /* now_ns null: the machine's monotonic clock. */
+  /* Called once, when the cache is destroyed and its last lease has ended: no callback of this
+   * cache is called after it. May be null. */
   void (*closed)(void* user);
   void* closed_user;
 } stemma_options;
@@ -361,7 +374,7 @@ enum stemma_finish_reason {
 /* A priority for the blocks whose first position lies in [begin, end). */
 typedef struct stemma_priority_range {
   uint32_t begin;
-  uint32_t end; /* STEMMA_ALL: open. */
+  uint32_t end; /* STEMMA_ALL: no end. */
   uint32_t priority;
   uint32_t reserved;
   uint64_t ttl_ns; /* STEMMA_NEVER: for good. */
@@ -377,7 +390,7 @@ typedef struct stemma_retain {
   uint64_t session; /* 0: none. */
   uint32_t phase;
   uint32_t finish;
-  uint64_t session_ttl_ns; /* How long an active session counts as active unused. */
+  uint64_t session_ttl_ns; /* How long an active session counts as active while unused. */
   uint32_t will_return;    /* 1: preempted and comes back; its blocks go last. */
   uint32_t reserved;
   uint64_t expected_return_ns; /* How soon the next use is expected; 0: no idea. */
@@ -388,12 +401,12 @@ typedef struct stemma_retain {
 
 typedef struct stemma_lease_options {
   uint32_t struct_size;
-  uint32_t tenant;       /* 0: nobody in particular. Fixed for a scope while it is cached. */
+  uint32_t tenant;       /* 0: no tenant. Cannot change for a scope while it is cached. */
   uint32_t draft_tokens; /* Positions to draft room for now; STEMMA_ALL: the whole prompt. */
-  /* Not 0: the lease fills in [0, fill_to) from elsewhere. It shares whatever is cached of that and drafts
-   * only what fill_to needs besides: write what stemma_lease_draft_table() names, then commit fill_to,
-   * or less where a block did not arrive. A multiple of every block_tokens, within the prompt (see
-   * LeaseOptions in stemma/cache.h). */
+  /* Not 0: the lease is filled with [0, fill_to) from elsewhere. It shares what is cached of that
+   * range and drafts only the other blocks that fill_to needs. Write the blocks that
+   * stemma_lease_draft_table() names, then commit fill_to, or less if a block did not arrive. A
+   * multiple of every block_tokens, within the prompt (see LeaseOptions in stemma/cache.h). */
   uint32_t fill_to;
   const stemma_lookup_options* lookup; /* Null: defaults. */
   const stemma_retain* retain;         /* Null: defaults. */
@@ -403,24 +416,24 @@ typedef struct stemma_lease_options {
 typedef struct stemma_release_options {
   uint32_t struct_size;
   uint32_t reserved;
-  const stemma_retain* retain; /* Null: as the lease was told. */
+  const stemma_retain* retain; /* Null: as given to stemma_cache_lease(). */
   const stemma_fence* fence;   /* Null: nothing is in flight. */
 } stemma_release_options;
 #define STEMMA_RELEASE_OPTIONS_INIT {sizeof(stemma_release_options), 0, 0, 0}
 
 enum stemma_on_busy {
-  STEMMA_ON_BUSY_REFUSE = 0, /* STEMMA_BUSY while something is in use, and nothing has changed. */
+  STEMMA_ON_BUSY_REFUSE = 0, /* While something is in use: returns STEMMA_BUSY, changes nothing. */
   STEMMA_ON_BUSY_DEFER = 1   /* What is in use goes when it is released. */
 };
 
-/* ---- What comes back -------------------------------------------------------------------------- */
+/* ---- What comes back ------------------------------------------------------------------------- */
 
 enum stemma_outcome {
   STEMMA_OUTCOME_FULL_HIT = 0, /* Everything that may be reused was. */
   STEMMA_OUTCOME_PARTIAL_HIT = 1,
   STEMMA_OUTCOME_MISS = 2,
   STEMMA_OUTCOME_BYPASSED = 3, /* The caller asked not to read, or the cache is switched off. */
-  STEMMA_OUTCOME_REFUSED = 4   /* No lease came of it. */
+  STEMMA_OUTCOME_REFUSED = 4   /* No lease was given. */
 };
 
 /* Why less was reused than the prompt would allow. */
@@ -433,13 +446,13 @@ enum stemma_miss_reason {
   STEMMA_MISS_MEDIA = 5,         /* Equal up to a media item whose end is not covered. */
   STEMMA_MISS_GROUP_HOLE = 6,    /* A layer group lacks a block that the depth needs. */
   STEMMA_MISS_NO_CHECKPOINT = 7, /* No checkpoint at a depth that serves. */
-  STEMMA_MISS_NO_COPY = 8,       /* A part-block could be copied, which was not allowed. */
+  STEMMA_MISS_NO_COPY = 8,       /* A part-block could be copied, but that was not allowed. */
   STEMMA_MISS_READ_OFF = 9,      /* Not looked for. */
   STEMMA_MISS_NO_ROOM = 10,      /* Refused. */
   STEMMA_MISS_GAVE_UP = 11       /* Found, and given up during execution. */
 };
 
-/* "full_hit", "no_checkpoint"; "unknown" for a number that is none. Static. */
+/* "full_hit", "no_checkpoint"; "unknown" for an unknown number. Static. */
 STEMMA_API const char* stemma_outcome_name(uint32_t outcome);
 STEMMA_API const char* stemma_miss_reason_name(uint32_t reason);
 
@@ -469,7 +482,7 @@ typedef struct stemma_positions {
 typedef struct stemma_commit {
   uint32_t committed;  /* Positions now written, as given. */
   uint32_t published;  /* Blocks that became findable by this call (first group's grid). */
-  uint32_t duplicates; /* Of them already cached by somebody else. */
+  uint32_t duplicates; /* How many of these somebody else had already cached. */
   uint32_t reserved;
 } stemma_commit;
 
@@ -481,7 +494,7 @@ typedef struct stemma_pin {
 
 #define STEMMA_HISTOGRAM_BUCKETS 33
 
-/* Bucket 0 counts zeros, bucket i values in [2^(i-1), 2^i); the last one all that is larger. */
+/* Bucket 0 counts zeros, bucket i values in [2^(i-1), 2^i), the last one everything larger. */
 typedef struct stemma_histogram {
   uint64_t buckets[STEMMA_HISTOGRAM_BUCKETS];
 } stemma_histogram;
@@ -514,7 +527,7 @@ typedef struct stemma_stats {
   stemma_counts window; /* The last window_ns. */
   uint64_t window_ns;
   stemma_group_stats groups[STEMMA_MAX_GROUPS];
-  uint64_t leases; /* Alive now, waiting for fences included. */
+  uint64_t leases; /* Alive now, including those that wait for fences. */
   uint64_t scopes;
   uint64_t evicted_blocks;
   uint64_t duplicate_blocks;
@@ -537,8 +550,8 @@ typedef struct stemma_stats {
   uint64_t kv_bytes_capacity;
   stemma_histogram match_tokens;
   stemma_histogram eviction_age_us;
-  /* By group: cached blocks that no lease, copy or pin needs. With the free ones this is what could
-   * be drafted now, quotas apart. Exact; at least so many when there is no memory to count them. */
+  /* By group: cached blocks that no lease, copy or pin needs. Apart from quotas, these and the free
+   * blocks could be drafted now. Exact, or a lower bound if there is no memory to count them. */
   uint32_t evictable_blocks[STEMMA_MAX_GROUPS];
 } stemma_stats;
 
@@ -548,13 +561,13 @@ enum stemma_event_kind {
   STEMMA_EVENT_CLEARED = 2
 };
 
-/* Every event but `cleared` is about one layer group: what was stored for (group, key) is there
- * until it is removed for the same two, or all is cleared. `stored`, of the group whose blocks the
- * index consists of (0, or STEMMA_MAX_GROUPS where the index has cells of its own): keys[i] names
- * the i-th block after `parent`, `words` are their words back to back; of other groups: keys only,
- * each where a block or state of it ends.
- * `removed`: keys only; of a window group alone it is a hole. `cleared`: everything went.
- * Everything is borrowed for the callback. See stemma/events.h. */
+/* Every event except `cleared` is about one layer group. What was stored for (group, key) is there
+ * until it is removed for the same (group, key), or everything is cleared.
+ * `stored`, for the group whose blocks make up the index (0, or STEMMA_MAX_GROUPS if the index has
+ * cells of its own): keys[i] names the i-th block after `parent`, `words` are their words back to
+ * back. For other groups it has only keys: one for each prefix that ends with a block or state.
+ * `removed`: only keys. If only a window group gave up the block, it is a hole: the prefix stays.
+ * `cleared`: everything is gone. Pointers are borrowed for the callback. See stemma/events.h. */
 typedef struct stemma_event {
   uint32_t struct_size; /* How much of it this library fills in. */
   uint32_t kind;
@@ -564,13 +577,13 @@ typedef struct stemma_event {
   size_t key_count;
   const uint32_t* words;
   size_t word_count;
-  uint32_t block_tokens; /* Of the group's blocks; 0 of recurrent groups, or if removed. */
+  uint32_t block_tokens; /* Of the group's blocks; 0 for recurrent groups and `removed`. */
   uint32_t reserved;
   uint32_t group;
-  uint32_t tail; /* Of `stored`: 1, a part-block, which is only ever copied from. */
+  uint32_t tail; /* `stored`: 1 for a part-block, which is only ever copied from. */
 } stemma_event;
 
-/* Something cached, from its beginning to a block without successor. */
+/* A cached path, from its beginning to a block without successor. */
 typedef struct stemma_cached_path {
   uint32_t struct_size; /* How much of it this library fills in. */
   uint32_t tokens;      /* From the beginning to its end. */
@@ -583,30 +596,42 @@ typedef void (*stemma_cached_path_fn)(void* user, const stemma_cached_path* path
 typedef void (*stemma_event_fn)(void* user, const stemma_event* event);
 typedef void (*stemma_bytes_fn)(void* user, const uint8_t* bytes, size_t size);
 
-/* ---- The cache -------------------------------------------------------------------------------- */
+/* ---- The cache ------------------------------------------------------------------------------- */
 
 typedef struct stemma_cache stemma_cache;
-typedef uint64_t stemma_lease; /* 0 is none. */
+typedef uint64_t stemma_lease; /* 0: no lease. */
 
-/* Invalid: the impossible option is named. Out of memory: also with 4,096 caches alive. The caller
- * owns *out and ends it with stemma_cache_destroy(). */
+/* Invalid: the message names the impossible option. Out of memory: also if 4,096 caches are alive.
+ * The caller owns *out and ends it with stemma_cache_destroy(). */
 STEMMA_API stemma_status stemma_cache_create(const stemma_options* options, stemma_cache** out);
-/* Refuse: STEMMA_BUSY while leases live (the error's value says how many), and nothing has changed.
- * Defer: the handle is gone at once; leases stay valid, and the last one that is released takes the
- * rest with it. Releases that wait for a fence hold up neither: their fences are not asked again. */
+/* Refuse: returns STEMMA_BUSY while leases are alive (the error's value is how many), and changes
+ * nothing. Defer: the handle is gone at once; leases stay valid, and the release of the last one
+ * frees the rest. Releases that wait for a fence delay neither; their fences are not asked again.
+ */
 STEMMA_API stemma_status stemma_cache_destroy(stemma_cache* cache, uint32_t on_busy);
 
-/* What a lease would reuse now, without taking anything. Null options: defaults. */
+/* Reports what a lease would reuse now, and takes nothing. Null options: defaults. */
 STEMMA_API stemma_status stemma_cache_lookup(stemma_cache* cache, const stemma_scope* scope,
                                              const stemma_prompt* prompt,
                                              const stemma_lookup_options* options,
                                              stemma_report* out);
-/* Looks up, pins the match, drafts the rest; all or nothing. Null options: defaults. The caller ends
- * *out with stemma_lease_release() or _abandon().
- * Invalid (tokens, media, options), out of blocks, over quota, out of memory. */
+/* Looks up, pins the match, drafts the rest; all or nothing. Null options: defaults. The caller
+ * ends *out with stemma_lease_release() or _abandon(). Invalid (tokens, media, options), out of
+ * blocks, over quota, out of memory. */
 STEMMA_API stemma_status stemma_cache_lease(stemma_cache* cache, const stemma_scope* scope,
                                             const stemma_prompt* prompt,
                                             const stemma_lease_options* options, stemma_lease* out);
+
+/* Does stemma_cache_lease() with default options and stemma_lease_block_table() of group 0 in one
+ * call, for languages in which the call itself costs more than its work. The prompt has no media.
+ * token_bytes is 4, or 8 for tokens as stemma_tokens_from_int64() takes them. All or nothing: if
+ * `table` is too small there is no lease. *blocks: how many come before the padding. Fails as the
+ * two calls do. Unsupported: group 0 has no block table. */
+STEMMA_API stemma_status stemma_cache_lease_table(stemma_cache* cache, const stemma_scope* scope,
+                                                  const void* tokens, size_t token_count,
+                                                  uint32_t token_bytes, uint32_t* table,
+                                                  size_t capacity, uint32_t pad, uint32_t* blocks,
+                                                  stemma_lease* out);
 
 /* Holds the cached part of a prompt until ttl_ns from now. Over pin share, invalid. */
 STEMMA_API stemma_status stemma_cache_pin(stemma_cache* cache, const stemma_scope* scope,
@@ -614,51 +639,54 @@ STEMMA_API stemma_status stemma_cache_pin(stemma_cache* cache, const stemma_scop
                                           stemma_pin* out);
 /* Stale: it has expired or was never given. */
 STEMMA_API stemma_status stemma_cache_unpin(stemma_cache* cache, uint64_t pin);
-/* The conversation is over: what it used last, if nobody used it since, goes early. */
+/* The conversation is over: what it used last goes early, unless somebody used it since. */
 STEMMA_API stemma_status stemma_cache_end_session(stemma_cache* cache, uint64_t session);
-/* Invalid: a tenant without a quota at creation. */
+/* Invalid: the tenant had no quota at creation. */
 STEMMA_API stemma_status stemma_cache_set_quota(stemma_cache* cache, uint32_t tenant,
                                                 uint64_t bytes);
 STEMMA_API stemma_status stemma_cache_tenant_bytes(stemma_cache* cache, uint32_t tenant,
                                                    uint64_t* out);
-/* Who pays for a scope. *known is 0 when nothing of it is cached; then *tenant is not written. */
+/* The tenant that pays for a scope. If nothing of it is cached, *known is 0 and *tenant is not
+ * written. */
 STEMMA_API stemma_status stemma_cache_tenant_of(stemma_cache* cache, const stemma_scope* scope,
                                                 uint32_t* known, uint32_t* tenant);
 
 /* Forgets the cached continuation of the prompt from the block that holds position `keep` on; with
- * `keep` at the prompt's end, however it continues. Leases that run go on: nothing of theirs
- * changes (see PagedCache::truncate in stemma/cache.h for what of theirs is found afterwards).
- * *forgotten (may be null): blocks no longer findable. */
+ * `keep` at the prompt's end, every continuation. Running leases go on unchanged (see
+ * PagedCache::truncate in stemma/cache.h for what of theirs is found afterwards).
+ * *forgotten (may be null): how many blocks can no longer be found. */
 STEMMA_API stemma_status stemma_cache_truncate(stemma_cache* cache, const stemma_scope* scope,
                                                const stemma_prompt* prompt, uint32_t keep,
                                                uint32_t* forgotten);
 /* Forgets a whole scope. *forgotten may be null. */
 STEMMA_API stemma_status stemma_cache_drop_scope(stemma_cache* cache, const stemma_scope* scope,
                                                  uint32_t* forgotten);
-/* Forgets everything. `on_busy` says what happens with leases alive. */
+/* Forgets everything. `on_busy` says what happens if leases are alive. */
 STEMMA_API stemma_status stemma_cache_reset(stemma_cache* cache, uint32_t on_busy);
 /* Evicts up to `blocks` blocks by the policy's choice. *evicted (may be null): how many went. */
 STEMMA_API stemma_status stemma_cache_evict(stemma_cache* cache, uint32_t blocks,
                                             uint32_t* evicted);
 
-/* A whole block that went to make room. */
+/* A whole block that was evicted to make room. */
 typedef struct stemma_reclaimed_block {
   uint32_t group;
   uint32_t block;
-  uint32_t begin; /* Its positions. Of a recurrent group: the state at `end`, and begin == end. */
+  /* Its positions [begin, end). In a recurrent group begin == end: it is the state at `end`. */
+  uint32_t begin;
   uint32_t end;
-  uint8_t
-      key[32]; /* Of the prefix that ends with it, in steps of its group's blocks; of a recurrent
-                          * group, of the largest blocks that any group has (16 where there are none). */
-  const uint32_t* words; /* Those under it; null where media stand on its path. */
+  /* Content key of the prefix that ends with it, in steps of its group's blocks; in a recurrent
+   * group, in steps of the largest blocks that any group has (16 if there are none). */
+  uint8_t key[32];
+  const uint32_t* words; /* Its words; null if media are on its path. */
 } stemma_reclaimed_block;
 
-/* Evicts by the policy's choice until leases could draft so many positions without evicting (of a window group
- * no more than a window, of a recurrent one a slot), at most `most` blocks of the index's grid and of such
- * groups, and calls `save` once with the whole blocks that went, if there are any: until it returns, nobody
- * gets these, so that they can be read. It is called on this thread, without locks; leases find these blocks
- * not free meanwhile, so ask for few at a time. *went (may be null): how much went, shown or not; 0: nothing
- * had to go, or nothing could. Out of memory: what went is gone. */
+/* Evicts by the policy's choice until leases could draft `positions` positions without evicting (in
+ * a window group at most a window, in a recurrent one a slot), but at most `most` blocks of the
+ * index's grid and of such groups. Then calls `save` once with the whole blocks that went, if there
+ * are any, on this thread and without locks. Nobody gets these blocks until `save` returns, so it
+ * can read them; leases do not find them free meanwhile, so ask for few at a time. *went (may be
+ * null): how much went, shown or not; 0: nothing had to go, or nothing could. Out of memory: what
+ * went is gone. */
 STEMMA_API stemma_status
 stemma_cache_reclaim(stemma_cache* cache, uint32_t positions, uint32_t most,
                      void (*save)(void* user, const stemma_reclaimed_block* blocks, size_t count),
@@ -666,20 +694,20 @@ stemma_cache_reclaim(stemma_cache* cache, uint32_t positions, uint32_t most,
 
 /* out->struct_size says how much the caller wants. */
 STEMMA_API stemma_status stemma_cache_stats(stemma_cache* cache, stemma_stats* out);
-/* Depths of the prompt's cached path at which cached prompts part; ascending. */
+/* The depths on the prompt's cached path at which cached prompts diverge, ascending. */
 STEMMA_API stemma_status stemma_cache_branch_points(stemma_cache* cache, const stemma_scope* scope,
                                                     const stemma_prompt* prompt, uint32_t* out,
                                                     size_t capacity, size_t* count);
 /* Calls `each` for every path that is cached. O(everything). Out of memory: it was not called. */
 STEMMA_API stemma_status stemma_cache_contents(stemma_cache* cache, stemma_cached_path_fn each,
                                                void* user);
-/* Calls `each` for events from number `from` on, at most `limit`. *next: the number to ask for next
- * time; smaller than `from` when there was never such an event. When `from` is no longer kept, the
- * first event shows the gap by its number. Short of memory there are fewer, perhaps none. */
+/* Calls `each` for at most `limit` events, from number `from` on. *next: the number to ask for next
+ * time; smaller than `from` if there was never such an event. If `from` is no longer kept, the
+ * number of the first event shows the gap. With too little memory there are fewer, perhaps none. */
 STEMMA_API stemma_status stemma_cache_events(stemma_cache* cache, uint64_t from, uint32_t limit,
                                              stemma_event_fn each, void* user, uint64_t* next);
-/* Everything cached at one instant, as `stored` events; the stream continues at *next.
- * Out of memory: nothing was called. */
+/* Calls `each` with everything cached at one instant, as `stored` events; the stream continues at
+ * *next. Out of memory: it was not called. */
 STEMMA_API stemma_status stemma_cache_event_dump(stemma_cache* cache, stemma_event_fn each,
                                                  void* user, uint64_t* next);
 /* Settles releases whose fences have signalled. *settled may be null. */
@@ -688,107 +716,108 @@ STEMMA_API stemma_status stemma_cache_poll(stemma_cache* cache, uint32_t* settle
 /* Calls `take` once with the whole index, without KV bytes (docs/formats/index-dump.md).
  * Out of memory: it was not called. */
 STEMMA_API stemma_status stemma_cache_dump(stemma_cache* cache, stemma_bytes_fn take, void* user);
-/* Loads a dump into an empty, equally configured cache. Corrupt, invalid, wrong state. */
+/* Loads a dump into an empty cache of the same configuration. Corrupt, invalid, wrong state. */
 STEMMA_API stemma_status stemma_cache_load(stemma_cache* cache, const uint8_t* bytes, size_t size);
 /* Stops the process with a description if the books do not balance. For tests; O(everything). */
 STEMMA_API stemma_status stemma_cache_check_invariants(stemma_cache* cache);
 
-/* ---- A lease ---------------------------------------------------------------------------------- */
-/* Every one of these: invalid (0, or a number no lease had), stale (released), busy (another call is
- * using it). */
+/* ---- A lease --------------------------------------------------------------------------------- */
+/* Errors of all these calls: invalid (0, or a number that no lease had), stale (released), busy
+ * (another call is using it). */
 
 STEMMA_API stemma_status stemma_lease_positions(stemma_lease lease, stemma_positions* out);
-/* What the lookup found and what is left to do; kept true by shrink_to and copies_failed. */
+/* What the lookup found and what is left to do; shrink_to and copies_failed update it. */
 STEMMA_API stemma_status stemma_lease_report(stemma_lease lease, stemma_report* out);
 
 /* Part-blocks to copy before anything reads them. */
 STEMMA_API stemma_status stemma_lease_copies(stemma_lease lease, stemma_block_copy* out,
                                              size_t capacity, size_t* count);
-/* All of them are done, also where there were none. */
+/* Says that all copies are done; allowed if there were none. */
 STEMMA_API stemma_status stemma_lease_copies_done(stemma_lease lease);
-/* The lease steps back to what holds without them. Wrong state (none are pending); out of blocks
- * (still pending then: release it). */
+/* Says that copies failed: the lease falls back to what it can reuse without them. Wrong state
+ * (none are pending), out of blocks (they are still pending: release the lease). */
 STEMMA_API stemma_status stemma_lease_copies_failed(stemma_lease lease);
-/* Runs the copies through stemma_options.block_io and waits. Copy failed: the lease has stepped back.
- * Unsupported: no block_io. */
+/* Runs the copies through stemma_options.block_io and waits. Copy failed: the lease has fallen
+ * back, as above. Unsupported: no block_io. */
 STEMMA_API stemma_status stemma_lease_run_copies(stemma_lease lease);
-/* Gives back what was reused beyond n. *reused (may be null): what is reused now, n or less. Who
- * drafts with hidden states (EAGLE, MTP) shrinks to reused - 1 first, or by a block where nothing
- * can be copied: those of the last reused position are in no block. Out of range, wrong state, out
- * of blocks. */
+/* Gives back what was reused beyond n. *reused (may be null): what is reused now, n or less. No
+ * block holds the hidden states of the last reused position: an engine that drafts with them
+ * (EAGLE, MTP) shrinks to reused - 1 first, or by a block if nothing can be copied. Out of range,
+ * wrong state, out of blocks. */
 STEMMA_API stemma_status stemma_lease_shrink_to(stemma_lease lease, uint32_t n, uint32_t* reused);
-/* Which of the prompt's media items are not wholly reused, as indices. */
+/* The indices of the prompt's media items that are not wholly reused. */
 STEMMA_API stemma_status stemma_lease_media_to_process(stemma_lease lease, uint32_t* out,
                                                        size_t capacity, size_t* count);
-/* Logits anchored at the prompt's end, when want_logits found them; null and 0 otherwise. *logits is
- * borrowed until the lease is released. */
+/* Logits anchored at the prompt's end, when want_logits found them; null and 0 otherwise. *logits
+ * is borrowed until the lease is released. */
 STEMMA_API stemma_status stemma_lease_logits(stemma_lease lease, const float** logits,
                                              size_t* count);
 
 /* Appends tokens and drafts room for them; all or nothing. Out of blocks, over quota, invalid. */
 STEMMA_API stemma_status stemma_lease_extend(stemma_lease lease, const uint32_t* tokens,
                                              size_t count);
-/* Drafts room for positions [0, positions), words known or not; all or nothing. */
+/* Drafts room for [0, positions), whether their words are known or not; all or nothing. */
 STEMMA_API stemma_status stemma_lease_reserve(stemma_lease lease, uint32_t positions);
-/* The KV of [0, n) is written: whole blocks before n become findable. *out may be null.
+/* Says that the KV of [0, n) is written: whole blocks before n become findable. *out may be null.
  * Out of range (beyond length, or below committed), wrong state (copies pending). */
 STEMMA_API stemma_status stemma_lease_commit(stemma_lease lease, uint32_t n, stemma_commit* out);
-/* Gives up private duplicates in favour of the canonical blocks; the block table then names those.
- * *given_up may be null. */
+/* Replaces private duplicates by the canonical blocks; the block table then names those.
+ * *given_up (may be null): how many. */
 STEMMA_API stemma_status stemma_lease_adopt_canonical(stemma_lease lease, uint32_t* given_up);
-/* Another lease over [0, committed), down to a whole unit. The caller ends it like any other.
- * Out of blocks, over quota, wrong state, out of range (inside a media item to whose start a window or
- * recurrent group cannot go back). */
+/* Makes another lease over [0, committed), cut down to a whole unit. The caller ends it like any
+ * other. Out of blocks, over quota, wrong state, out of range (committed is inside a media item and
+ * a window or recurrent group cannot go back to the item's start). */
 STEMMA_API stemma_status stemma_lease_fork(stemma_lease lease, stemma_lease* out);
-/* Forgets positions from n on; below committed there may be copies to do again. No work of the engine
- * may still touch what is given up. Out of range, busy (a fork still copies), wrong state, out of
- * blocks. */
+/* Forgets positions from n on; if n is below committed, there may be copies to do again. No work of
+ * the engine may still touch what is given up. Out of range, busy (a fork still copies), wrong
+ * state, out of blocks. */
 STEMMA_API stemma_status stemma_lease_rewind(stemma_lease lease, uint32_t n);
 
-/* A slot of a recurrent group to save the running state into. Unsupported, out of blocks, wrong
- * state. */
+/* Drafts a slot of a recurrent group, for saving the running state. Unsupported, out of blocks,
+ * wrong state. */
 STEMMA_API stemma_status stemma_lease_draft_checkpoint(stemma_lease lease, uint32_t group,
                                                        uint32_t* block);
-/* The drafted slot holds the state after exactly `depth` positions. Out of range, wrong state. */
+/* Says that the drafted slot holds the state after exactly `depth` positions. Out of range, wrong
+ * state. */
 STEMMA_API stemma_status stemma_lease_commit_checkpoint(stemma_lease lease, uint32_t group,
                                                         uint32_t depth);
-/* The deepest checkpoint of the lease's words at or below at_most, to be read: *depth positions, in slot
- * *block; 0 and STEMMA_NO_BLOCK where there is none. It is held until the lease ends or the next call for
- * this group. Unsupported. */
+/* Finds the deepest checkpoint of the lease's words at or below at_most, for reading: at *depth, in
+ * slot *block; 0 and STEMMA_NO_BLOCK if there is none. It is held until the lease ends or the next
+ * call for this group. Unsupported. */
 STEMMA_API stemma_status stemma_lease_hold_checkpoint(stemma_lease lease, uint32_t group,
                                                       uint32_t at_most, uint32_t* depth,
                                                       uint32_t* block);
-/* Keeps (a copy of) the logits after exactly `depth` positions. Unsupported, out of range, out of
+/* Keeps a copy of the logits after exactly `depth` positions. Unsupported, out of range, out of
  * memory (larger than the budget). */
 STEMMA_API stemma_status stemma_lease_attach_logits(stemma_lease lease, uint32_t depth,
                                                     const float* logits, size_t count);
 
-/* The end: whole blocks stay cached, the committed part of the last one becomes a copy source, drafts
- * go back. Null options: defaults. Invalid (retain), out of memory (with a fence that has not
- * signalled): the lease lives on. */
+/* Ends the lease: whole blocks stay cached, the committed part of the last one becomes a copy
+ * source, drafts go back. Null options: defaults. Invalid (retain), out of memory (with a fence
+ * that has not signalled): the lease is still alive. */
 STEMMA_API stemma_status stemma_lease_release(stemma_lease lease,
                                               const stemma_release_options* options);
 /* The same, but the part-block is not published. `fence` may be null. */
 STEMMA_API stemma_status stemma_lease_abandon(stemma_lease lease, const stemma_fence* fence);
 
-/* Blocks of `group` that hold [0, capacity); 0 for a recurrent or unknown group. */
+/* How many blocks of `group` hold [0, capacity); 0 for a recurrent or unknown group. */
 STEMMA_API stemma_status stemma_lease_block_count(stemma_lease lease, uint32_t group,
                                                   uint32_t* count);
 /* Writes the block ids in order, then `pad` to the end of `out`; what fell out of a window is `pad`
- * too. As `pad` give STEMMA_NO_BLOCK, or a block that no lease gets: 0 is a block like any other.
- * *count (may be null): how many before the padding. Out of range: `out` is too small. Invalid: no
- * such paged group. */
+ * too. For `pad` use STEMMA_NO_BLOCK, or a block that no lease gets: 0 is a block like any other.
+ * *count (may be null): how many come before the padding. Out of range: `out` is too small.
+ * Invalid: no such paged group. */
 STEMMA_API stemma_status stemma_lease_block_table(stemma_lease lease, uint32_t group, uint32_t* out,
                                                   size_t capacity, uint32_t pad, uint32_t* count);
-/* The same, with `pad` wherever the block is not the lease's own to write. */
+/* The same, with `pad` for every block that this lease may not write. */
 STEMMA_API stemma_status stemma_lease_draft_table(stemma_lease lease, uint32_t group, uint32_t* out,
                                                   size_t capacity, uint32_t pad, uint32_t* count);
 /* out[i] = block * block_tokens + offset for position begin + i; `pad` where there is no block. */
 STEMMA_API stemma_status stemma_lease_slot_mapping(stemma_lease lease, uint32_t group,
                                                    uint32_t begin, int64_t* out, size_t count,
                                                    int64_t pad);
-/* out[i] = committed positions of leases[i]. On an error what is before that lease is written; the
- * error's value is its index. */
+/* out[i] = committed positions of leases[i]. On an error the lengths before the failing lease are
+ * written; the error's value is its index. */
 STEMMA_API stemma_status stemma_context_lengths(const stemma_lease* leases, size_t count,
                                                 uint32_t* out);
 

@@ -1,13 +1,15 @@
 // TextPromptCache: a WholePromptCache for callers that have texts and a tokenizer.
 //
-// The system text and the prompt are tokenized one after the other and never together, so that the
-// tokens of a system text stand in front of every prompt behind it: stored alone (an empty prompt) it is
-// found by all of them. The configuration of the model goes into the scope: nothing is shared across two.
-// Texts are compared as tokens, in full. A conversation is found by its continuation where the tokenizer
-// gives the longer text tokens that begin like those of the shorter one.
+// The system text and the prompt are tokenized separately, so every prompt that follows the same
+// system text begins with the same tokens. A system text that is stored alone (with an empty
+// prompt) is therefore found for all of them. The model configuration is part of the scope: two
+// configurations share nothing. Texts are compared as tokens, in full. The continuation of a
+// conversation finds the stored one if the tokens of the longer text begin with those of the
+// shorter one.
 //
-// Threading:  thread-safe if the tokenizer is. It is called on the caller's thread, with no lock held.
-// Ownership:  the caller's cache and tokenizer, which outlive it.
+// Threading:  thread-safe if the tokenizer is. The tokenizer is called on the caller's thread, with
+//             no lock held.
+// Ownership:  the caller owns the cache and the tokenizer, which must outlive this object.
 #pragma once
 
 #include <cstdint>
@@ -35,13 +37,14 @@ class Tokenizer {
 struct TextPrompt {
   std::string_view prompt = {};
   std::string_view system = {};               // Empty: none.
-  std::string_view model_configuration = {};  // Required: whatever changes what the model computes.
+  std::string_view model_configuration = {};  // Required: everything that changes the results.
 };
 
 struct EncodedPrompt {
   Scope scope;
   std::vector<Token> tokens;
-  uint32_t system_tokens = 0;  // Of them, those of the system text: worth an entry of its own.
+  // The number of leading tokens that are the system text. They are worth their own entry.
+  uint32_t system_tokens = 0;
 };
 
 class TextPromptCache {
@@ -49,14 +52,14 @@ class TextPromptCache {
   TextPromptCache(WholePromptCache& cache, Tokenizer& tokenizer) noexcept
       : cache_(cache), tokenizer_(tokenizer) {}
 
-  // Error: invalid_argument (no model configuration), out_of_memory, what the tokenizer says.
+  // Error: invalid_argument (no model configuration), out_of_memory, any tokenizer error.
   Result<EncodedPrompt> encode(const TextPrompt& prompt) const noexcept;
-  // As WholePromptCache::find(). Error: as encode().
+  // Like WholePromptCache::find(). Error: as encode().
   Result<std::optional<WholePromptCache::Lease>> find(const TextPrompt& prompt) const noexcept;
-  // As WholePromptCache::store(). Error: also as encode().
+  // Like WholePromptCache::store(). Error: also as encode().
   Result<void> store(const TextPrompt& prompt, std::span<const uint8_t> bytes,
                      std::span<const float> logits = {}) const noexcept;
-  // The text that a lease has the state of. Error: out_of_memory, what the tokenizer says.
+  // The text of a lease's prompt. Error: out_of_memory, any tokenizer error.
   Result<std::string> text_of(const WholePromptCache::Lease& lease) const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Which Stemma this is and what it can do here.
+// The version of this Stemma, and what it can do on this machine.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ struct Version {
 Version version() noexcept;
 const char* version_string() noexcept;
 
-// True when this build, on this machine, has the named feature. Known names: "avx2", "avx512",
-// "sha_ni" (the run-time paths in use), "content_keys", "events". Unknown names are false.
+// Whether this build, on this machine, has the named feature. Known names: "avx2", "avx512",
+// "sha_ni" (the run-time paths in use), "content_keys", "events". False for unknown names.
 bool has_feature(const char* name) noexcept;
 
 }  // namespace stemma

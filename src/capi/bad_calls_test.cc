@@ -1,4 +1,4 @@
-// Every call answers every mistake with a status and a message that names it, and nothing changes.
+// Every call answers every mistake with a status and a message that names it, and changes nothing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,7 @@ void no_event(void*, const stemma_event*) {}
 void no_block(void*, const stemma_reclaimed_block*, size_t) {}
 void no_bytes(void*, const uint8_t*, size_t) {}
 
-// Runs `call` for each kind of number that is no living lease.
+// Runs `call` for each kind of number that is not a live lease.
 template <class Call>
 void for_wrong_leases(stemma_lease released, const Call& call) {
   call(0, STEMMA_INVALID_ARGUMENT, "lease is 0");
@@ -484,7 +484,7 @@ TEST_F(BadCalls, DestroyingUnderALeaseIsRefusedOrDeferredAsAsked) {
   EXPECT_REFUSED(STEMMA_BUSY, "(2)", stemma_cache_destroy, cache, STEMMA_ON_BUSY_REFUSE);
   ASSERT_OK(stemma_cache_destroy(cache, STEMMA_ON_BUSY_DEFER));
   EXPECT_REFUSED(STEMMA_STALE, "destroyed", stemma_cache_poll, cache, nullptr);
-  // The leases live on, and all they need with them.
+  // The leases live on, with everything they need.
   EXPECT_OK(stemma_lease_commit(lease, 40, nullptr));
   EXPECT_OK(stemma_lease_extend(fork, words.data(), 4));
   EXPECT_OK(stemma_lease_release(fork, nullptr));

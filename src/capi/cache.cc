@@ -1,4 +1,4 @@
-// stemma_cache_*, each a few lines around the call of the same name.
+// stemma_cache_*: each is a few lines around the C++ call of the same name.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -26,7 +26,7 @@ stemma_status with_cache(const char* call, stemma_cache* handle, Body&& body) no
   return end(call, caught([&] { return body((*home)->cache()); }));
 }
 
-// The same for calls about a prompt.
+// The same, for calls about a prompt.
 template <class Body>
 stemma_status with_prompt(const char* call, stemma_cache* handle, const stemma_scope* scope,
                           const stemma_prompt* prompt, Body&& body) noexcept {

@@ -133,7 +133,7 @@ Result<void> CallbackEngine::shift(SequenceId sequence, uint32_t keep, uint32_t 
                      "the engine's shift failed");
 }
 
-// Numbers that mean the same on both sides.
+// These numbers mean the same in C and in C++.
 static_assert(STEMMA_REWIND_ANY == static_cast<uint32_t>(Rewind::any));
 static_assert(STEMMA_REWIND_WINDOW == static_cast<uint32_t>(Rewind::window));
 static_assert(STEMMA_REWIND_BOUNDED == static_cast<uint32_t>(Rewind::bounded));

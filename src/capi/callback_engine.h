@@ -1,11 +1,13 @@
-// CallbackEngine: an engine that was given as C functions, as the SequenceEngine that the cache calls.
+// CallbackEngine: makes an engine given as C functions into the SequenceEngine that the cache
+// calls.
 //
-// What a function returns becomes the error; a number that is no status is a failure like any other.
-// What it says beyond that is believed only as far as it can be true: SequenceCache asks held() anyway.
+// The status that a function returns becomes the error; a number that is no status is a failure
+// like any other. Its other answers are believed only if they can be true: SequenceCache calls
+// held() anyway.
 //
 // Invariant:  a trait that needs a function has it, see create().
 // Threading:  one thread at a time, as SequenceEngine.
-// Ownership:  `user` and the functions are the caller's; the structs they came in were copied.
+// Ownership:  `user` and the functions belong to the caller; their structs were copied.
 #pragma once
 
 #include "capi/decode.h"
@@ -17,7 +19,7 @@ namespace stemma::capi {
 STEMMA_SIZED(stemma_engine_traits, STEMMA_ENGINE_TRAITS_INIT);
 STEMMA_SIZED(stemma_engine, STEMMA_ENGINE_INIT);
 
-// Error: invalid_argument (null, a value that no trait has).
+// Error: invalid_argument (null, a value that no trait can have).
 Result<EngineTraits> decode_traits(const stemma_engine_traits* given) noexcept;
 
 class CallbackEngine final : public SequenceEngine {
@@ -25,7 +27,7 @@ class CallbackEngine final : public SequenceEngine {
   // Error: invalid_argument naming what is missing or impossible.
   static Result<CallbackEngine> create(const stemma_engine* given) noexcept;
 
-  // Whether there are functions to save and to load with.
+  // Whether the engine has functions to save and load.
   bool saves() const noexcept { return engine_.save != nullptr; }
 
   EngineTraits traits() const override { return traits_; }

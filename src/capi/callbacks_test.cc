@@ -14,7 +14,7 @@ namespace {
 
 class Callbacks : public CapiFixture {};
 
-// An engine that ends its transfers as it is told.
+// An engine that ends its transfers when the test tells it to.
 struct Mover {
   enum class How : uint8_t { at_once, on_another_thread, twice, failing } how = How::at_once;
   std::vector<stemma_block_copy> seen;
@@ -179,7 +179,7 @@ TEST_F(Callbacks, FenceOfAReleaseThatWasRefusedIsForgotten) {
 }
 
 TEST_F(Callbacks, ClockDecidesWhenAPinEnds) {
-  static std::atomic<uint64_t> now;  // The cache asks it until it is destroyed, after the test.
+  static std::atomic<uint64_t> now;  // The cache reads it until it is destroyed, after the test.
   now = 1000;
   options.clock = {[](void* user) { return static_cast<std::atomic<uint64_t>*>(user)->load(); },
                    &now};
@@ -213,7 +213,7 @@ TEST_F(Callbacks, ClosedIsCalledOnceAfterTheLastLease) {
   EXPECT_EQ(closed, 0);
   ASSERT_OK(stemma_lease_abandon(fork, nullptr));
   EXPECT_EQ(closed, 1);
-  // A cache that could not be made calls nobody.
+  // A cache that could not be created makes no calls.
   group.block_tokens = 3;
   EXPECT_EQ(stemma_cache_create(&options, &cache), STEMMA_INVALID_ARGUMENT);
   EXPECT_EQ(closed, 1);
@@ -287,7 +287,7 @@ TEST_F(Callbacks, HandlersCanBeSetAndTakenBack) {
 }
 
 TEST_F(Callbacks, ManyCachesComeAndGo) {
-  // More than there are places: each is given back, and an old pointer stays refused meanwhile.
+  // More caches than places: each place is given back, and an old pointer stays refused meanwhile.
   stemma_cache* first = nullptr;
   group = c_group(1);
   for (int i = 0; i < 5000; ++i) {

@@ -8,7 +8,7 @@
 namespace stemma::capi {
 namespace {
 
-// As kMaxBytes.
+// The same limit as kMaxBytes.
 constexpr size_t kMaxPositions = 0x7FFF'FFFFU;
 constexpr size_t kMaxAdapters = 65'536;
 constexpr size_t kMaxQuotas = 4'096;
@@ -17,8 +17,8 @@ Error invalid(const char* what, uint32_t value = Error::kNoValue) {
   return {Errc::invalid_argument, what, value};
 }
 
-// What a call needs only while it runs. Nothing is destroyed when a thread ends: destructors of the
-// caller's own thread-local objects may still release leases then.
+// Memory that a call needs only while it runs. Nothing is destroyed when a thread ends: destructors
+// of the caller's own thread-local objects may still release leases then.
 constinit thread_local std::array<PriorityRange, kMaxPriorityRanges> range_room{};
 
 struct Text {
@@ -244,7 +244,7 @@ Result<std::vector<GroupOptions>> decode_groups(const stemma_group_options* grou
     return invalid("options.group_count is more than STEMMA_MAX_GROUPS",
                    static_cast<uint32_t>(std::min<size_t>(count, Error::kNoValue - 1)));
   }
-  // The caller's elements may be larger or smaller than ours; their size is the distance.
+  // The caller's elements may be larger or smaller than ours; their size is the stride.
   const uint32_t stride = groups->struct_size;
   std::vector<GroupOptions> out;
   for (uint32_t g = 0; g < count; ++g) {
@@ -335,7 +335,7 @@ void encode(const Stats& stats, stemma_stats* out) noexcept {
   write_sized(out, c);
 }
 
-// Numbers that mean the same on both sides.
+// These numbers mean the same in C and in C++.
 static_assert(STEMMA_MAX_GROUPS == kMaxGroups && STEMMA_TOKEN_LIMIT == kTokenLimit);
 static_assert(STEMMA_NO_BLOCK == to_index(kNoBlock) && STEMMA_NEVER == kNever);
 static_assert(STEMMA_ALL == LeaseOptions::kWholePrompt && STEMMA_ALL == PriorityRange::kOpenEnd);

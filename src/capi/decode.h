@@ -1,9 +1,10 @@
-// From what C callers say to what the C++ API takes. Everything is checked here that the C++ types
-// could not even hold: null with a length, flags other than 0 and 1, enumerators nobody has defined,
-// numbers that would lose bits.
+// Converts what C callers pass to what the C++ API takes. It checks everything that the C++ types
+// cannot even hold: null with a length, flags other than 0 and 1, undefined enumerators, numbers
+// that would lose bits.
 //
 // Threading:  pure functions, except that ranges are put into memory of the calling thread.
-// Ownership:  results borrow from what was given and from that memory; use them at once, in one call.
+// Ownership:  results borrow from the arguments and from that memory; use them at once, in one
+// call.
 #pragma once
 
 #include <algorithm>
@@ -44,21 +45,21 @@ class MediaRoom {
   }
 
  private:
-  // Most prompts have none: not even made before it is asked for, and nothing to be destroyed.
+  // Most prompts have no media: nothing is made before take(), and nothing need be destroyed.
   static constexpr size_t kFew = 16;
   static_assert(std::is_trivially_destructible_v<MediaItem>);
   alignas(MediaItem) std::byte few_[kFew * sizeof(MediaItem)];
   std::vector<MediaItem> many_;
 };
 Result<Prompt> decode(const stemma_prompt* prompt, MediaRoom& room);
-// These leave `out` as it is where nothing was said: it comes with the defaults.
+// For null options these leave `out` as it is: it already has the defaults.
 Result<void> decode(const stemma_lookup_options* options, LookupOptions& out) noexcept;
 Result<void> decode(const stemma_retain* retain, Retain& out);
 Result<void> decode(const stemma_lease_options* options, LeaseOptions& out);
 Result<std::vector<TenantQuota>> decode_quotas(const stemma_tenant_quota* quotas, size_t count);
 // At least one. Elements may be larger or smaller than ours.
 Result<std::vector<GroupOptions>> decode_groups(const stemma_group_options* groups, size_t count);
-// Without clock and block_io, which are objects here; null is refused.
+// Leaves out clock and block_io, which are objects here; refuses null.
 Result<Options> decode(const stemma_options* options);
 Result<OnBusy> decode_on_busy(uint32_t on_busy) noexcept;
 Result<void> check_fence(const stemma_fence* fence) noexcept;

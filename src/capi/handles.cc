@@ -22,7 +22,7 @@ static_assert(offsetof(stemma_block_copy, source) == offsetof(BlockCopy, source)
 static_assert(offsetof(stemma_block_copy, target) == offsetof(BlockCopy, target));
 static_assert(offsetof(stemma_block_copy, tokens) == offsetof(BlockCopy, tokens));
 
-// The transfer's number, or 0 after `done` was told that there is no memory.
+// The transfer's number, or 0 after telling `done` that there is no memory.
 stemma_io begin_transfer(BlockIo::Done done, void* user) {
   const stemma_io io = transfers().put([&](Transfer& to) { to = {.done = done, .user = user}; });
   if (io == 0) done(user, Error(Errc::out_of_memory, "no memory for another transfer"));
@@ -64,7 +64,7 @@ void CallbackIo::write(GroupIndex group, std::span<const BlockId> blocks,
 }
 
 Fence* FencePool::make(const stemma_fence& fence) {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   if (free_ == nullptr) {
     free_ = all_.emplace_back(std::make_unique<CallbackFence>(*this)).get();
   }
@@ -76,7 +76,7 @@ Fence* FencePool::make(const stemma_fence& fence) {
 
 void FencePool::give_back(Fence* fence) noexcept {
   auto* mine = static_cast<CallbackFence*>(fence);
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   mine->next_ = free_;
   free_ = mine;
 }

@@ -1,20 +1,20 @@
 // What C callers hold: caches by pointer, leases and transfers by number.
 //
-// A stemma_cache is one of the places of places.h. Behind it is a Home: the cache and the objects that stand for
-// the caller's callbacks. The handle and every lease hold it; the last of them takes it down and then
-// calls `closed`.
+// A stemma_cache is one of the places of places.h. Behind it is a Home: the cache and the objects
+// that stand for the caller's callbacks. The handle and every lease hold the Home; the last of them
+// destroys it and then calls `closed`.
 //
-// Threading:  thread-safe, but a cache is destroyed by one call while no other uses it.
-// Ownership:  the tables and places are the process's and stay until its end.
+// Threading:  thread-safe, but no other call may use a cache while one call destroys it.
+// Ownership:  the tables and places belong to the process and stay until its end.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/lock.h"
 #include "capi/decode.h"
 #include "capi/places.h"
 #include "capi/slot_table.h"
@@ -44,7 +44,7 @@ class CallbackClock final : public Clock {
   stemma_clock clock_;
 };
 
-// Each transfer gets a number, by which stemma_io_done() finds whom to tell.
+// Each transfer gets a number, by which stemma_io_done() finds the callback to call.
 class CallbackIo final : public BlockIo {
  public:
   explicit CallbackIo(const stemma_block_io& io) noexcept : io_(io) {}
@@ -58,8 +58,8 @@ class CallbackIo final : public BlockIo {
   stemma_block_io io_;
 };
 
-// Fences of releases that wait. One goes back to its pool when it has signalled: nobody asks it
-// again after that.
+// Fences of releases that wait. A fence that has signalled goes back to the pool: it is not asked
+// again.
 class FencePool {
  public:
   FencePool() = default;
@@ -67,7 +67,7 @@ class FencePool {
   FencePool& operator=(const FencePool&) = delete;
 
   Fence* make(const stemma_fence& fence);
-  // For one that the cache did not take after all.
+  // For a fence that the cache did not take after all.
   void give_back(Fence* fence) noexcept;
 
  private:
@@ -87,9 +87,9 @@ class FencePool {
     CallbackFence* next_ = nullptr;
   };
 
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<CallbackFence>> all_;
-  CallbackFence* free_ = nullptr;
+  base::WaitMutex mutex_;
+  std::vector<std::unique_ptr<CallbackFence>> all_ STEMMA_GUARDED_BY(mutex_);
+  CallbackFence* free_ STEMMA_GUARDED_BY(mutex_) = nullptr;
 };
 
 class Home {
@@ -103,9 +103,9 @@ class Home {
   void let_go() noexcept {
     if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) close();
   }
-  // Nobody has seen this one: its end is nobody's affair.
+  // For a Home that was never handed out: its end is not reported.
   void forget_closed() noexcept { closed_ = nullptr; }
-  // The handle is one of them.
+  // How many hold it; the handle counts as one.
   uint32_t holders() const noexcept { return holders_.load(std::memory_order_acquire); }
 
  private:
@@ -133,7 +133,7 @@ struct HeldLease {
 };
 struct Transfer {
   BlockIo::Done done = nullptr;
-  stemma_io_done_fn told = nullptr;  // Instead of `done`: another library's.
+  stemma_io_done_fn told = nullptr;  // Instead of `done`, for another library.
   void* user = nullptr;
 };
 

@@ -10,7 +10,7 @@ struct LastError {
   const char* call = nullptr;
   Error error{Errc::invalid_argument, ""};
   bool in_words = false;
-  bool foreign = false;  // Told by stemma_fail(): call and message are the copies.
+  bool foreign = false;  // Set by stemma_fail(): call and message are copies.
   char foreign_call[64] = "";
   char foreign_message[192] = "";
   char words[320] = "";
@@ -50,7 +50,7 @@ stemma_status stemma_fail(const char* call, stemma_status status, const char* me
   const bool known = status > STEMMA_OK && status <= STEMMA_CORRUPT;
   const Errc code = known ? static_cast<Errc>(status) : Errc::invalid_argument;
   fail("", Error(code, "", value));
-  // The library that said it may be gone when somebody asks.
+  // The library that set it may be unloaded when the message is read.
   last.foreign = true;
   std::snprintf(last.foreign_call, sizeof last.foreign_call, "%s", call != nullptr ? call : "");
   std::snprintf(last.foreign_message, sizeof last.foreign_message, "%s",

@@ -1,6 +1,6 @@
 // Where a thread's last error waits for somebody to ask about it.
 //
-// Failing is cheap: the parts are noted, and made into a sentence when the message is asked for.
+// Failing is cheap: the parts are noted, and become a sentence only when somebody asks for it.
 // Threading: each thread has its own.
 #pragma once
 
@@ -19,7 +19,7 @@ inline stemma_status end(const char* call, const Result<void>& outcome) noexcept
   return outcome ? STEMMA_OK : fail(call, outcome.error());
 }
 
-// Runs `body`, which returns a Result<void>. Nothing that it throws gets further than here.
+// Runs `body`, which returns a Result<void>, and turns anything that it throws into an error.
 template <class Body>
 Result<void> caught(Body&& body) noexcept {
   try {

@@ -1,4 +1,4 @@
-// stemma_lease_*, each a few lines around the call of the same name.
+// stemma_lease_*: each is a few lines around the C++ call of the same name.
 #include <utility>
 
 #include "capi/decode.h"
@@ -14,7 +14,7 @@ using LeaseUse = SlotTable<HeldLease>::Use;
 
 Error null(const char* what) { return {Errc::invalid_argument, what}; }
 
-// Runs `body` with the lease behind the number; nobody else uses it meanwhile.
+// Runs `body` with the lease behind the number; no other call uses the lease meanwhile.
 template <class Body>
 stemma_status with_lease(const char* call, stemma_lease number, Body&& body) noexcept {
   LeaseUse use(leases(), number);
@@ -24,7 +24,7 @@ stemma_status with_lease(const char* call, stemma_lease number, Body&& body) noe
   return end(call, caught([&] { return body(use->lease); }));
 }
 
-// Runs `last`, which ends the lease with the fence it is given. The number is gone when it did.
+// Runs `last`, which ends the lease with the given fence. If that succeeds, the number is gone.
 template <class Last>
 stemma_status end_lease(const char* call, stemma_lease number, const stemma_fence* fence,
                         Last&& last) noexcept {
@@ -36,7 +36,7 @@ stemma_status end_lease(const char* call, stemma_lease number, const stemma_fenc
     }
     const Result<void> done = caught([&]() -> Result<void> {
       STEMMA_TRY_VOID(check_fence(fence));
-      // Asked here first, because most have signalled: those need no object.
+      // Ask here first: most fences have signalled, and those need no object.
       Fence* waiting = nullptr;
       if (fence != nullptr && fence->signalled(fence->user) == 0) {
         waiting = use->home->fences().make(*fence);

@@ -1,8 +1,9 @@
-// What is not about one cache: version, handlers, scopes, keys.
+// Calls that do not concern one cache: version, handlers, scopes, keys.
+#include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
+#include "base/lock.h"
 #include "capi/decode.h"
 #include "capi/last_error.h"
 #include "stemma/log.h"
@@ -14,7 +15,7 @@ using namespace stemma::capi;
 namespace {
 
 // A handler together with its user pointer, so that no thread ever sees one without the other. They
-// stay: another thread may be calling one that was just replaced.
+// are kept: another thread may be calling one that was just replaced.
 template <class Handler>
 struct WithUser {
   Handler handler;
@@ -22,9 +23,9 @@ struct WithUser {
 };
 template <class Handler>
 WithUser<Handler>* keep(Handler handler, void* user) {
-  static std::mutex mutex;
+  static base::WaitMutex mutex;
   static auto* kept = new std::vector<std::unique_ptr<WithUser<Handler>>>;
-  const std::lock_guard lock(mutex);
+  const base::Lock lock(mutex);
   for (const auto& old : *kept) {
     if (old->handler == handler && old->user == user) return old.get();
   }

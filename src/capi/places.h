@@ -1,22 +1,24 @@
-// Places keep the few, long-lived things that callers hold by pointer, and judge any pointer safely.
+// Places keep the few, long-lived things that callers hold by pointer, and judge any pointer
+// safely.
 //
-// A handle is a place in a fixed array that is never given back, so a pointer can be judged without
-// following it: outside the array, not at the start of a place, or a place not in use. Places are used
-// again oldest first, so that a pointer kept too long is refused for a long time.
+// A handle is a place in a fixed array that is never freed, so a pointer can be judged without
+// following it: outside the array, not at the start of a place, or a place not in use. Places are
+// used again oldest first, so that a stale pointer is refused for a long time.
 //
-// Handle is the type whose pointers callers see: a struct with an atomic pointer `home` to a Home, and
-// what to say about pointers that are none (kNull, kForeign, kDestroyed).
+// Handle is the type whose pointers callers see: a struct with an atomic pointer `home` to a Home,
+// and the messages for pointers that are not handles (kNull, kForeign, kDestroyed).
 //
-// Threading:  thread-safe, but a thing is forgotten by one call while no other uses it.
-// Ownership:  the places are the process's and stay until its end; homes are their holders'.
+// Threading:  thread-safe, but no other call may use a thing while one call forgets it.
+// Ownership:  the places belong to the process and stay until its end; homes belong to their
+//             holders.
 // Cost:       one load to find; places never used cost no memory.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "base/lock.h"
 #include "stemma/result.h"
 
 namespace stemma::capi {
@@ -28,7 +30,7 @@ class Places {
  public:
   // Null when kMaxHandles are in use.
   Handle* make(Home* home) noexcept {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (never_used_ - waiting_count_ >= kMaxHandles) return nullptr;
     uint32_t place;
     if (never_used_ < kPlaces) {
@@ -59,7 +61,7 @@ class Places {
 
   // False when somebody else has done it. Requires a handle that was found.
   bool forget(Handle* handle, const Home* home) noexcept {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (handle->home.load(std::memory_order_relaxed) != home) return false;
     handle->home.store(nullptr, std::memory_order_release);
     waiting_[(first_waiting_ + waiting_count_++) % kPlaces] =
@@ -73,10 +75,12 @@ class Places {
   static constexpr uint32_t kPlaces = 65'536;
 
   std::array<Handle, kPlaces> places_{};
-  std::mutex mutex_;
-  // The places not in use, the one that waited longest first. Those never used come before all others.
-  std::array<uint16_t, kPlaces> waiting_{};
-  uint32_t never_used_ = 0, first_waiting_ = 0, waiting_count_ = 0;
+  base::WaitMutex mutex_;
+  // The places not in use, the one that waited longest first. Places never used are taken before
+  // these.
+  std::array<uint16_t, kPlaces> waiting_ STEMMA_GUARDED_BY(mutex_){};
+  uint32_t never_used_ STEMMA_GUARDED_BY(mutex_) = 0, first_waiting_ STEMMA_GUARDED_BY(mutex_) = 0,
+                       waiting_count_ STEMMA_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stemma::capi

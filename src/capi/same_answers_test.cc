@@ -1,4 +1,4 @@
-// The same operations through C and through C++ get the same answers, to the last block id.
+// The same operations through C and through C++ get the same answers, down to the block ids.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::string say(const stemma_report& r) {
   return out.str();
 }
 
-// One request on both sides.
+// One request through both APIs.
 struct Pair {
   Lease cpp;
   stemma_lease c = 0;
@@ -145,7 +145,7 @@ class SameAnswers : public ::testing::TestWithParam<uint32_t> {
     ASSERT_OK(stemma_cache_create(&c, &c_));
   }
 
-  // A prompt with a few branches, and now and then a picture.
+  // A prompt with a few branches, and sometimes an image.
   Text text() {
     Text words = tokens(4 + below(100), 1 + below(2));
     const uint32_t branch = below(words.size());

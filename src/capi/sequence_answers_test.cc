@@ -1,5 +1,5 @@
-// The same requests through C and through C++, over two engines that are alike, get the same answers
-// and leave the same bytes in both, also when the engines fail.
+// The same requests through C and through C++, over two identical engines, get the same answers and
+// leave the same bytes in both, also when the engines fail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ std::vector<Kind> kinds() {
   return all;
 }
 
-// One request on both sides.
+// One request through both APIs.
 struct SequencePair {
   Turn cpp;
   stemma_turn c = 0;
@@ -104,7 +104,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
     ASSERT_OK(stemma_sequences_create(&c_engine_->c, &c, &c_));
   }
 
-  // A prompt with a few branches, and now and then a picture.
+  // A prompt with a few branches, and sometimes an image.
   Text text() {
     Text words = tokens(2 + below(90), 1 + below(2));
     const uint32_t branch = below(words.size());
@@ -115,7 +115,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
     return words;
   }
 
-  // What a request says, on both sides.
+  // What a request reports, through both APIs.
   struct Said {
     TurnOptions cpp;
     stemma_turn_options c = STEMMA_TURN_OPTIONS_INIT;
@@ -362,7 +362,7 @@ class SequenceAnswers : public ::testing::TestWithParam<uint32_t> {
       case 7: truncate(); break;
       default:
         if (chance(70)) break;
-        // A new context: engines that do not fail now.
+        // A new context: from here on, the engines do not fail.
         for (FakeSequences* engine : {&*cpp_engine_, &*fake_}) {
           const FaultSchedule faults = engine->faults;
           engine->faults = {};

@@ -1,5 +1,5 @@
 // Every call about sequences answers every mistake with a status and a message that names it, and
-// nothing changes.
+// changes nothing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,7 +50,7 @@ class SequenceBadCalls : public SequencesFixture {
 void no_content(void*, const stemma_sequence_content*) {}
 stemma_status no_compute(void*, uint32_t, const uint32_t*, size_t, uint32_t) { return STEMMA_OK; }
 
-// Every call on a turn is refused like this.
+// Expects that every call on a turn is refused like this.
 void expect_refused(stemma_turn t, stemma_status wanted, const char* why) {
   stemma_turn_place at{};
   stemma_sequence_report report = STEMMA_SEQUENCE_REPORT_INIT;
@@ -99,7 +99,7 @@ TEST_F(SequenceBadCalls, NumbersOfLeasesAreNoneOfTurns) {
   EXPECT_REFUSED(kBad, "no lease", stemma_lease_commit, turn, 1, nullptr);
   EXPECT_OK(stemma_lease_release(lease, nullptr));
   expect_refused(lease, kBad, "no turn");
-  // Nor is a cache of one kind one of the other.
+  // A cache of one kind is not accepted as one of the other kind.
   stemma_sequence_stats s{};
   s.struct_size = sizeof s;
   EXPECT_REFUSED(kBad, "no stemma_sequences", stemma_sequences_stats,
@@ -415,7 +415,7 @@ TEST_F(SequenceBadCalls, DestroyingUnderATurnIsRefusedOrDeferredAsAsked) {
   EXPECT_REFUSED(STEMMA_BUSY, "(2)", stemma_sequences_destroy, cache, STEMMA_ON_BUSY_REFUSE);
   ASSERT_OK(stemma_sequences_destroy(cache, STEMMA_ON_BUSY_DEFER));
   EXPECT_REFUSED(STEMMA_STALE, "destroyed", stemma_sequences_drop_saved, cache);
-  // The turns can only end, and call nobody.
+  // The turns can only end, without calling the engine.
   c_engine.c = {};
   c_engine.before = [](void*) -> stemma_status { return ADD_FAILURE(), STEMMA_BUSY; };
   EXPECT_REFUSED(STEMMA_STALE, "gone", stemma_turn_computed, turn, 40, 0);

@@ -1,5 +1,5 @@
-// What the library calls when its sequences are the engine's: what comes of what the engine answers,
-// and what it may do meanwhile. And what more there is to say: names, defaults, contents.
+// The library's calls when the engine owns the sequences: how it handles the engine's answers, and
+// which calls the engine may make meanwhile. Also names, defaults and contents.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -50,7 +50,7 @@ TEST_F(SequenceCallbacks, EngineWithoutOptionalFunctionsIsServedWithoutThem) {
   EXPECT_EQ(stats().captured_bytes, 0U);
 }
 
-// Forks are cheap, but there is nothing to save with: nothing is tried.
+// Forks are cheap, but the engine cannot save: the library does not try.
 TEST_F(SequenceCallbacks, EngineThatCopiesAndCannotSaveIsNotAskedTo) {
   c_engine.traits.segments = 0;
   c_engine.c.size = nullptr;
@@ -78,7 +78,7 @@ TEST_F(SequenceCallbacks, WhatTheEngineAnswersComesBack) {
   c_engine.before = [](void* user) { return *static_cast<stemma_status*>(user); };
   EXPECT_REFUSED(STEMMA_OUT_OF_BLOCKS, "the engine's shift failed", stemma_turn_shift, turn, 4, 4);
   EXPECT_OK(stemma_turn_abandon(turn));
-  // A number that is none is a failure, and says which.
+  // An unknown status is a failure, and the message names it.
   c_engine.before = nullptr;
   const stemma_turn again = begin(words);
   compute(again, words);
@@ -120,7 +120,7 @@ TEST_F(SequenceCallbacks, SaveThatSaysTooMuchIsGivenUp) {
   EXPECT_GT(stats().captures[STEMMA_CAPTURE_FAILED], 0U);
 }
 
-// What an engine tries while the cache waits for it.
+// Calls that an engine tries while the cache waits for it.
 struct Meddler {
   stemma_sequences* cache = nullptr;
   stemma_turn turn = 0;
@@ -238,7 +238,7 @@ TEST_F(SequenceCallbacks, LogitsServeTheWholePrompt) {
   ASSERT_OK(stemma_turn_logits(again, &logits, &count));
   ASSERT_EQ(count, 4U);
   EXPECT_EQ(std::memcmp(logits, given, sizeof given), 0);
-  // They stay where they are while the turn lives, whatever is dropped.
+  // They stay in place while the turn lives, whatever is dropped.
   EXPECT_OK(stemma_sequences_drop_saved(cache));
   EXPECT_EQ(std::memcmp(logits, given, sizeof given), 0);
   EXPECT_OK(stemma_turn_finish(again, nullptr));

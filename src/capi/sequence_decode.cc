@@ -21,7 +21,7 @@ void put(const std::array<T, N>& from, U (&to)[M]) noexcept {
   std::copy(from.begin(), from.end(), to);
 }
 
-// The struct's defaults, as far as the caller has room for them.
+// Copies the struct's defaults, as far as the caller's struct has room.
 template <class T>
 stemma_status defaults(const char* call, T* out) noexcept {
   if (out == nullptr) return fail(call, invalid("out is null"));
@@ -222,7 +222,7 @@ stemma_sequence_content encode(const SequenceContent& content) noexcept {
   return c;
 }
 
-// Numbers that mean the same on both sides.
+// These numbers mean the same in C and in C++.
 #define SAME(c, cpp) static_assert((c) == static_cast<uint32_t>(cpp))
 SAME(STEMMA_SAVED_SEGMENT, EntryKind::segment);
 SAME(STEMMA_SAVED_STATE, EntryKind::state);

@@ -1,7 +1,8 @@
-// From what C callers say to what SequenceCache takes, and back; as decode.h does for PagedCache.
+// Converts what C callers pass to what SequenceCache takes, and back, as decode.h for PagedCache.
 //
 // Threading:  pure functions, except that ranges are put into memory of the calling thread.
-// Ownership:  results borrow from what was given and from that memory; use them at once, in one call.
+// Ownership:  results borrow from the arguments and from that memory; use them at once, in one
+// call.
 #pragma once
 
 #include <string_view>
@@ -12,7 +13,7 @@
 
 namespace stemma::capi {
 
-// Has grown by the listener, and by what that hears later.
+// Has grown twice: by the listener, and by what the listener hears later.
 template <>
 struct Sized<stemma_sequence_options> {
   static constexpr uint32_t kSizes[] = {offsetof(stemma_sequence_options, listener),
@@ -31,7 +32,7 @@ STEMMA_SIZED(stemma_sequence_stats, {});
 
 // Without the clock and the listener, which are objects here. Of the result of read_sized().
 Result<SequenceOptions> decode(const stemma_sequence_options& options);
-// Leaves `out` as it is where nothing was said: it comes with the defaults.
+// For null options it leaves `out` as it is: it already has the defaults.
 Result<void> decode(const stemma_turn_options* options, TurnOptions& out);
 // A session's name: may be empty.
 Result<std::string_view> decode_session(const char* session, size_t size) noexcept;

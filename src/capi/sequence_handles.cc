@@ -11,7 +11,7 @@ namespace stemma::capi {
 namespace {
 
 constinit Places<stemma_sequences, SequenceHome> places;
-// Leases count their generations from 1, turns from here, so that one is not taken for the other.
+// Leases count their generations from 1, turns from here, so that the two are never confused.
 constexpr uint32_t kFirstGeneration = 0x8000'0000U;
 constinit SlotTable<HeldTurn> turn_table(kFirstGeneration);
 
@@ -54,7 +54,7 @@ void CallbackListener::saved(const Scope& scope, const Prompt& prompt, const Sav
   const stemma_content_key key = c_key(chain);
   listener_.saved(listener_.user, &in, &words, &what, &key, retain.priority);
 } catch (const std::bad_alloc&) {
-  // Then it is kept here alone.
+  // Then it is kept only here.
 }
 
 uint32_t CallbackListener::wants(EntryKind kind, const ContentKey& chain, SeenAgain seen) noexcept {
@@ -64,11 +64,12 @@ uint32_t CallbackListener::wants(EntryKind kind, const ContentKey& chain, SeenAg
                          static_cast<uint32_t>(seen));
 }
 
-void CallbackListener::take(const KeptPart& part, uint32_t wanted) noexcept {
+bool CallbackListener::take(const KeptPart& part, uint32_t wanted) noexcept {
   const stemma_saved_part what = c_part(part.kind, part.range, part.bytes);
   const stemma_content_key key = c_key(part.chain);
   listener_.take(listener_.user, &what, &key, part.priority, part.words.data(), part.words.size(),
                  wanted);
+  return true;
 }
 
 static_assert(STEMMA_SEEN_USED == static_cast<int>(SeenAgain::used));

@@ -1,15 +1,16 @@
-// What C callers of a SequenceCache hold: it by pointer, its turns by number.
+// What C callers of a SequenceCache hold: the cache by pointer, its turns by number.
 //
-// Behind a stemma_sequences is a SequenceHome: the cache, the engine and the clock that stand for the
-// caller's callbacks. The handle and every turn hold it; the last of them takes it down and then calls
-// `closed`. When the handle goes first, the cache goes with it, and turns can only end.
+// Behind a stemma_sequences is a SequenceHome: the cache, and the engine and the clock that stand
+// for the caller's callbacks. The handle and every turn hold it; the last of them destroys it and
+// then calls `closed`. When the handle goes first, the cache goes with it, and turns can only end.
 //
-// A SequenceCache takes changes on one thread at a time, and is not to be changed by its own engine in
-// the middle of a call. C callers are held to that: a Change is the right to change, and whoever finds
-// it taken is told busy. So no order of calls, on no threads and from no callback, breaks anything.
+// A SequenceCache takes changes on one thread at a time, and its own engine must not change it in
+// the middle of a call. This is enforced for C callers: a Change is the right to change, and a call
+// that finds it taken returns busy. So no order of calls, on any threads or from any callback,
+// breaks anything.
 //
-// Threading:  thread-safe, but a cache is destroyed by one call while no other looks at it.
-// Ownership:  the tables and places are the process's and stay until its end.
+// Threading:  thread-safe, but no other call may look at a cache while one call destroys it.
+// Ownership:  the tables and places belong to the process and stay until its end.
 #pragma once
 
 #include <atomic>
@@ -39,11 +40,11 @@ namespace stemma::capi {
 class CallbackListener final : public SavedListener {
  public:
   explicit CallbackListener(const stemma_saved_listener& listener) noexcept : listener_(listener) {}
-  // Without memory for the prompt's media nobody hears of it.
+  // Does not call the listener if there is no memory for the prompt's media.
   void saved(const Scope& scope, const Prompt& prompt, const SavedPart& part,
              const ContentKey& chain, const Retain& retain) noexcept override;
   uint32_t wants(EntryKind kind, const ContentKey& chain, SeenAgain seen) noexcept override;
-  void take(const KeptPart& part, uint32_t wanted) noexcept override;
+  bool take(const KeptPart& part, uint32_t wanted) noexcept override;
   bool keeps_words() const noexcept override { return listener_.keep_words != 0; }
 
  private:
@@ -63,9 +64,9 @@ class SequenceHome {
   void let_go() noexcept {
     if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) close();
   }
-  // Nobody has seen this one: its end is nobody's affair.
+  // For a home that was never handed out: its end is not reported.
   void forget_closed() noexcept { closed_ = nullptr; }
-  // The handle is one of them.
+  // How many hold it; the handle counts as one.
   uint32_t holders() const noexcept { return holders_.load(std::memory_order_acquire); }
   // The handle is destroyed. Requires the right to change.
   void end_cache() noexcept { cache_.reset(); }

@@ -1,5 +1,5 @@
-// What a cache saves, told to a C listener and taken in by another cache; and what libraries on top of the
-// C ABI are given.
+// What a cache saves is told to a C listener and accepted by another cache; also the calls for
+// libraries on top of the C ABI.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class SequenceSaved : public SequencesFixture {
                           {prompt->tokens, prompt->tokens + prompt->token_count},
                           *key,
                           priority});
-    // Others may look; nobody may change.
+    // Calls may look, but none may change anything.
     uint32_t pending = 0;
     EXPECT_OK(stemma_sequences_pending(self.cache, &pending));
     EXPECT_REFUSED(STEMMA_BUSY, "another call", stemma_sequences_drop_saved, self.cache);

@@ -1,5 +1,5 @@
-// Threads that look beside the engine's, and threads that meet where only one may be: statuses, true
-// answers, never a crash.
+// Threads that look while the engine's thread works, and threads that collide where only one may
+// work: correct statuses and answers, never a crash.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -87,14 +87,14 @@ TEST_F(SequenceThreads, LookingGoesOnBesideTheEngine) {
   for (std::thread& thread : lookers) thread.join();
 }
 
-// All threads change, which only one may: the others are told, and what was done is whole.
+// Every thread makes changes, one at a time: the others get `busy`, and each change is complete.
 TEST_F(SequenceThreads, SecondChangeAtTheSameTimeIsBusy) {
   constexpr int kPlaces = 3;
   std::vector<std::atomic<uint64_t>> shared(kPlaces);
   std::atomic<uint64_t> begun{0}, ended{0}, busy{0};
   const std::vector<uint32_t> words = tokens(40).tokens;
   const stemma_prompt prompt = c_prompt(words);
-  // It takes a moment, so that others come meanwhile.
+  // Takes a moment, so that other threads arrive meanwhile.
   c_engine.before = [](void*) -> stemma_status { return std::this_thread::yield(), STEMMA_OK; };
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < 6; ++t) {

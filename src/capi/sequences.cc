@@ -1,4 +1,4 @@
-// stemma_sequences_*, each a few lines around the call of the same name.
+// stemma_sequences_*: each is a few lines around the C++ call of the same name.
 #include <utility>
 #include <vector>
 
@@ -12,7 +12,7 @@ namespace {
 
 Error null(const char* what) { return {Errc::invalid_argument, what}; }
 
-// Runs `body` with the cache behind the handle; beside other calls.
+// Runs `body` with the cache behind the handle; other calls may run meanwhile.
 template <class Body>
 stemma_status look_at(const char* call, stemma_sequences* handle, Body&& body) noexcept {
   const Result<SequenceHome*> home = sequence_caches().find(handle);
@@ -22,7 +22,7 @@ stemma_status look_at(const char* call, stemma_sequences* handle, Body&& body) n
   return end(call, caught([&] { return body(**home); }));
 }
 
-// The same with the right to change it.
+// The same, with the right to change the cache.
 template <class Body>
 stemma_status change(const char* call, stemma_sequences* handle, Body&& body) noexcept {
   return look_at(call, handle, [&](SequenceHome& home) -> Result<void> {
@@ -32,7 +32,7 @@ stemma_status change(const char* call, stemma_sequences* handle, Body&& body) no
   });
 }
 
-// What calls about a prompt begin with.
+// The start of every call about a prompt.
 struct Request {
   Result<void> read(const stemma_scope* in, const stemma_prompt* words,
                     const stemma_turn_options* said) {

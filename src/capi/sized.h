@@ -4,7 +4,8 @@
 //   larger than the newest we know      used if all that we do not know is 0
 //   anything else                       refused
 //
-// Structs that we fill in follow the same rule, except that nothing beyond what we know is looked at.
+// Structs that we fill in follow the same rule, except that we do not look at anything beyond what
+// we know.
 // Threading: pure functions.
 #pragma once
 
@@ -18,14 +19,14 @@
 
 namespace stemma::capi {
 
-// Sized<T> says for each such struct: kSizes, every size that was released, the newest last; kWrong,
-// what to say about another; and initial(), its defaults.
+// Sized<T> has for each such struct: kSizes, every size that was released, the newest last;
+// kWrong, the message for any other size; and initial(), its defaults.
 template <class T>
 struct Sized;
 
 // For a struct that has had one size so far; the arguments after it are its defaults.
 #define STEMMA_SIZED(type, ...) STEMMA_SIZED_OF(type, STEMMA_SIZES(sizeof(type)), __VA_ARGS__)
-// For one that has grown once, by `field` and what follows it.
+// For a struct that has grown once, by `field` and what follows it.
 #define STEMMA_SIZED_GROWN(type, field, ...) \
   STEMMA_SIZED_OF(type, STEMMA_SIZES(offsetof(type, field), sizeof(type)), __VA_ARGS__)
 
@@ -39,7 +40,7 @@ struct Sized;
     static type initial() noexcept { return __VA_ARGS__; }                                  \
   }
 
-// More than any struct of ours will grow; a larger struct_size is garbage and not believed.
+// More than any struct of ours will grow; a larger struct_size is refused as garbage.
 inline constexpr size_t kMaxUnknownBytes = 1024;
 
 template <class T>
@@ -74,7 +75,7 @@ Result<void> check_size(const T& given) noexcept {
   return {};
 }
 
-// What the caller said, with defaults where it said nothing. Null: defaults.
+// What the caller passed, with defaults for what its struct lacks. Null: defaults.
 template <class T>
 Result<T> read_sized(const T* given) noexcept {
   T value = Sized<T>::initial();
@@ -84,7 +85,7 @@ Result<T> read_sized(const T* given) noexcept {
   return value;
 }
 
-// Whether `out` has room for a version that was released. What lies beyond ours is not looked at.
+// Whether `out` has room for a version that was released. Does not look at what lies beyond ours.
 template <class T>
 Result<void> check_room(const T& out) noexcept {
   const uint32_t size = size_of(out);
@@ -92,7 +93,7 @@ Result<void> check_room(const T& out) noexcept {
   return Error(Errc::invalid_argument, Sized<T>::kWrong, size);
 }
 
-// Writes as much of `value` as the caller has room for; what it knows beyond ours stays as it is.
+// Writes as much of `value` as the caller has room for; fields unknown to us stay as they are.
 // Requires check_room(*out).
 template <class T>
 void write_sized(T* out, const T& value) noexcept {

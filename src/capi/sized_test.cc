@@ -5,13 +5,13 @@
 namespace stemma::capi {
 namespace {
 
-// A struct in its second version; the first ended after `a`.
+// The second version of a struct; the first version ended after `a`.
 struct Grown {
   uint32_t struct_size;
   uint32_t a;
   uint32_t b;
 };
-// The same as a caller of the third version has it.
+// The third version of the same struct.
 struct Newer {
   Grown known;
   uint32_t c;

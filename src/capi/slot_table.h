@@ -1,8 +1,8 @@
 // A SlotTable keeps things that callers name by 64-bit numbers, and answers any number safely.
 //
-// A number is a slot's index and the slot's generation, and the generation rises each time the slot
-// is used anew: a number is given once and never again. A slot is in one of three states, held in
-// one 64-bit word together with the generation:
+// A number is a slot's index and the slot's generation. The generation rises each time the slot is
+// used anew, so a number is never given twice. A slot is in one of three states, held in one 64-bit
+// word together with the generation:
 //
 //            put(): store release                    Use(): compare-exchange acquire
 //   free g ------------------------> idle g + 1 <------------------------------------> busy g + 1
@@ -10,17 +10,17 @@
 //     '------------------------------------------------------------------------------------'
 //                                     Use::drop(): store release
 //
-// Only the thread that made a slot busy touches its value, so a second call with the same number at
-// the same time finds it busy, and one that comes later finds another generation.
+// Only the thread that made a slot busy touches its value. A second call with the same number at
+// the same time finds the slot busy; a call after drop() finds another state or generation.
 //
-// Slots live in segments that double in size, never move and are never given back. Free ones wait in
-// kShards stacks; a thread has a favourite, and goes on to the next one rather than wait. A slot
-// whose generations are used up is not used again.
+// Slots live in segments that double in size, never move and are never freed. Free slots wait in
+// kShards stacks; a thread has a favourite stack, and goes on to the next one rather than wait. A
+// slot whose generations are used up is not used again.
 //
-// Invariant:  a slot is in at most one stack, and then free.
+// Invariant:  a slot is in at most one stack, and a slot in a stack is free.
 // Threading:  thread-safe.
-// Cost:       put, use and drop: one atomic exchange each, and the stack's; no allocation while the
-//             number of things does not pass its maximum so far. 64 bytes a slot for small values.
+// Cost:       put, use and drop: one atomic exchange each, and the stack's; no allocation unless
+//             there are more things than ever before. 64 bytes a slot for small values.
 #pragma once
 
 #include <array>
@@ -28,9 +28,10 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <utility>
+
+#include "base/lock.h"
 
 namespace stemma::capi {
 
@@ -53,7 +54,7 @@ class SlotTable {
   SlotTable(const SlotTable&) = delete;
   SlotTable& operator=(const SlotTable&) = delete;
 
-  // For tests; tables of a process stay until its end.
+  // For tests; otherwise tables stay until the process ends.
   void free_memory() noexcept {
     for (uint32_t s = 0; s < segment_count_; ++s) {
       Slot* slots = segments_[s].exchange(nullptr);
@@ -194,7 +195,7 @@ class SlotTable {
 
   // Another segment, all of whose slots go to one stack. False when the system gives no memory.
   bool grow() noexcept {
-    const std::lock_guard lock(growing_);
+    const base::Lock lock(growing_);
     if (segment_count_ == kSegments) return false;
     const uint32_t size = kFirstSegment << segment_count_;
     // Not new[]: its hidden count before the first slot makes leak checkers look twice.
@@ -222,8 +223,8 @@ class SlotTable {
 
   std::array<std::atomic<Slot*>, kSegments> segments_{};
   std::array<Shard, kShards> shards_{};
-  std::mutex growing_;
-  uint32_t segment_count_ = 0;  // Under growing_.
+  base::WaitMutex growing_;
+  uint32_t segment_count_ STEMMA_GUARDED_BY(growing_) = 0;  // Under growing_.
   const uint32_t first_generation_;
 };
 

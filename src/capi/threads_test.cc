@@ -1,4 +1,4 @@
-// Eight threads, numbers that are stale, and one number in two hands: statuses, never a crash.
+// Eight threads, stale numbers, and one number used by two threads: statuses, never a crash.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -112,13 +112,13 @@ TEST_F(CapiThreads, OneLeaseInManyHandsIsUsedByOneAtATime) {
       }
     }
   });
-  // A release that met another call was refused; what is left is ended here.
+  // A release that collided with another call was refused; end those leases here.
   for (std::atomic<uint64_t>& place : shared) {
     if (place != 0 && stemma_lease_release(place, nullptr) == STEMMA_OK) ++ended;
   }
   EXPECT_GT(stale.load(), 0U);
-  // Leases that were replaced while somebody used them may be left over: their numbers are lost, and
-  // a deferred destroy takes nothing from them.
+  // A lease that was replaced while another thread used it may be left over: its number is lost,
+  // and a deferred destroy does not touch it.
   const uint64_t left = stats().leases;
   EXPECT_EQ(taken.load() - ended.load(), left);
   if (left != 0) {

@@ -1,4 +1,4 @@
-// stemma_turn_*, each a few lines around the call of the same name.
+// stemma_turn_*: each is a few lines around the C++ call of the same name.
 #include <utility>
 
 #include "capi/last_error.h"
@@ -13,7 +13,7 @@ using TurnUse = SlotTable<HeldTurn>::Use;
 
 Error null(const char* what) { return {Errc::invalid_argument, what}; }
 
-// Runs `body` with the turn behind the number; nobody else changes anything of its cache meanwhile.
+// Runs `body` with the turn behind the number; no other call changes its cache meanwhile.
 template <class Body>
 stemma_status with_held(const char* call, stemma_turn number, Body&& body) noexcept {
   TurnUse use(turns(), number);
@@ -30,7 +30,8 @@ stemma_status with_turn(const char* call, stemma_turn number, Body&& body) noexc
   return with_held(call, number, [&](HeldTurn& held) { return body(held.turn); });
 }
 
-// Runs `last`, which ends the turn, or does not. The number is gone when it did, whatever it answers.
+// Runs `last`, which may end the turn. If the turn has ended, its number is gone, whatever `last`
+// returns.
 template <class Last>
 stemma_status end_turn(const char* call, stemma_turn number, Last&& last) noexcept {
   SequenceHome* home = nullptr;

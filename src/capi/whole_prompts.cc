@@ -1,6 +1,8 @@
-// stemma_whole_prompts_* and stemma_prompt_lease_*, each a few lines around the call of the same name.
+// stemma_whole_prompts_* and stemma_prompt_lease_*, each a few lines around the call of the same
+// name.
 //
-// Behind the handle is a PromptHome, which the handle and every lease hold; it is there to count them.
+// Behind the handle is a PromptHome, which the handle and every lease hold; it is there to count
+// them.
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -20,7 +22,7 @@ STEMMA_SIZED(stemma_whole_prompt_options, STEMMA_WHOLE_PROMPT_OPTIONS_INIT);
 STEMMA_SIZED(stemma_whole_prompt_stats, {});
 }  // namespace stemma::capi
 
-// Where a cache is. Only its address leaves the library.
+// The place of a cache. Only its address leaves the library.
 struct stemma_whole_prompts {
   static constexpr const char* kNull = "cache is null";
   static constexpr const char* kForeign = "cache points to no stemma_whole_prompts of this library";
@@ -47,7 +49,7 @@ struct HeldPrompt {
 };
 
 constinit Places<stemma_whole_prompts, PromptHome> places;
-// As turns: other leases are not taken for these.
+// As for turns: other leases are never confused with these.
 constexpr uint32_t kFirstGeneration = 0x4000'0000U;
 constinit SlotTable<HeldPrompt> lease_table(kFirstGeneration);
 
@@ -71,7 +73,7 @@ Result<std::span<const Token>> decode_tokens(const uint32_t* tokens, size_t coun
   return std::span<const Token>(tokens, count);
 }
 
-// Runs `body` with what is behind the handle.
+// Runs `body` with the object behind the handle.
 template <class Body>
 stemma_status with(const char* call, stemma_whole_prompts* handle, Body&& body) noexcept {
   const Result<PromptHome*> home = places.find(handle);

@@ -1,5 +1,5 @@
-// Whole prompts through C: the answers of C++, every mistake a status, leases that outlive what they
-// are of.
+// Whole prompts through C: the same answers as C++, a status for every mistake, and leases that
+// outlive their cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>

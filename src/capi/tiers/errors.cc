@@ -1,4 +1,4 @@
-// Errors and log lines of this library, told to libstemma.so, where callers look for them.
+// Passes this library's errors and log lines to libstemma.so, where callers look for them.
 #include <cstdio>
 #include <string_view>
 

@@ -1,4 +1,4 @@
-// What both kinds of tiers under a cache have in common when they forget.
+// What both kinds of tiers under a cache share when they forget.
 #include <algorithm>
 #include <cstring>
 #include <string_view>
@@ -19,7 +19,7 @@ void copy_text(char (&to)[N], std::string_view text) noexcept {
   to[count] = '\0';
 }
 
-// They lie as far apart as the first one says.
+// The first element's size is the stride.
 template <class Levels>
 Levels* level_at(Levels* levels, size_t i) noexcept {
   using Byte = std::conditional_t<std::is_const_v<Levels>, const uint8_t, uint8_t>;

@@ -1,13 +1,17 @@
-// What C callers of tiers hold: stacks and what puts them under a cache by pointer, fetches by number.
+// What C callers of tiers hold: by pointer stacks and the tiers under a cache, by number fetches.
 //
-// This library stands on libstemma.so as any other caller does: of caches it knows the C ABI alone. What
-// it shares with src/capi is the way in which C is checked (decode.h, sized.h, places.h, slot_table.h),
-// compiled a second time; a thread's last error and the log are libstemma.so's (errors.cc).
+// This library uses libstemma.so as any other caller does: it knows caches only by the C ABI. It
+// shares with src/capi the code that checks C arguments (decode.h, sized.h, places.h,
+// slot_table.h), compiled a second time; a thread's last error and the log belong to libstemma.so
+// (errors.cc).
 //
 // Invariant:  a stack lives as long as anything that uses it: destroying it is refused until then.
-// Threading:  thread-safe, but a thing is destroyed by one call while no other uses it.
-// Ownership:  the places and tables are the process's and stay until its end.
+// Threading:  thread-safe, but no other call may use a thing while one call destroys it.
+// Ownership:  the places and tables belong to the process and stay until its end.
 #pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -21,13 +25,14 @@
 #include "capi/places.h"
 #include "capi/sequence_decode.h"
 #include "capi/slot_table.h"
-#include "stemma/sequence_tiers.h"
 #include "stemma/stemma_tiers.h"
-#include "stemma/tier_stack.h"
+#include "stemma/tier/sequence_tiers.h"
+#include "stemma/tier/tier_stack.h"
 
 namespace stemma::capi {
 
 struct StackHome {
+  const pid_t process = getpid();  // Other processes do not have its threads.
   std::unique_ptr<tier::TierStack> stack;
   std::atomic<uint32_t> users{0};
 };
@@ -77,7 +82,7 @@ namespace stemma::capi {
 Places<stemma_stack, StackHome>& stacks() noexcept;
 Places<stemma_sequence_tiers, SequenceTiersHome>& sequence_tiers() noexcept;
 
-// A fetch, with the words it is of.
+// A fetch, with the words that it looks for.
 struct HeldFetch {
   std::shared_ptr<tier::Fetch> fetch;
   stemma_scope scope = {};
@@ -86,13 +91,17 @@ struct HeldFetch {
 };
 SlotTable<HeldFetch>& fetches() noexcept;
 
-// The message of an error that libstemma.so has noted already: its words stay the thread's last error.
+// The message of an error that libstemma.so has already noted: the thread's last error stays as it
+// is.
 extern const char kNoted[];
 
-// Time on Clock::monotonic() that is so long from now.
+// The error that a child after fork() gets for its parent's objects.
+Error other_process() noexcept;
+
+// The time on Clock::monotonic() that is wait_ns from now.
 uint64_t in(uint64_t wait_ns) noexcept;
 
-// What is to be forgotten, as C says it. No scope: everything.
+// What to forget, as the C caller says it. No scope: everything.
 struct Forgetting {
   Result<void> read(const stemma_scope* scope, const stemma_prompt* prefix,
                     const stemma_level_purged* levels, size_t level_count,
@@ -107,7 +116,7 @@ struct Forgetting {
 void tell(const std::vector<tier::LevelPurged>& purged, stemma_level_purged* levels,
           size_t level_count, uint32_t* complete) noexcept;
 
-// Our log lines, and what we say before we stop the process, go where libstemma.so's go. Once.
+// Sends our log lines and fatal messages where libstemma.so's go. Happens once.
 void join_log() noexcept;
 
 // Gives `made` a place. Error: out_of_memory.

@@ -1,4 +1,4 @@
-// stemma_paged_tiers_*: BlockTiers over a cache that is known by the C ABI alone.
+// stemma_paged_tiers_*: BlockTiers over a cache that is known only through the C ABI.
 #include <algorithm>
 #include <memory>
 #include <new>
@@ -21,13 +21,14 @@ Error invalid(const char* what, uint32_t value = Error::kNoValue) {
   return {Errc::invalid_argument, what, value};
 }
 
-// What libstemma.so answered.
+// Turns a status from libstemma.so into a Result.
 Result<void> answered(stemma_status status) noexcept {
   if (status == STEMMA_OK) return {};
   return Error(static_cast<Errc>(status), kNoted);
 }
 
-// The caller's read and write. libstemma.so numbers the transfers, so that stemma_io_done() ends them.
+// The caller's read and write functions. libstemma.so numbers the transfers, so that
+// stemma_io_done() ends them.
 class AbiIo final : public BlockIo {
  public:
   explicit AbiIo(const stemma_block_io& io) noexcept : io_(io) {}
@@ -62,7 +63,7 @@ class AbiIo final : public BlockIo {
                                                       : Error(static_cast<Errc>(outcome),
                                                               "the caller's transfer failed"));
   }
-  // 0 after `done` was told that there is no memory.
+  // Returns 0 after telling `done` that there is no memory.
   static stemma_io begin(Done done, void* user) {
     auto* const waiting = new (std::nothrow) Waiting{done, user};
     const stemma_io io = waiting == nullptr ? 0 : stemma_io_begin(ended, waiting);
@@ -78,14 +79,14 @@ class AbiIo final : public BlockIo {
 
 class AbiLease final : public tier::LeasePort {
  public:
-  // Somebody's. Error: that of stemma_lease_positions().
+  // A lease of the caller's. Fails with the error of stemma_lease_positions().
   static Result<std::unique_ptr<AbiLease>> of(stemma_lease lease) {
     auto made = std::make_unique<AbiLease>();
     made->lease_ = lease;
     STEMMA_TRY_VOID(made->stand());
     return made;
   }
-  // One of our own, which ends with this, unless it is taken. Error: that of stemma_cache_lease().
+  // Our own lease, which ends with this unless taken. Fails like stemma_cache_lease().
   static Result<std::unique_ptr<AbiLease>> own(stemma_cache* cache, const stemma_scope* scope,
                                                const stemma_prompt* prompt,
                                                const stemma_lease_options& options) {
@@ -149,7 +150,7 @@ class AbiLease final : public tier::LeasePort {
   stemma_positions at_{};
 };
 
-// The cache for one call, with what that call was told.
+// The cache during one call, with the arguments of that call.
 class AbiCache final : public tier::CachePort {
  public:
   AbiCache(stemma_cache* cache, const stemma_scope* scope, const stemma_prompt* prompt,
@@ -169,7 +170,7 @@ class AbiCache final : public tier::CachePort {
   Result<std::unique_ptr<tier::LeasePort>> lease(const Scope&, const Prompt&,
                                                  const LeaseOptions& options) override {
     const stemma_lookup_options lookup = raw(options.lookup);
-    stemma_lease_options c = options_;  // Tenant and retention are the caller's.
+    stemma_lease_options c = options_;  // The caller sets tenant and retention.
     c.lookup = &lookup;
     c.draft_tokens = options.draft_tokens;
     c.fill_to = options.fill_to;
@@ -247,7 +248,7 @@ struct stemma_paged_tiers {
 namespace {
 constinit Places<stemma_paged_tiers, PagedTiersHome> paged_tiers;
 
-// What calls about a prompt begin with.
+// The start of every call about a prompt.
 struct Request {
   Result<void> read(const stemma_scope* in, const stemma_prompt* words,
                     const stemma_lease_options* said) {
@@ -315,7 +316,7 @@ stemma_status stemma_paged_tiers_restore(stemma_paged_tiers* tiers, stemma_cache
             .level_tokens = {},
             .hold = 0};
     std::copy(got.level_tokens.begin(), got.level_tokens.end(), out->level_tokens);
-    // It is what AbiCache::lease() gave.
+    // AbiCache::lease() made it.
     if (got.hold != nullptr) out->hold = static_cast<AbiLease&>(*got.hold).take();
     return {};
   });

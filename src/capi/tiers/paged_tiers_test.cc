@@ -1,4 +1,5 @@
-// Tiers under a stemma_cache, through the C ABI: blocks come back to where the cache says, and are right.
+// Tiers under a stemma_cache, through the C ABI: blocks come back to the places that the cache
+// names, with the right bytes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -103,7 +104,7 @@ class PagedTiersAbi : public CapiFixture {
     return memory.data() + (size_t{in} * 64 + block) * kBlockBytes;
   }
 
-  // A whole request: restored, leased, checked, computed, stored. Returns what was restored.
+  // A whole request: restored, leased, checked, computed, stored. Returns the restore's result.
   stemma_restored request(const std::vector<uint32_t>& words) {
     const stemma_prompt prompt = c_prompt(words);
     stemma_lookup_options whole = STEMMA_LOOKUP_OPTIONS_INIT;
@@ -146,7 +147,7 @@ class PagedTiersAbi : public CapiFixture {
 
   TemporaryDirectory directory;
   std::string path = directory / "store";
-  std::string keys;  // Of the disk; empty: it is not sealed.
+  std::string keys;  // The key directory of the disk; empty: it is not sealed.
   uint32_t write = STEMMA_WRITE_THROUGH;
   How how = How::at_once;
   std::vector<uint8_t> memory = std::vector<uint8_t>(size_t{3} * 64 * kBlockBytes);
@@ -177,7 +178,7 @@ TEST_F(PagedTiersAbi, BlocksComeBackAfterARestart) {
   EXPECT_EQ(again.restored_tokens, 96U);
   EXPECT_EQ(again.level_tokens[0] + again.level_tokens[1], 96U);
   EXPECT_EQ(again.cached_tokens, 0U);
-  EXPECT_EQ(request(words).cached_tokens, 96U);  // Now it is the cache that has them.
+  EXPECT_EQ(request(words).cached_tokens, 96U);  // Now the cache has them.
 }
 
 TEST_F(PagedTiersAbi, WindowsAndCheckpointsComeBackToo) {
@@ -280,7 +281,7 @@ TEST_F(PagedTiersAbi, AForgottenScopeDoesNotComeBack) {
     stemma_level_purged levels[2] = {};
     for (stemma_level_purged& one : levels) one.struct_size = sizeof one;
     uint32_t complete = 0;
-    // What is deeper than the prefix, and then all of it.
+    // First everything deeper than the prefix, then all of it.
     ASSERT_OK(stemma_paged_tiers_forget(tiers, &scope, &prefix, kMinute, drop, this, levels, 2,
                                         &complete));
     EXPECT_EQ(complete, 1U) << levels[0].error << levels[1].error;

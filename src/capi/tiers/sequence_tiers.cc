@@ -1,4 +1,5 @@
-// stemma_sequence_tiers_* and stemma_fetch_*: SequenceTiers, with a cache that is known by the C ABI alone.
+// stemma_sequence_tiers_* and stemma_fetch_*: SequenceTiers, with a cache that is known only
+// through the C ABI.
 #include <algorithm>
 #include <cstddef>
 #include <functional>
@@ -59,7 +60,8 @@ Priority priority_of(uint32_t priority) noexcept {
   return static_cast<Priority>(std::min<uint32_t>(priority, kMaxPriority));
 }
 
-// What a cache saved, from libstemma.so. Its handle may have outlived us: then it is kept there alone.
+// Receives what a cache saved, from libstemma.so. If these tiers are destroyed already, the part is
+// kept only in the cache.
 void on_saved(void* user, const stemma_scope* scope, const stemma_prompt* prompt,
               const stemma_saved_part* part, const stemma_content_key* key, uint32_t priority) {
   const Result<SequenceTiersHome*> home =
@@ -80,7 +82,7 @@ void on_saved(void* user, const stemma_scope* scope, const stemma_prompt* prompt
   }));
 }
 
-// Without these tiers nobody wants anything.
+// If these tiers are destroyed, no level wants anything.
 uint32_t on_wants(void* user, uint32_t kind, const stemma_content_key* key, uint32_t seen) {
   const Result<SequenceTiersHome*> home =
       sequence_tiers().find(static_cast<stemma_sequence_tiers*>(user));
@@ -178,7 +180,7 @@ stemma_status stemma_sequence_tiers_fetch(stemma_sequence_tiers* tiers, stemma_s
   const Result<SequenceTiersHome*> home = sequence_tiers().find(tiers);
   if (!home) return fail(__func__, home.error());
   if (out == nullptr) return fail(__func__, invalid("out is null"));
-  // What is here; and the prompt and its options are found to be good.
+  // Reports what is in memory, and checks the prompt and its options.
   stemma_sequence_report report = STEMMA_SEQUENCE_REPORT_INIT;
   uint32_t saved_here = 0;
   stemma_status status = stemma_sequences_lookup(cache, scope, prompt, options, &report);
@@ -268,7 +270,7 @@ stemma_status stemma_fetch_wait(stemma_fetch fetch, uint64_t wait_ns, stemma_fet
     return {};
   });
   if (found != STEMMA_OK) return found;
-  // Nobody is kept from cancelling it meanwhile.
+  // Other threads may cancel it meanwhile.
   const bool over = wait_ns == 0 ? waited->over() : waited->wait(in(wait_ns));
   if (out != nullptr) {
     *out = {};

@@ -1,4 +1,5 @@
-// Tiers under a stemma_sequences, through the C ABI and two shared libraries, as an engine in C has them.
+// Tiers under a stemma_sequences, through the C ABI and two shared libraries, as a C engine uses
+// them.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -31,7 +32,7 @@ stemma_stack* stack_of(const std::vector<stemma_level>& levels) {
   stemma_stack_options options = STEMMA_STACK_OPTIONS_INIT;
   options.levels = levels.data();
   options.level_count = levels.size();
-  options.query_ns = kSequenceWait;  // A busy machine is not a late tier.
+  options.query_ns = kSequenceWait;  // A busy machine must not look like a slow tier.
   stemma_stack* stack = nullptr;
   EXPECT_OK(stemma_stack_create(&options, &stack));
   return stack;
@@ -57,7 +58,7 @@ class SequenceTiersAbi : public SequencesFixture {
     SequencesFixture::TearDown();
     cache = nullptr;
   }
-  // The process ends, in order, and what it computed is forgotten.
+  // The process ends in order, and its memory is forgotten.
   void stop() {
     uint32_t done = 0;
     EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 1, nullptr));
@@ -81,7 +82,7 @@ class SequenceTiersAbi : public SequencesFixture {
                                           &fetch));
     return fetch;
   }
-  // As a server does it: fetched while it waits, taken in, served.
+  // As a server does it: fetched while the request waits, added to the cache, served.
   uint32_t request(const std::vector<uint32_t>& words, stemma_fetched* told = nullptr) {
     const stemma_fetch one = fetch(words);
     stemma_fetched fetched{};
@@ -98,7 +99,7 @@ class SequenceTiersAbi : public SequencesFixture {
     return available;
   }
 
-  TemporaryDirectory directory;  // Still there when TearDown() stores what is left.
+  TemporaryDirectory directory;  // Still exists when TearDown() stores the rest.
   stemma_stack* stack = nullptr;
   stemma_sequence_tiers* tiers = nullptr;
 };
@@ -122,7 +123,7 @@ TEST_F(SequenceTiersAbi, AProcessThatStartsAgainFindsOnDiskWhatItSaved) {
   ASSERT_OK(stemma_sequence_tiers_stats(tiers, &stats));
   EXPECT_EQ(stats.fetches, 1U);
   EXPECT_EQ(stats.loaded, 1U);
-  // Another tenant's salt is another scope.
+  // Another tenant's salt makes another scope.
   scope = c_scope("another model");
   EXPECT_EQ(request(words, &fetched), 0U);
   EXPECT_EQ(fetched.stored_tokens, 0U);
@@ -186,7 +187,7 @@ TEST_F(SequenceTiersAbi, ALevelThatIsWrittenBackGetsWhatLeaves) {
   stemma_fetched fetched{};
   EXPECT_GE(request(words, &fetched), 256U);
   EXPECT_GT(fetched.bytes, 0U);
-  // What is still in memory goes there at the end.
+  // What is still in memory is stored at the end.
   const std::vector<uint32_t> last = tokens(300, 7).tokens;
   request(last);
   EXPECT_OK(stemma_sequences_drain(cache, STEMMA_ALL, UINT64_MAX, 1, nullptr));
@@ -211,7 +212,7 @@ TEST_F(SequenceTiersAbi, ACallerOfAnOlderVersionHasWriteThrough) {
   old.struct_size = offsetof(stemma_sequence_options, listener.wants);
   EXPECT_OK(stemma_sequence_tiers_listen(tiers, &old));
   EXPECT_NE(old.listener.saved, nullptr);
-  EXPECT_EQ(old.listener.wants, nullptr);  // It lies beyond.
+  EXPECT_EQ(old.listener.wants, nullptr);  // It lies beyond the struct.
   stemma_level_stats level_stats{};
   level_stats.struct_size = offsetof(stemma_level_stats, written_back);
   EXPECT_OK(stemma_stack_level_stats(stack, 0, &level_stats));
@@ -337,7 +338,7 @@ TEST(StackAbi, WrongLevelsAreNamed) {
   refused_stack(kBad, "no URL");
   levels[1].where = "http://example";
   refused_stack(kBad, "");
-  // A directory belongs to one at a time.
+  // Only one process at a time can use a directory.
   const std::string path = directory / "store";
   levels = {disk(path), disk(path)};
   refused_stack(STEMMA_BUSY, "");

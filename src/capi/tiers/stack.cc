@@ -1,21 +1,24 @@
-// stemma_stack_*: levels opened one by one, and what is asked of them together.
+// stemma_stack_*: opens levels one by one, and calls them together.
 #include <cstring>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "capi/tiers/handles.h"
-#include "stemma/host_tier.h"
-#include "stemma/key_ring.h"
 #include "stemma/log.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/key_ring.h"
 #ifdef STEMMA_HAS_TIER_DISK
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #endif
 #ifdef STEMMA_HAS_TIER_REDIS
-#include "stemma/redis_tier.h"
+#include "stemma/tier/redis_tier.h"
+#endif
+#ifdef STEMMA_HAS_TIER_SHARED
+#include "stemma/tier/shared_tier.h"
 #endif
 #ifdef STEMMA_HAS_TIER_SEAL
-#include "stemma/sealed_tier.h"
+#include "stemma/tier/sealed_tier.h"
 #endif
 
 using namespace stemma;
@@ -23,7 +26,10 @@ using namespace stemma::capi;
 
 namespace stemma::capi {
 
-STEMMA_SIZED_GROWN(stemma_level, seal_keys, STEMMA_LEVEL_INIT);
+STEMMA_SIZED_OF(stemma_level,
+                STEMMA_SIZES(offsetof(stemma_level, seal_keys),
+                             offsetof(stemma_level, scrub_bytes_per_second), sizeof(stemma_level)),
+                STEMMA_LEVEL_INIT);
 STEMMA_SIZED(stemma_stack_options, STEMMA_STACK_OPTIONS_INIT);
 STEMMA_SIZED_GROWN(stemma_level_stats, written_back, {});
 
@@ -39,7 +45,7 @@ struct Usual {
   uint64_t latency_ns, bytes_per_second;
 };
 constexpr Usual kHost{10'000, 5'000'000'000}, kDisk{200'000, 1'000'000'000},
-    kRedis{1'000'000, 500'000'000};
+    kRedis{1'000'000, 500'000'000}, kShared{1'000'000, 500'000'000};
 
 Result<std::unique_ptr<Tier>> open_host(const stemma_level& level) {
   if (level.where != nullptr) return invalid("where of a host level is not null");
@@ -53,6 +59,7 @@ Result<std::unique_ptr<Tier>> open_disk(const stemma_level& level) {
   options.path = level.where;
   options.capacity_bytes = level.capacity_bytes;
   if (level.max_entry_bytes != 0) options.max_entry_bytes = level.max_entry_bytes;
+  options.scrub_bytes_per_second = level.scrub_bytes_per_second;
   STEMMA_TRY(auto tier, tier::disk::DiskTier::open(options));
   return std::unique_ptr<Tier>(std::move(tier));
 #else
@@ -78,7 +85,22 @@ Result<std::unique_ptr<Tier>> open_redis(const stemma_level& level) {
 #endif
 }
 
-// The rings of one stack, by their directories: levels that share one drop its keys together.
+Result<std::unique_ptr<Tier>> open_shared(const stemma_level& level) {
+#ifdef STEMMA_HAS_TIER_SHARED
+  if (level.where == nullptr) return invalid("where of a shared level is null: no directory");
+  tier::shared::SharedOptions options;
+  options.path = level.where;
+  options.capacity_bytes = level.capacity_bytes;
+  if (level.max_entry_bytes != 0) options.max_entry_bytes = level.max_entry_bytes;
+  STEMMA_TRY(auto tier, tier::shared::SharedTier::open(options));
+  return std::unique_ptr<Tier>(std::move(tier));
+#else
+  (void)level;
+  return Error(Errc::unsupported, "this library was built without the shared tier");
+#endif
+}
+
+// The rings of one stack, by directory: levels that share a ring drop its keys together.
 using Rings = std::map<std::string, std::shared_ptr<tier::KeyRing>>;
 
 Result<std::unique_ptr<Tier>> seal(std::unique_ptr<Tier> inner, const char* directory,
@@ -104,13 +126,17 @@ Result<std::unique_ptr<Tier>> seal(std::unique_ptr<Tier> inner, const char* dire
 }
 
 Result<tier::StackLevel> open(const stemma_level& c, uint32_t number, Rings& rings) {
-  if (c.kind > STEMMA_LEVEL_REDIS) {
+  if (c.kind > STEMMA_LEVEL_SHARED) {
     return invalid("kind of this level is no stemma_level_kind", number);
   }
   if (c.write > STEMMA_WRITE_SECOND_USE) {
     return invalid("write of this level is no stemma_write", number);
   }
   if (c.promote > 1) return invalid("promote of this level is neither 0 nor 1", number);
+  if (c.scrub_bytes_per_second != 0 && c.kind != STEMMA_LEVEL_DISK) {
+    return invalid("scrub_bytes_per_second of this level is not 0: only disks are scrubbed",
+                   number);
+  }
   tier::StackLevel level;
   level.write = static_cast<tier::WritePolicy>(c.write);
   level.promote = c.promote != 0;
@@ -124,6 +150,11 @@ Result<tier::StackLevel> open(const stemma_level& c, uint32_t number, Rings& rin
     case STEMMA_LEVEL_REDIS: {
       usual = kRedis;
       STEMMA_TRY(level.tier, open_redis(c));
+      break;
+    }
+    case STEMMA_LEVEL_SHARED: {
+      usual = kShared;
+      STEMMA_TRY(level.tier, open_shared(c));
       break;
     }
     default: STEMMA_TRY(level.tier, open_host(c));
@@ -166,7 +197,21 @@ Result<std::unique_ptr<StackHome>> make_stack(const stemma_stack_options* given)
   return home;
 }
 
+// Like with(), but only in the process that created the stack: in a child its threads do not exist,
+// and its locks may be held for ever.
+template <class Body>
+stemma_status with_stack(const char* call, stemma_stack* stack, Body&& body) noexcept {
+  return with(call, stacks(), stack, [&](StackHome& home) -> Result<void> {
+    if (home.process != getpid()) return other_process();
+    return body(home);
+  });
+}
+
 }  // namespace
+
+Error other_process() noexcept {
+  return {Errc::wrong_state, "it belongs to the process that created it, not to this child of it"};
+}
 
 Places<stemma_stack, StackHome>& stacks() noexcept { return stack_places; }
 
@@ -188,7 +233,7 @@ stemma_status stemma_stack_create(const stemma_stack_options* options, stemma_st
 }
 
 stemma_status stemma_stack_destroy(stemma_stack* stack) {
-  return with(__func__, stacks(), stack, [&](StackHome& home) -> Result<void> {
+  return with_stack(__func__, stack, [&](StackHome& home) -> Result<void> {
     if (const uint32_t users = home.users.load(std::memory_order_acquire); users != 0) {
       return Error(Errc::busy, "tiers under caches use this stack, this many", users);
     }
@@ -199,7 +244,7 @@ stemma_status stemma_stack_destroy(stemma_stack* stack) {
 }
 
 stemma_status stemma_stack_flush(stemma_stack* stack, uint64_t wait_ns, uint32_t* done) {
-  return with(__func__, stacks(), stack, [&](StackHome& home) -> Result<void> {
+  return with_stack(__func__, stack, [&](StackHome& home) -> Result<void> {
     const bool all = home.stack->flush(in(wait_ns));
     if (done != nullptr) *done = all ? 1 : 0;
     return {};
@@ -207,14 +252,14 @@ stemma_status stemma_stack_flush(stemma_stack* stack, uint64_t wait_ns, uint32_t
 }
 
 stemma_status stemma_stack_prefilled(stemma_stack* stack, uint32_t tokens, uint64_t ns) {
-  return with(__func__, stacks(), stack, [&](StackHome& home) -> Result<void> {
+  return with_stack(__func__, stack, [&](StackHome& home) -> Result<void> {
     home.stack->prefilled(tokens, ns);
     return {};
   });
 }
 
 stemma_status stemma_stack_level_count(stemma_stack* stack, uint32_t* out) {
-  return with(__func__, stacks(), stack, [&](StackHome& home) -> Result<void> {
+  return with_stack(__func__, stack, [&](StackHome& home) -> Result<void> {
     if (out == nullptr) return Error(Errc::invalid_argument, "out is null");
     *out = static_cast<uint32_t>(home.stack->levels());
     return {};
@@ -223,7 +268,7 @@ stemma_status stemma_stack_level_count(stemma_stack* stack, uint32_t* out) {
 
 stemma_status stemma_stack_level_stats(stemma_stack* stack, uint32_t level,
                                        stemma_level_stats* out) {
-  return with(__func__, stacks(), stack, [&](StackHome& home) -> Result<void> {
+  return with_stack(__func__, stack, [&](StackHome& home) -> Result<void> {
     if (out == nullptr) return Error(Errc::invalid_argument, "out is null");
     STEMMA_TRY_VOID(check_room(*out));
     if (level >= home.stack->levels()) {
@@ -231,7 +276,7 @@ stemma_status stemma_stack_level_stats(stemma_stack* stack, uint32_t level,
     }
     const tier::LevelStats stats = home.stack->stats().levels[level];
     stemma_level_stats c{};
-    c.open = stats.tier.open ? 1 : 0;
+    c.open = stats.tier.reachable ? 1 : 0;
     std::memcpy(c.name, stats.name.data(), std::min(stats.name.size(), sizeof c.name - 1));
     c.entries = stats.tier.entries;
     c.used_bytes = stats.tier.used_bytes;
