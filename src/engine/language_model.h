@@ -1,11 +1,12 @@
-// LanguageModel: what a server needs of an engine beside its sequences: words in and out, and forward
-// passes over several sequences at a time.
+// LanguageModel: what a server needs from an engine besides its sequences: conversion of text to
+// tokens and back, and forward passes over several sequences at a time.
 //
-// The KV memory is reached through sequences() (stemma/sequence_engine.h), by a SequenceCache. decode()
-// appends to those sequences; what it cannot do it leaves undone, as far as the engine can say.
+// A SequenceCache reaches the KV memory through sequences() (stemma/sequence_engine.h). decode()
+// appends to those sequences. If it fails it changes nothing, as far as the engine can tell.
 //
-// Threading:  decode, logits and sequences() one thread at a time, the engine's; all else any thread.
-// Ownership:  spans are the model's; logits are valid until the next decode.
+// Threading:  decode, logits and sequences() one thread at a time, the engine's; all else any
+//             thread.
+// Ownership:  the model owns the spans; logits are valid until the next decode.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +22,13 @@
 
 namespace stemma::engine {
 
-// One token of a forward pass, at the end of what its sequence holds. Several of one sequence follow
-// each other in the batch.
+// One token of a forward pass, at the end of what its sequence holds. Several tokens of one
+// sequence follow each other in the batch.
 struct BatchItem {
   Token token = 0;
   uint32_t position = 0;
   SequenceId sequence{};
-  bool logits = false;  // Wanted for the word after this one.
+  bool logits = false;  // Whether to compute the logits after this token.
 };
 
 // A chat message as the engine's own templates take it.
@@ -53,23 +54,25 @@ struct Placement {
 };
 
 struct ModelInfo {
-  std::string name;           // Of the file, without folder and .gguf.
+  std::string name;           // The file's name, without folder and .gguf.
   std::string architecture;   // "llama", "gemma2".
   std::string description;    // For people: size, type.
   std::string chat_template;  // As the file has it; may be empty.
   uint32_t vocabulary = 0;
   uint32_t trained_tokens = 0;  // The context that it was trained with.
-  uint32_t batch_tokens = 512;  // decode() takes no more at once.
-  // decode() of a batch that asks for no logits may return before it is computed, as a GPU does; what it took shows
-  // in a later one.
+  uint32_t batch_tokens = 512;  // The most that decode() takes at once.
+  // decode() of a batch that asks for no logits may return before the batch is computed, as on a
+  // GPU. Its time then shows in a later decode().
   bool passes_overlap = false;
   uint64_t parameters = 0;
   uint64_t file_bytes = 0;
-  std::string bos_text;  // What templates call bos_token; empty if there is none.
+  std::string bos_text;  // Templates call this bos_token; empty if there is none.
   std::string eos_text;
-  bool adds_bos = false;  // tokenize() with `add_special` puts one in front.
+  bool adds_bos = false;          // Whether tokenize() with `add_special` puts a BOS in front.
+  uint32_t embedding_width = 0;   // Of the vectors of embed(); 0: it makes none.
+  uint32_t embedding_tokens = 0;  // The longest text of embed().
   Placement placement;
-  // Everything of a scope that the model and its context decide. Callers add salts.
+  // The parts of a scope that the model and its context decide. Callers add salts.
   ScopeSpec scope;
 };
 
@@ -80,32 +83,42 @@ class LanguageModel {
   virtual const ModelInfo& info() const noexcept = 0;
   virtual SequenceEngine& sequences() noexcept = 0;
 
-  // Error: out_of_blocks (no room in the context; nothing changed), invalid_argument (a token, position
-  // or sequence that cannot be; nothing changed), anything else (what the batch's sequences hold is to
-  // be asked).
+  // Error: out_of_blocks (no room in the context; nothing changed), invalid_argument (an impossible
+  // token, position or sequence; nothing changed). After any other error, ask the batch's sequences
+  // what they hold.
   virtual Result<void> decode(std::span<const BatchItem> batch) = 0;
-  // After item `index` of the last batch, `vocabulary` of them. Empty unless it asked for them.
+  // The `vocabulary` logits after item `index` of the last batch. Empty unless the item asked for
+  // them.
   virtual std::span<const float> logits(uint32_t index) = 0;
 
-  // `add_special`: with the BOS and whatever else the model wants around a text. `parse_special`: the
-  // text of a special token becomes that token; otherwise it stays text.
+  // `add_special`: adds the BOS and whatever else the model wants around a text. `parse_special`:
+  // the text of a special token becomes that token; otherwise it stays text.
   // Error: out_of_memory, invalid_argument (text that the vocabulary cannot express).
   virtual Result<std::vector<Token>> tokenize(std::string_view text, bool add_special,
                                               bool parse_special) const = 0;
-  // Of a text that goes on: tokenizers that put a space in front of a text put none.
+  // Tokenizes the continuation of a text: tokenizers that add a space in front do not add it here.
   virtual Result<std::vector<Token>> tokenize_rest(std::string_view text,
                                                    bool parse_special) const {
     return tokenize(text, false, parse_special);
   }
-  // Appends the token's bytes, which may be part of a character. Special ones have text only if asked.
+  // Appends the token's bytes, which may be part of a character. Special ones have text only if
+  // asked.
   virtual void append_text(Token token, bool special, std::string& text) const = 0;
-  // Whether the model says with it that it is done.
+  // Whether the model ends its answer with this token.
   virtual bool ends_generation(Token token) const noexcept = 0;
-  // Whether only the model's templates may write it: no text of a user becomes it (server/chat/special_texts.h).
+  // Whether only the model's templates may write this token: a user's text never becomes it
+  // (server/chat/special_texts.h).
   virtual bool is_special(Token token) const noexcept = 0;
 
-  // The conversation as the engine's own list of templates writes it. Error: unsupported (the list has
-  // no such template).
+  // The vector of a text, of length 1. It is computed apart from sequences(), on any thread, one
+  // text at a time. Error: unsupported (info().embedding_width is 0), invalid_argument (no tokens),
+  // out_of_range (too many; the value is how many fit), wrong_state (the forward pass failed).
+  virtual Result<std::vector<float>> embed(std::span<const Token> /*tokens*/) {
+    return Error(Errc::unsupported, "this model makes no embeddings");
+  }
+
+  // Writes the conversation with the engine's own list of templates. Error: unsupported (the list
+  // has no such template).
   virtual Result<std::string> apply_own_template(std::string_view chat_template,
                                                  std::span<const ChatMessage> messages,
                                                  bool add_generation_prompt) const = 0;

@@ -2,15 +2,16 @@
 //
 //     0 .. 255   the bytes
 //   256 .. 260   <|bos|>  <|eos|>  <|im_start|>  <|im_end|>  <|pad|>
-//   261 .. 265   the texts of those five, where they are only mentioned
+//   261 .. 265   "mentions": the texts of those five as plain text
 //
-// It is written as an RWKV vocabulary, the only kind that llama.cpp matches against raw bytes: others
-// replace what is not UTF-8, or confuse a space with U+2581. So any bytes come back as they went in, one
-// token each, in linear time. Two things follow:
-//  - That matcher also sees the texts of control tokens. The mentions stand behind them with the same
-//    bytes and take their place: text that is not parsed for special tokens never becomes one. Such
-//    a text is one token where it would have been several bytes.
-//  - llama.cpp puts no BOS in front for this kind, so the file asks for none. The chat template does.
+// It is written as an RWKV vocabulary, the only kind that llama.cpp matches against raw bytes:
+// others replace what is not UTF-8, or confuse a space with U+2581. So any bytes come back
+// unchanged, one token each, in linear time. Two things follow:
+//  - That matcher also sees the texts of control tokens. The mentions come after these with the
+//    same bytes and take their place: text that is not parsed for special tokens never becomes one.
+//    Such a text is one token instead of several bytes.
+//  - llama.cpp puts no BOS in front for this kind, so the file asks for none. The chat template
+//    does.
 // Threading: immutable.
 #pragma once
 
@@ -27,7 +28,7 @@ inline constexpr uint32_t kByteTokens = 256;
 inline constexpr uint32_t kBos = 256;
 inline constexpr uint32_t kEos = 257;
 inline constexpr uint32_t kImStart = 258;
-inline constexpr uint32_t kImEnd = 259;  // What ends a turn; made models say it now and then.
+inline constexpr uint32_t kImEnd = 259;  // Ends a turn; made models produce it now and then.
 inline constexpr uint32_t kPad = 260;
 inline constexpr uint32_t kFirstMention = 261;
 inline constexpr uint32_t kVocabulary = 266;

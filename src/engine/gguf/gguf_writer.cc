@@ -59,7 +59,7 @@ Error io_error(int reason) {
 
 Error already_there() { return {Errc::wrong_state, "there is such a file already"}; }
 
-// fsync(), where the file can do it at all.
+// fsync(), but not an error if the file does not support it.
 bool sync_fails(int file) { return fsync(file) != 0 && errno != EINVAL && errno != EROFS; }
 
 }  // namespace
@@ -259,14 +259,14 @@ Result<void> GgufWriter::give_name() {
     if (rename(temporary_.c_str(), path_.c_str()) != 0) return io_error(errno);
     temporary_.clear();
   } else if (link(temporary_.c_str(), path_.c_str()) != 0) {
-    // A link never replaces what somebody put there meanwhile. Not every file system has them.
+    // A link never replaces a file that appeared in the meantime. Not every file system has links.
     if (errno == EEXIST) return already_there();
     if (rename(temporary_.c_str(), path_.c_str()) != 0) return io_error(errno);
     temporary_.clear();
   } else {
     unlink(std::exchange(temporary_, {}).c_str());
   }
-  // The name is on the disk when its folder is.
+  // The new name is on the disk only after a sync of its folder.
   const size_t slash = path_.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
   const int handle = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,9 +1,10 @@
-// Writes GGUF files, version 3: keys with values, descriptions of tensors, then the tensors' numbers.
+// Writes GGUF files, version 3: keys with values, descriptions of tensors, then the tensors'
+// numbers.
 //
-// A GgufHeader is what stands before the numbers, put together in memory. A GgufWriter takes one and a
-// path, then the numbers in the tensors' order, in pieces of any size: no tensor is ever in memory as a
-// whole. The file has its name only when it is complete and on the disk; until then it lies beside it
-// under another name, and goes away with the writer.
+// A GgufHeader is what comes before the numbers, put together in memory. A GgufWriter takes a
+// header and a path, then the numbers in the tensors' order, in pieces of any size: no tensor is
+// ever in memory as a whole. The file gets its name only when it is complete and on the disk. Until
+// then it has another name beside that path, and the writer removes it if it ends early.
 //
 //   magic, version, counts | keys and values | tensors: name, dims, type, offset | padding | numbers
 //
@@ -25,7 +26,7 @@ namespace stemma::gguf {
 inline constexpr uint32_t kGgufVersion = 3;
 inline constexpr uint64_t kAlignment = 32;
 
-// The numbers are the format's.
+// The values are those of the format.
 enum class TensorType : uint32_t { f32 = 0, f16 = 1 };
 
 constexpr uint64_t bytes_of(TensorType type) noexcept { return type == TensorType::f32 ? 4 : 2; }
@@ -33,14 +34,14 @@ constexpr uint64_t bytes_of(TensorType type) noexcept { return type == TensorTyp
 struct TensorInfo {
   std::string name;
   TensorType type = TensorType::f32;
-  std::vector<uint64_t> dims;  // The one that lies together first: {columns, rows}.
+  std::vector<uint64_t> dims;  // The contiguous dimension first: {columns, rows}.
   uint64_t elements() const noexcept;
   uint64_t bytes() const noexcept { return elements() * bytes_of(type); }
 };
 
 class GgufHeader {
  public:
-  // Each key once; readers differ in what they make of a second one.
+  // Set each key only once; readers differ in how they treat a second one.
   void set_u32(std::string_view key, uint32_t value);
   void set_f32(std::string_view key, float value);
   void set_bool(std::string_view key, bool value);
@@ -66,20 +67,21 @@ enum class OnExisting : uint8_t { refuse, replace };
 
 class GgufWriter {
  public:
-  // Creates the file and writes the header. A path that is there and no plain file (a pipe, a device)
-  // is written in place.
-  // Error: wrong_state (there is such a file, and it is not to be replaced), copy_failed (the reason in
-  // words, errno as value).
+  // Creates the file and writes the header. An existing path that is not a plain file (a pipe, a
+  // device) is written in place.
+  // Error: wrong_state (the file exists and may not be replaced), copy_failed (the reason in words,
+  // errno as value).
   static Result<GgufWriter> create(const std::string& path, const GgufHeader& header,
                                    OnExisting on_existing);
   GgufWriter(GgufWriter&& other) noexcept;
   GgufWriter& operator=(GgufWriter&&) = delete;
-  ~GgufWriter();  // What is not finished leaves no file.
+  ~GgufWriter();  // Leaves no file if the writer is not finished.
 
-  // The next numbers, in the order of the tensors. A piece ends where its tensor ends or before.
+  // Writes the next numbers, in the order of the tensors. A piece must not go beyond its tensor.
   // Error: invalid_argument (more than the tensor has), copy_failed.
   Result<void> write(std::span<const float> values);
-  // Error: wrong_state (numbers are missing, or somebody else wrote the file meanwhile), copy_failed.
+  // Error: wrong_state (numbers are missing, or somebody else wrote the file meanwhile),
+  // copy_failed.
   Result<void> finish();
 
   uint64_t written_bytes() const noexcept { return written_bytes_; }
@@ -95,9 +97,9 @@ class GgufWriter {
   OnExisting on_existing_ = OnExisting::refuse;
   int file_ = -1;
   std::vector<TensorInfo> tensors_;
-  size_t tensor_ = 0;           // The one that is written.
-  uint64_t elements_ = 0;       // Of it, so far.
-  uint64_t written_bytes_ = 0;  // Buffered ones included.
+  size_t tensor_ = 0;           // The tensor being written.
+  uint64_t elements_ = 0;       // How many of its elements were written.
+  uint64_t written_bytes_ = 0;  // Including buffered ones.
   std::vector<uint8_t> buffer_;
 };
 

@@ -164,7 +164,8 @@ TEST(GgufWriter, LeavesNothingOfAFileThatGrewTooLarge) {
 }
 
 TEST(Half, IsTheNearestOne) {
-  // All halves are their own nearest, and what lies between two goes to the nearer, or to the even one.
+  // Every half rounds to itself, and a number between two halves to the nearer one, or to the even
+  // one on a tie.
   for (uint32_t bits = 0; bits < 0x7C00; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
     const float here = from_half(half);

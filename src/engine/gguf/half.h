@@ -7,7 +7,7 @@
 
 namespace stemma::gguf {
 
-// The nearest half, ties to even; what is too large becomes infinite. NaN stays one.
+// The nearest half, ties to even. Values that are too large become infinite; NaN stays NaN.
 constexpr uint16_t to_half(float value) noexcept {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000U;

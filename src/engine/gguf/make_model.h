@@ -1,14 +1,14 @@
-// Makes small language models with random weights, as GGUF files that llama.cpp loads: something to run
-// tests, benchmarks and demos on without a download.
+// Makes small language models with random weights, as GGUF files that llama.cpp loads. Tests,
+// benchmarks and demos can run on them without a download.
 //
-// A model has learned nothing, but it behaves: what it says depends on the whole context, is mostly made
-// of words that could be pronounced, and its best token is seldom close to its second best (5e-3 in less
-// than one of 2000 steps), so that greedy answers can be compared between ways of computing them. It ends
-// with <|im_end|> now and then: after 200 tokens (recurrent) to 4000 (window) on average, so callers
-// set a limit of their own. llama.cpp's flash attention adds in half precision: where answers are to be
-// equal however a prompt was cut, turn it off.
-// The vocabulary is bytes (byte_vocabulary.h). The same shape gives the same file, byte by byte, everywhere.
-// Use one file per model: llama.cpp maps files into memory, so writing over one changes a loaded model.
+// A model has learned nothing, but it behaves well. Its output depends on the whole context and is
+// mostly made of pronounceable words. Its best token is seldom close to its second best (5e-3 in
+// less than one of 2000 steps), so greedy answers can be compared between ways of computing them.
+// It ends with <|im_end|> now and then: after 200 tokens (recurrent) to 4000 (window) on average,
+// so callers set a limit of their own. llama.cpp's flash attention adds in half precision: turn it
+// off if answers must be equal however a prompt was cut. The vocabulary is bytes
+// (byte_vocabulary.h). The same shape gives the same file, byte by byte, everywhere. Use one file
+// per model: llama.cpp maps files into memory, so writing over one changes a loaded model.
 // Threading: pure functions, and a file.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace stemma::gguf {
 
-// What the layers remember, and llama.cpp's name for such a model.
+// What the layers remember; the first word of each comment is llama.cpp's name for such a model.
 enum class Architecture : uint8_t {
   llama,      // llama: all positions, in every layer.
   window,     // gemma3: the last `window` positions in layers 0, 2, 4 ..., all in the others.
@@ -35,10 +35,10 @@ struct ModelShape {
   Architecture architecture = Architecture::llama;
   uint32_t layers = 4;
   uint32_t dim = 256;
-  uint32_t heads = 4;  // These two mean nothing to recurrent models.
+  uint32_t heads = 4;  // Recurrent models ignore `heads` and `kv_heads`.
   uint32_t kv_heads = 2;
   uint32_t ff = 0;                    // Width of the feed-forward part; 0 for twice dim.
-  uint32_t context = 8192;            // What the file says it was trained with.
+  uint32_t context = 8192;            // The trained context that the file states.
   uint32_t window = 256;              // Only window models have one.
   uint64_t seed = 1;                  // Other weights.
   TensorType type = TensorType::f32;  // Of matrices; small tensors stay f32.
@@ -56,7 +56,7 @@ struct ModelSize {
 Result<void> check_shape(const ModelShape& shape);
 Result<ModelSize> size_of(const ModelShape& shape);
 
-// Told now and then how many bytes of how many are written. May be empty.
+// Called now and then with the bytes written so far and in total. May be empty.
 using Progress = std::function<void(uint64_t done, uint64_t total)>;
 
 // Error: as check_shape and GgufWriter.

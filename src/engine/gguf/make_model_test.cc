@@ -42,7 +42,8 @@ std::string problem_of(const ModelShape& shape) {
 }
 
 TEST(MakeModel, SameShapeSameBytesEverywhere) {
-  // When these change, so do all models that tests and results were made with: say so in the commit.
+  // If these change, all models that tests and results were made with change too: say so in the
+  // commit.
   const std::string expected[] = {
       "08941df73bd20ca5f416afa563452376215cc29c561a635404651cbbaedd2d4c",
       "fb8a9d546bfc78139b4b799513969838ce9ca0fc411249addea5f439d3b2a254",
@@ -158,7 +159,7 @@ TEST(MakeModel, BadShapesAreNamed) {
             "two kinds of layers take turns, so there must be two of them");
   EXPECT_EQ(with([](ModelShape& s) { s.architecture = static_cast<Architecture>(9); }),
             "there is no such architecture");
-  // Recurrent models have no heads to speak of.
+  // Recurrent models have no heads that matter.
   EXPECT_EQ(with([](ModelShape& s) { s.architecture = Architecture::recurrent, s.heads = 0; }), "");
   const Folder folder;
   ModelShape bad;

@@ -1,17 +1,17 @@
 // How the weights are chosen.
 //
-// Channels of the residual stream come in three sorts. The first kReserved are never written by a layer,
-// so they still say at the end what the embedding put there: a one, and the kind of the current token.
-// The output turns them into preferences between kinds of tokens (a vowel after a consonant, a space
-// after a few letters, hardly ever a byte that is no text). The last quarter starts empty: what is
-// in it was written by layers, so it depends on the context. All else starts as the token's embedding.
-// Weights are noise, scaled so that each layer adds its share:
+// Channels of the residual stream come in three sorts. The first kReserved are never written by a
+// layer, so they still say at the end what the embedding put there: a one, and the kind of the
+// current token. The output turns them into preferences between kinds of tokens (a vowel after a
+// consonant, a space after a few letters, hardly ever a byte that is no text). The last quarter
+// starts empty: what is in it was written by layers, so it depends on the context. All else starts
+// as the token's embedding. Weights are noise, scaled so that each layer adds its share:
 //
-//  - Scores of queries and keys have the deviation kScore: attention is sharp enough that single tokens
-//    far back count, and not so sharp that rounding decides.
+//  - Scores of queries and keys have the deviation kScore: attention is sharp enough that single
+//    tokens far back count, and not so sharp that rounding decides.
 //  - The channels of recurrent layers forget at rates from 2^-3 to 2^-12 per token.
-//  - Logits have the deviation kLogit or a little more. The larger it is, the smaller is the share of
-//    steps whose two best tokens are closer than a given distance: 5e-3 in about one of 5000.
+//  - Logits have the deviation kLogit or a little more. The larger it is, the smaller is the share
+//    of steps whose two best tokens are closer than a given distance: 5e-3 in about one of 5000.
 //
 // The constants were found by trying; made_models_test.cc holds what came of them.
 #include "engine/gguf/model_plan.h"
@@ -36,20 +36,20 @@ constexpr uint32_t kStateSize = 16;
 
 constexpr float kScore = 2.0F;
 constexpr float kLogit = 40.0F;
-// What all layers together add to the stream, whose embedding has the deviation 1.
+// The share that all layers together add to the stream, whose embedding has the deviation 1.
 constexpr float kMixShare = 0.7F;  // Attention, or the recurrent part.
 constexpr float kFfShare = 0.5F;
 constexpr float kTokenGain = 0.6F;    // How much outputs listen to channels with the current token,
 constexpr float kContextGain = 3.0F;  // and to those without.
 constexpr float kStreamEnd = 1.3F;    // About the deviation at the end.
 
-// --- Kinds of tokens, and which follows which --------------------------------------------------------
+// --- Kinds of tokens, and which follows which ----------------------------------------------------
 
 enum Kind : uint32_t { kSpace, kVowel, kConsonant, kStop, kText, kOther, kKinds };
 constexpr uint32_t kOne = kKinds;  // The channel that is always one.
 constexpr uint32_t kReserved = kKinds + 1;
 
-// The last quarter of the channels holds nothing of the current token, only what layers wrote.
+// The last quarter of the channels holds nothing of the current token, only the layers' output.
 constexpr size_t first_of_context(size_t dim) { return dim - dim / 4; }
 
 Kind kind_of(uint32_t token) {
@@ -65,7 +65,7 @@ Kind kind_of(uint32_t token) {
   return kOther;
 }
 
-// Added to the logits of the next token, in deviations. A row per current kind.
+// Added to the logits of the next token, in deviations. One row for each current kind.
 constexpr float kFollows[kKinds][kKinds] = {
     // space vowel  cons.  stop   text   other
     {-6.0F, 0.0F, 0.5F, -4.0F, -3.0F, 0.0F},   // space
@@ -76,17 +76,17 @@ constexpr float kFollows[kKinds][kKinds] = {
     {-2.0F, 0.5F, 0.5F, -4.0F, -1.0F, 0.0F},   // other
 };
 constexpr float kNoText = -12.0F;  // Bytes that are no text, and control tokens.
-// <|im_end|>, which models with recurrent layers would say too often otherwise.
+// <|im_end|>, which models with recurrent layers would otherwise produce too often.
 constexpr float kEnd = -0.4F;
 constexpr float kEndRecurrent = -0.8F;
-constexpr float kEndGain = 4.0F;  // It listens to a part of the channels only, the quieter ones.
+constexpr float kEndGain = 4.0F;  // It listens only to some of the channels, the quieter ones.
 
 float preference(uint32_t token, bool recurrent) {
   if (token == kImEnd) return recurrent ? kEndRecurrent : kEnd;
   return kind_of(token) == kOther ? kNoText : 0.0F;
 }
 
-// --- Tensors -----------------------------------------------------------------------------------------
+// --- Tensors -------------------------------------------------------------------------------------
 
 class Planner {
  public:
@@ -140,8 +140,8 @@ class Planner {
           }
         });
   }
-  // The same, into the residual stream, of which it leaves the reserved channels alone. `column` may
-  // weigh the input.
+  // The same into the residual stream, without its reserved channels. `column` may weight the
+  // input.
   void into_stream(const std::string& tensor, uint64_t from, float gain,
                    std::function<float(uint64_t)> column = {}) {
     const float scale = gain / std::sqrt(static_cast<float>(from));
@@ -154,7 +154,7 @@ class Planner {
           }
         });
   }
-  // So that layers together add `share`, however many there are.
+  // A layer's gain, so that all layers together add `share`, however many there are.
   float each(float share) const { return share / std::sqrt(static_cast<float>(shape_.layers)); }
 
   const ModelShape shape_;
@@ -268,7 +268,7 @@ void Planner::attention(const std::string& prefix) {
   const uint64_t head = shape_.dim / shape_.heads;
   const uint64_t kv = head * shape_.kv_heads;
   const float sharp = std::sqrt(kScore);
-  // Gemma normalises queries, keys and what attention says.
+  // Gemma normalises queries, keys and the output of attention.
   matrix(prefix + "attn_q.weight", shape_.dim, shape_.dim, gemma() ? 1.0F : sharp);
   matrix(prefix + "attn_k.weight", shape_.dim, kv, gemma() ? 1.0F : sharp);
   matrix(prefix + "attn_v.weight", shape_.dim, kv, 1.0F);
@@ -309,7 +309,7 @@ void Planner::recurrence(const std::string& prefix) {
     for (size_t i = 0; i < out.size(); ++i) out[i] = -0.5F * static_cast<float>(i + 1);
   });
   constant(prefix + "ssm_d", inner_, 0.25F);
-  // Slow channels take in little of each token, so what they say is made louder.
+  // Slow channels take in little of each token, so their output is amplified.
   into_stream(
       prefix + "ssm_out.weight", inner_, each(kMixShare) * 3.0F, [octave](uint64_t channel) {
         return std::sqrt(std::sqrt(static_cast<float>(uint64_t{1} << (octave(channel) - 3))));

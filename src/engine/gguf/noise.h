@@ -1,5 +1,5 @@
-// Random numbers of bell shape that are the same on every machine: integers until the last step, which is
-// one multiplication.
+// Random numbers with a bell-shaped distribution, the same on every machine: all steps use
+// integers, except the last, which is one multiplication.
 // Threading: pure functions.
 #pragma once
 
@@ -7,20 +7,20 @@
 #include <cstdint>
 #include <string_view>
 
-#include "engine/paged/random.h"
+#include "base/random.h"
 
 namespace stemma::gguf {
 
-// The numbers of one tensor. What comes before or behind it in a file does not matter.
+// The numbers of one tensor. They do not depend on other tensors in the file.
 class Noise {
  public:
   Noise(uint64_t seed, std::string_view tensor) noexcept : key_(seed) {
-    for (const char c : tensor) key_ = paged::mix(key_, static_cast<uint8_t>(c));
+    for (const char c : tensor) key_ = base::mix(key_, static_cast<uint8_t>(c));
   }
 
-  uint64_t bits(uint64_t index) const noexcept { return paged::mix(key_, index); }
+  uint64_t bits(uint64_t index) const noexcept { return base::mix(key_, index); }
 
-  // Mean 0, deviation `scale`, never beyond 3.5 of them.
+  // Mean 0, standard deviation `scale`, never beyond 3.5 deviations.
   float normal(uint64_t index, float scale) const noexcept {
     // The sum of four numbers of 16 bits has the deviation 65536 / sqrt(3).
     const uint64_t r = bits(index);

@@ -1,4 +1,4 @@
-// For tests: a reader of GGUF files that shares no code with the writer, and folders that go away.
+// For tests: a reader of GGUF files that shares no code with the writer, and temporary folders.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ inline float from_half(uint16_t bits) {
   return (bits & 0x8000) != 0 ? -size : size;
 }
 
-// A file taken apart. Throws where it is none.
+// A parsed GGUF file. Throws if it is not one.
 struct ReadFile {
   struct Tensor {
     std::vector<uint64_t> dims;

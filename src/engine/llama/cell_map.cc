@@ -12,7 +12,7 @@ bool CellMap::take(uint32_t count, Cells& out) {
   const auto size = static_cast<uint32_t>(owners_.size());
   if (size - used_ < count) return false;
   uint32_t at = head_;
-  // Where there is much room before the head, it begins anew.
+  // If there is plenty of room before the head, start from the beginning.
   if (at > used_ + 2 * count) at = 0;
   for (uint32_t taken = 0; taken < count; ++at) {
     if (at >= size) at = 0;

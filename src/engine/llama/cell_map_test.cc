@@ -14,7 +14,7 @@ constexpr SequenceId kC{2};
 
 class Cells : public ::testing::Test {
  protected:
-  // A forward pass: `count` tokens of each of these, from the positions they are at.
+  // A forward pass: `count` tokens of each sequence, from its current position.
   void pass(const std::vector<std::pair<SequenceId, uint32_t>>& parts) {
     std::vector<BatchItem> batch;
     for (const auto& [sequence, count] : parts) {

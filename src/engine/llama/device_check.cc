@@ -51,7 +51,7 @@ struct Pipe {
   }
 };
 
-// Starts it with both outputs into the pipe and no signal blocked. 0: it could not be started.
+// Starts it with both outputs into the pipe and no signal blocked. Returns 0 if it cannot start.
 pid_t spawn(const std::vector<std::string>& command, const Pipe& pipe) {
   std::vector<char*> arguments;
   for (const std::string& each : command) arguments.push_back(const_cast<char*>(each.c_str()));
@@ -76,7 +76,7 @@ pid_t spawn(const std::vector<std::string>& command, const Pipe& pipe) {
   return child;
 }
 
-// Until its end of the pipe is closed. false: it was not in time.
+// Reads until the other end of the pipe is closed. Returns false if that takes too long.
 bool read_all(int fd, std::chrono::milliseconds patience, std::string& output) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   for (;;) {
@@ -95,7 +95,7 @@ bool read_all(int fd, std::chrono::milliseconds patience, std::string& output) {
   }
 }
 
-// The line of the output that tells most: the first that speaks of an error, otherwise the first.
+// The most telling line of the output: the first that mentions an error, otherwise the first.
 std::string telling_line(std::string_view output) {
   std::string first;
   while (!output.empty()) {
@@ -123,7 +123,7 @@ std::string compute_on(const std::string& device) {
   if (tensors == nullptr) return "no memory";
   ggml_tensor* halves = ggml_new_tensor_2d(tensors.get(), GGML_TYPE_F16, kSide, kSide);
   ggml_tensor* ones = ggml_new_tensor_2d(tensors.get(), GGML_TYPE_F32, kSide, kSide);
-  // Multiplying may be NVIDIA's own code, adding is always the plugin's.
+  // The multiplication may be NVIDIA's own code; the addition is always the plugin's.
   ggml_tensor* sums = ggml_add(tensors.get(), ggml_mul_mat(tensors.get(), halves, ones), ones);
   ggml_cgraph* graph = ggml_new_graph(tensors.get());
   ggml_build_forward_expand(graph, sums);
@@ -173,7 +173,7 @@ std::string why_gpu_fails(const FoundGpu& gpu, const ChildEnd& end) {
     case ChildEnd::How::too_slow: return name + " does not answer" + with + otherwise;
     case ChildEnd::How::killed: break;
   }
-  // What CUDA says, and what llama.cpp says of GPUs that are too old for its code.
+  // The messages of CUDA, and of llama.cpp for GPUs that are too old for its code.
   const bool lacks_code = end.output.find("no kernel image") != std::string::npos ||
                           end.output.find("not compiled") != std::string::npos ||
                           end.output.find("no device code") != std::string::npos;

@@ -1,8 +1,8 @@
-// Whether a GPU can compute with the plugin that offers it, found out before a model is loaded.
+// Checks whether a GPU can compute with the plugin that offers it, before a model is loaded.
 //
-// A plugin has code for some kinds of GPU. On another kind it loads, finds the GPU and its memory, and ends the
-// process at the first thing that it has to compute. So something small is computed in a process of its own first,
-// and what that says as it dies is read.
+// A plugin has code for some kinds of GPU. On another kind it loads, finds the GPU and its memory,
+// and ends the process at the first computation. So a separate process computes something small
+// first, and its last output is read if it dies.
 //
 // Threading:  thread-safe.
 // Cost:       a process that starts the GPU's driver, usually less than a second.
@@ -17,8 +17,8 @@
 
 namespace stemma::engine {
 
-// Multiplies and adds small matrices on the device, by llama.cpp's name of it ("CUDA0", "CPU"). "" or what is wrong.
-// May end the process instead: for that other process.
+// Multiplies and adds small matrices on the device, named as in llama.cpp ("CUDA0", "CPU"). Returns
+// "" or what is wrong. May end the process, so call it only in that separate process.
 std::string compute_on(const std::string& device);
 
 // How a process ended.
@@ -28,10 +28,11 @@ struct ChildEnd {
   int code = 0;        // The exit status, or the signal.
   std::string output;  // The first kilobytes of what it wrote, to either output.
 };
-// Runs a program, with nothing to read, until it ends; one that takes longer than `patience` is killed.
+// Runs a program with empty input until it ends; kills it after `patience`.
 ChildEnd run_child(const std::vector<std::string>& command, std::chrono::milliseconds patience);
 
-// "" if the GPU has computed, or if nothing could be found out. Otherwise why it cannot, and what to do.
+// Returns "" if the GPU could compute, or if the check found out nothing. Otherwise why the GPU
+// cannot compute, and what to do.
 std::string why_gpu_fails(const FoundGpu& gpu, const ChildEnd& end);
 
 }  // namespace stemma::engine

@@ -1,4 +1,4 @@
-// Computing something small on a device, and what is said of processes that died of it.
+// Computing something small on a device, and the messages about processes that died of it.
 #include "engine/llama/device_check.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ TEST(DeviceCheck, AProcessThatHangsIsKilled) {
 TEST(DeviceCheck, WhatComputesIsNotComplainedOf) {
   EXPECT_EQ(why_gpu_fails(found_h200(), {.how = How::exited, .code = 0, .output = "any error"}),
             "");
-  // Nothing was found out, so nothing is refused.
+  // The check found nothing out, so nothing is refused.
   EXPECT_EQ(why_gpu_fails(found_h200(), {}), "");
 }
 

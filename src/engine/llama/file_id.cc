@@ -28,12 +28,13 @@ namespace {
 constexpr size_t kPieceBytes = 4U << 20U;
 constexpr size_t kRemembered = 256;
 constexpr std::string_view kDigits = "0123456789abcdef";
-// What is read of a file that is known: its head, and blocks spread evenly over the rest.
+// The parts read of a known file: its head, and blocks spread evenly over the rest.
 constexpr uint64_t kHeadBytes = 1U << 20U;
 constexpr uint64_t kBlockBytes = 16U << 10U;
 constexpr uint64_t kBlocks = 64;
 
-// What the system says of a file. ctime changes also where somebody restores mtime, as `cp -p` does.
+// What the system reports about a file. ctime changes even if somebody restores mtime, as `cp -p`
+// does.
 std::string facts_of(const struct stat& facts) {
   std::ostringstream text;
   text << facts.st_size << ' ' << facts.st_mtim.tv_sec << '.' << facts.st_mtim.tv_nsec << ' '
@@ -51,7 +52,7 @@ std::string hexadecimal(const auto& digest) {
   return text;
 }
 
-// Hashes [begin, begin + bytes) of the file, as far as it goes.
+// Hashes [begin, begin + bytes) of the file, or up to its end.
 bool hash_range(int fd, uint64_t begin, uint64_t bytes, std::span<uint8_t> piece,
                 key::Sha256& hash) {
   for (uint64_t done = 0; done < bytes;) {
@@ -65,7 +66,7 @@ bool hash_range(int fd, uint64_t begin, uint64_t bytes, std::span<uint8_t> piece
   return true;
 }
 
-// A digest of a sample of the content; empty: it cannot be read.
+// A digest of a sample of the content; empty if it cannot be read.
 std::string sample_of(int fd, uint64_t size, std::span<uint8_t> piece) {
   key::Sha256 hash;
   if (!hash_range(fd, 0, kHeadBytes, piece, hash)) return "";
@@ -118,7 +119,7 @@ struct Descriptor {
 FileId file_id(const std::string& path, const std::string& memory,
                const std::function<bool(uint64_t, uint64_t)>& progress) {
   FileId answer;
-  // A pipe that nobody writes to would not open.
+  // Without O_NONBLOCK, opening a pipe without a writer would block.
   const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat facts{};
   if (file.fd < 0 || fstat(file.fd, &facts) != 0) {
@@ -160,7 +161,7 @@ FileId file_id(const std::string& path, const std::string& memory,
     }
   }
   answer.sha256 = hexadecimal(hash.finish());
-  // Not if somebody was writing meanwhile.
+  // Not if the file was written in the meantime.
   struct stat after{};
   if (!sample.empty() && fstat(file.fd, &after) == 0 && facts_of(after) == facts_of(facts)) {
     remember(memory, answer.sha256 + ' ' + tag);

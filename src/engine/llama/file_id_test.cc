@@ -41,7 +41,7 @@ class FileIdentity : public ::testing::Test {
     text << std::ifstream(path).rdbuf();
     return std::move(text).str();
   }
-  // So that the time it was written tells nothing.
+  // Makes the time of writing useless for telling files apart.
   static void set_time(const std::string& path, int64_t seconds) {
     const timespec times[2] = {{seconds, 0}, {seconds, 0}};
     ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
@@ -99,7 +99,7 @@ TEST_F(FileIdentity, ChangedContentIsSeenBySizeTimeOrInode) {
   EXPECT_NE(replaced.sha256, later.sha256);
 }
 
-// As `cp -p` does it: the size, the time of the last change and the inode stay.
+// As `cp -p` does: the size, the time of the last change and the inode stay.
 TEST_F(FileIdentity, FileReplacedInPlaceIsReadAgain) {
   const std::string path = write("model", "abc");
   set_time(path, 1);
@@ -111,8 +111,9 @@ TEST_F(FileIdentity, FileReplacedInPlaceIsReadAgain) {
   EXPECT_EQ(replaced.sha256, file_id(path, "").sha256);
 }
 
-// Where every fact that stat() knows is equal (images of containers, clocks that stand still), a sample of the
-// content tells two files apart. The memory is forged here: no call sets the time of an inode's change.
+// If all facts from stat() are equal (container images, clocks that stand still), a sample of the
+// content tells two files apart. The memory is forged here, because no call sets the time of an
+// inode's change.
 TEST_F(FileIdentity, SampleTellsFilesApartThatStatDoesNot) {
   const std::string first(8U << 20U, 'a');
   constexpr size_t kStretch = 256U << 10U;  // Weights that a fine-tune changed.
@@ -209,7 +210,7 @@ TEST_F(FileIdentity, WhatIsNoFileIsSaid) {
   EXPECT_EQ(file_id(missing, "").sha256, "");
 }
 
-// Opening a pipe that nobody writes to would wait for ever.
+// Opening a pipe without a writer would wait for ever.
 TEST_F(FileIdentity, PipeIsNotWaitedFor) {
   const std::string path = folder / "pipe";
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);

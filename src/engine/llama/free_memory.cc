@@ -18,7 +18,7 @@ std::optional<uint64_t> number_in(std::string_view text) {
   return value;
 }
 
-// The number that a file consists of. Nothing: there is none ("max" means without a limit).
+// The number that a file consists of, if any ("max" means no limit).
 std::optional<uint64_t> number_of(const std::string& path) {
   std::ifstream in(path);
   std::string word;
@@ -38,12 +38,12 @@ std::optional<uint64_t> number_named(const std::string& path, const std::string&
   return {};
 }
 
-// How a version of control groups names things.
+// The file names of one version of control groups.
 struct Files {
   std::string folder;
   const char* limit;
   const char* used;
-  const char* reclaimable;  // Of what is used: files that nobody looked at lately.
+  const char* reclaimable;  // The part of the used memory that holds files nobody read lately.
 };
 
 // Looks at a group and all groups around it.

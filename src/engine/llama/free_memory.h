@@ -1,5 +1,5 @@
-// How much memory this process may still take: what the machine has available, or less where a control group (a
-// container, a systemd unit) sets a limit.
+// How much memory this process may still take: what the machine has available, or less where a
+// control group (a container, a systemd unit) sets a limit.
 //
 // Threading:  pure functions of the system's files.
 // Cost:       a few small files of /proc and /sys.
@@ -16,7 +16,7 @@ struct FreeMemory {
   std::string limit;  // What decides, for people: "the machine" or "the control group /app".
 };
 
-// Nothing where the system does not say. `root` stands in front of every path, for tests.
+// Returns nothing if the system does not tell. `root` is put in front of every path, for tests.
 std::optional<FreeMemory> free_memory(const std::string& root = "");
 
 }  // namespace stemma::engine

@@ -61,10 +61,10 @@ TEST_F(FreeMemoryOf, TightestGroupDecides) {
   write("/sys/fs/cgroup/a/memory.max", "500000\n");
   write("/sys/fs/cgroup/a/memory.current", "300000\n");
   expect(200000, "the control group /a");
-  // Files that nobody looked at lately give way.
+  // Files that nobody read lately make room.
   write("/sys/fs/cgroup/a/memory.stat", "anon 5\ninactive_file 250000\n");
   expect(450000, "the control group /a");
-  // As containers see it, whose group is the root.
+  // As a container sees it: its group is the root.
   write("/proc/self/cgroup", "0::/\n");
   write("/sys/fs/cgroup/memory.max", "7000\n");
   write("/sys/fs/cgroup/memory.current", "9000\n");

@@ -15,7 +15,7 @@ namespace stemma::engine {
 
 namespace {
 
-// A plugin's part of its file's name, and what llama.cpp calls the backend in it.
+// The part of a plugin's file name for a backend, and llama.cpp's name for that backend.
 struct GpuBackend {
   std::string_view in_file;
   const char* name;
@@ -27,7 +27,7 @@ constexpr std::array<GpuBackend, 6> kGpuBackends = {{{"cuda", "CUDA"},
                                                      {"sycl", "SYCL"},
                                                      {"opencl", "OpenCL"}}};
 
-// "libggml-cuda.so" and "libggml-cuda-12.so" have code for CUDA. Null: not a plugin for GPUs.
+// "libggml-cuda.so" and "libggml-cuda-12.so" are for CUDA. Returns null if it is no GPU plugin.
 const GpuBackend* backend_in(std::string_view file) {
   constexpr std::string_view kPrefix = "libggml-";
   if (!file.starts_with(kPrefix) || !file.ends_with(".so")) return nullptr;
@@ -87,7 +87,7 @@ std::string plugin_of(ggml_backend_dev_t device, const std::vector<GpuPlugin>& p
 
 std::string mebibytes(uint64_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
 
-// What llama.cpp and its plugins write where an allocation failed.
+// The messages of llama.cpp and its plugins when an allocation fails.
 bool lacks_memory(std::string_view error) {
   return error.find("alloc") != std::string_view::npos ||
          error.find("memory") != std::string_view::npos;
@@ -110,8 +110,8 @@ GpuSearch find_gpus() {
 
   GpuSearch found;
   found.plugins = plugins;
-  // As llama.cpp chooses: a card that two plugins see counts once, and a GPU without memory of its own only
-  // where there is no other.
+  // As llama.cpp chooses: a card that two plugins see counts once, and a GPU without memory of its
+  // own counts only if there is no other.
   std::vector<std::string> ids;
   for (const auto type : {GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU}) {
     for (size_t i = 0; i < ggml_backend_dev_count(); ++i) {
@@ -160,7 +160,7 @@ std::string explain_loader(std::string_view error) {
       {"libvulkan.so", "install the Vulkan loader (libvulkan1) and the GPU's Vulkan driver"},
   };
   std::string text(error);
-  // The loader names the library that is missing first, without a folder.
+  // The loader's message starts with the missing library, without a folder.
   for (const Known& each : kKnown) {
     if (error.starts_with(each.library)) return text + " (" + each.meaning + ")";
   }

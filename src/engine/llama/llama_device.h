@@ -1,11 +1,12 @@
-// Which GPUs llama.cpp can use on this machine; and where it can use none, why not and what to do.
+// Finds which GPUs llama.cpp can use on this machine; if it can use none, says why and what to do.
 //
-// Code for GPUs is in plugins (libggml-cuda.so, libggml-vulkan.so), which lie beside llama.cpp's library. A plugin that
-// cannot be loaded is passed over by llama.cpp without a word, and the CPU computes. So the plugins are looked at
-// again here.
+// Code for GPUs is in plugins (libggml-cuda.so, libggml-vulkan.so) beside llama.cpp's library.
+// llama.cpp silently skips a plugin that cannot be loaded, and computes on the CPU. So the plugins
+// are checked again here.
 //
 // Threading:  find_gpus is thread-safe; the others are pure functions.
-// Cost:       find_gpus loads the plugins and asks their drivers once a process, which takes up to a second.
+// Cost:       find_gpus loads the plugins and asks their drivers once a process, which takes up to
+//             a second.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +37,10 @@ struct GpuSearch {
 // The GPUs and how much memory each has free now.
 GpuSearch find_gpus();
 
-// Why none can be used, and what to do; empty if there is one.
+// Why no GPU can be used, and what to do; empty if there is one.
 std::string why_no_gpu(const GpuSearch& found);
 
-// What the loader says of a plugin, together with what is probably missing.
+// The loader's error about a plugin, together with what is probably missing.
 std::string explain_loader(std::string_view error);
 
 // "NVIDIA H200 (CUDA0)".
@@ -48,20 +49,20 @@ std::string name_of(const ComputeDevice& device);
 // For the log: "NVIDIA H200 (CUDA0), 33 of 33 layers, 101 of 139 GiB free", or "CPU" and why.
 std::string describe(const Placement& placement);
 
-// Of a model that could not be loaded: how large it is, what the GPUs had free, and what to choose. Empty: llama.cpp's
-// error does not sound like a lack of memory, or no GPU was used.
+// For a model that could not be loaded: how large it is, what the GPUs had free, and what to
+// choose. Empty if llama.cpp's error does not sound like a lack of memory, or no GPU was used.
 std::string weights_hint(std::string_view error, uint64_t model_bytes,
                          const std::vector<FoundGpu>& gpus);
-// The same of a context that could not be made.
+// The same for a context that could not be made.
 std::string context_hint(std::string_view error, const Placement& placement);
 
-// Memory that a context takes and the memory that is there for it.
+// The memory that a context takes, and (Room) the memory that is there for it.
 struct ContextNeeds {
   uint64_t tokens = 0;  // For each part.
   uint32_t parts = 1;   // 1, or a part for each sequence.
   uint64_t bytes_per_token = 0;
   uint64_t fixed_bytes = 0;
-  // The part of it that GPUs hold: K and V lie where their layers are computed.
+  // The share that GPUs hold: K and V lie where their layers are computed.
   double gpu_share = 0;
 };
 struct Room {

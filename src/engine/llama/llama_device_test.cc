@@ -1,4 +1,5 @@
-// What is said of GPUs that are there and of those that are not, for whatever lists of plugins and devices.
+// The messages about GPUs that are there and those that are not, for any list of plugins and
+// devices.
 #include "engine/llama/llama_device.h"
 
 #include <gtest/gtest.h>
@@ -86,12 +87,12 @@ TEST(LlamaDevice, ContextsThatFitNeedNoWords) {
 TEST(LlamaDevice, AContextMustFitIntoTheGpuThatHasItsLayers) {
   ContextNeeds needs{.tokens = 65'536, .parts = 1, .bytes_per_token = 131'072, .gpu_share = 1};
   const Room plenty{std::numeric_limits<uint64_t>::max(), "the machine"};
-  // What the machine has does not help.
+  // Memory of the machine does not help.
   const std::string why = why_no_context(needs, plenty, {4 * kGiB, "NVIDIA H200 (CUDA0)"});
   expect_names(why, "a context of 65536 tokens needs 8192 MiB for K and V (131072 bytes a token)");
   expect_names(why, "but NVIDIA H200 (CUDA0) has 4096 MiB left");
   expect_names(why, "at most 32768 tokens (--context), or fewer --gpu-layers");
-  // With half of the layers there, half of it is needed.
+  // With half of the layers there, half of the memory is needed.
   needs.gpu_share = 0.5;
   EXPECT_EQ(why_no_context(needs, plenty, {4 * kGiB, "NVIDIA H200 (CUDA0)"}), "");
   expect_names(why_no_context(needs, {kGiB, "the machine"}, {4 * kGiB, "NVIDIA H200 (CUDA0)"}),

@@ -42,8 +42,8 @@ std::string metadata(const llama_model* model, const char* key) {
   return length < 0 ? "" : std::string(text, std::min<size_t>(length, sizeof text - 1));
 }
 
-// Whether a word is one with which chat templates mark turns: <|im_start|>, as no ordinary text is written; or
-// another one in brackets, <start_of_turn> or [INST], that the model's own template writes.
+// Whether chat templates mark turns with this word: <|im_start|>, which no ordinary text contains;
+// or another word in brackets, <start_of_turn> or [INST], that the model's own template writes.
 bool looks_special(std::string_view text, std::string_view chat_template) {
   constexpr std::string_view kWideBar = "\xEF\xBD\x9C";  // DeepSeek's.
   const auto within = [&](std::string_view begin, std::string_view end) {
@@ -63,7 +63,7 @@ std::string model_name(const std::string& path) {
   return name;
 }
 
-// As many as the file system tells of; 0 if it tells nothing.
+// The size that the file system reports; 0 if it reports none.
 uint64_t bytes_of(const std::string& path) {
   uint64_t bytes = 0;
   for (const std::string& part : model_parts(path)) {
@@ -84,7 +84,40 @@ std::vector<ggml_backend_dev_t> devices_named(const std::vector<ComputeDevice>& 
   return devices;
 }
 
-// Asks how much memory they have free by now.
+// Whether llama.cpp's CPU library multiplies with AMX.
+bool cpu_uses_amx() {
+  ggml_backend_reg_t cpu = ggml_backend_reg_by_name("CPU");
+  if (cpu == nullptr) return false;
+  const auto features_of = reinterpret_cast<ggml_backend_get_features_t>(
+      ggml_backend_reg_get_proc_address(cpu, "ggml_backend_get_features"));
+  if (features_of == nullptr) return false;
+  for (const ggml_backend_feature* one = features_of(cpu); one->name != nullptr; ++one) {
+    if (std::string_view(one->name).starts_with("AMX")) return true;
+  }
+  return false;
+}
+
+// llama.cpp v0.5.0 computes only the first sequence of a batch with AMX in the layers of recurrent
+// and hybrid models; the others get stale results. Their weights must stay in plain buffers there.
+// A pipe can be read only once, so its kind is not checked.
+bool amx_is_wrong_for(const std::string& path) {
+  std::error_code error;
+  if (!cpu_uses_amx() || !std::filesystem::is_regular_file(path, error)) return false;
+  llama_model_params only_the_kind = llama_model_default_params();
+  only_the_kind.vocab_only = true;
+  llama_model* model = llama_model_load_from_file(path.c_str(), only_the_kind);
+  if (model == nullptr) return false;  // Loading all of it reports why.
+  const bool wrong = llama_model_is_recurrent(model) || llama_model_is_hybrid(model);
+  llama_model_free(model);
+  return wrong;
+}
+
+uint32_t threads_of(const LlamaOptions& options) {
+  return options.threads != 0 ? options.threads
+                              : std::max(1U, std::thread::hardware_concurrency() / 2);
+}
+
+// Asks the GPUs how much memory is free now.
 void refresh_memory(std::vector<ComputeDevice>& gpus) {
   for (ComputeDevice& gpu : gpus) {
     ggml_backend_dev_t device = ggml_backend_dev_by_name(gpu.name.c_str());
@@ -109,6 +142,7 @@ struct LlamaModel::Batch {
 };
 
 LlamaModel::~LlamaModel() {
+  embedder_.reset();
   sequences_.reset();
   if (context_ != nullptr) llama_free(context_);
   if (model_ != nullptr) llama_model_free(model_);
@@ -133,34 +167,55 @@ std::string LlamaModel::start(const LlamaOptions& options) {
            " sequences, not " + std::to_string(options.sequences);
   }
 
-  // To ask GPUs takes memory of theirs, so those that are not wanted are left alone.
+  // Asking a GPU takes some of its memory, so GPUs that are not wanted are left alone.
   const GpuSearch search = options.gpu_layers == 0 ? GpuSearch{} : find_gpus();
   if (std::string why = choose_gpus(options, search); !why.empty()) return why;
-
-  // What it is.
   info_.name = model_name(options.path);
-  const auto identify = [&](const std::string& path, std::string& id) {
-    const FileId found = file_id(path, options.id_memory, [&](uint64_t done, uint64_t all) {
-      return !options.progress ||
-             options.progress(
-                 "reading", all == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(all));
-    });
-    id = found.sha256;
-    return found.why;
-  };
   info_.scope.model = options.model_id;
   if (options.model_id.empty()) {
     for (const std::string& part : model_parts(options.path)) {
       std::string id;
-      if (std::string why = identify(part, id); !why.empty()) return why;
+      if (std::string why = identify(options, part, id); !why.empty()) return why;
       info_.scope.model += info_.scope.model.empty() ? id : "+" + id;
     }
   }
 
   forget_errors();
+  if (std::string why = load_weights(options, search); !why.empty()) return why;
+  info_.trained_tokens = static_cast<uint32_t>(std::max(1, llama_model_n_ctx_train(model_)));
+  if (std::string why = make_context(options); !why.empty()) return why;
+  Adapters adapters;
+  if (std::string why = load_adapters(options, adapters); !why.empty()) return why;
+
+  std::string why;
+  sequences_ = LlamaSequences::create(
+      context_,
+      {options.sequences, options.unified, ggml_is_quantized(k_type->type), options.shares,
+       options.range_tokens != 0 ? options.range_tokens : best_range()},
+      why);
+  if (sequences_ == nullptr) return options.path + ": " + why;
+  batch_ = std::make_unique<Batch>(llama_n_batch(context_));
+  if (why = make_embedder(options, adapters); !why.empty()) return why;
+  fill_info(options);
+  return "";
+}
+
+std::string LlamaModel::identify(const LlamaOptions& options, const std::string& path,
+                                 std::string& id) {
+  const FileId found = file_id(path, options.id_memory, [&](uint64_t done, uint64_t all) {
+    return !options.progress ||
+           options.progress("reading",
+                            all == 0 ? 1.0 : static_cast<double>(done) / static_cast<double>(all));
+  });
+  id = found.sha256;
+  return found.why;
+}
+
+std::string LlamaModel::load_weights(const LlamaOptions& options, const GpuSearch& search) {
   llama_model_params model_options = llama_model_default_params();
   model_options.n_gpu_layers = options.gpu_layers;
-  // Always said: llama.cpp would otherwise use a GPU for long prompts even without layers on it.
+  model_options.use_extra_bufts = !amx_is_wrong_for(options.path);
+  // Always set: llama.cpp would otherwise use a GPU for long prompts even without layers on it.
   std::vector<ggml_backend_dev_t> devices = devices_named(info_.placement.gpus);
   devices.push_back(nullptr);
   model_options.devices = devices.data();
@@ -192,35 +247,28 @@ std::string LlamaModel::start(const LlamaOptions& options) {
   if (llama_vocab_type(vocabulary_) == LLAMA_VOCAB_TYPE_NONE) {
     return options.path + " has no vocabulary";
   }
+  return "";
+}
 
-  info_.trained_tokens = static_cast<uint32_t>(std::max(1, llama_model_n_ctx_train(model_)));
-  if (std::string why = make_context(options); !why.empty()) return why;
-
-  std::vector<llama_adapter_lora*> adapters;
-  std::vector<float> scales;
+std::string LlamaModel::load_adapters(const LlamaOptions& options, Adapters& found) {
   for (const LlamaAdapter& each : options.adapters) {
     ScopeAdapter in_scope{.name = "", .generation = 0, .scale = each.scale};
-    if (std::string why = identify(each.path, in_scope.name); !why.empty()) return why;
+    if (std::string why = identify(options, each.path, in_scope.name); !why.empty()) return why;
     llama_adapter_lora* adapter = llama_adapter_lora_init(model_, each.path.c_str());
     if (adapter == nullptr) return with_reason("cannot load the adapter " + each.path);
-    adapters.push_back(adapter);
-    scales.push_back(each.scale);
+    found.adapters.push_back(adapter);
+    found.scales.push_back(each.scale);
     info_.scope.adapters.push_back(std::move(in_scope));
   }
-  if (!adapters.empty() &&
-      llama_set_adapters_lora(context_, adapters.data(), adapters.size(), scales.data()) != 0) {
+  if (!found.adapters.empty() &&
+      llama_set_adapters_lora(context_, found.adapters.data(), found.adapters.size(),
+                              found.scales.data()) != 0) {
     return with_reason("the adapters do not fit the model");
   }
+  return "";
+}
 
-  std::string why;
-  sequences_ = LlamaSequences::create(
-      context_,
-      {options.sequences, options.unified, ggml_is_quantized(k_type->type), options.shares,
-       options.range_tokens != 0 ? options.range_tokens : best_range()},
-      why);
-  if (sequences_ == nullptr) return options.path + ": " + why;
-  batch_ = std::make_unique<Batch>(llama_n_batch(context_));
-
+void LlamaModel::fill_info(const LlamaOptions& options) {
   info_.scope.kv_types = options.k_type + "/" + options.v_type;
   info_.scope.layout = std::string("llama.cpp ") + STEMMA_LLAMA_RELEASE +
                        (options.unified ? " unified" : " split") +
@@ -248,13 +296,33 @@ std::string LlamaModel::start(const LlamaOptions& options) {
   if (const llama_token eos = llama_vocab_eos(vocabulary_); eos != LLAMA_TOKEN_NULL) {
     append_text(static_cast<Token>(eos), true, info_.eos_text);
   }
-  return "";
 }
 
 // A call costs a device about as much as copying a few hundred positions.
 uint32_t LlamaModel::best_range() const noexcept {
   constexpr uint32_t kManyTokens = 4096;
   return info_.placement.gpus.empty() ? 0 : kManyTokens;
+}
+
+std::string LlamaModel::make_embedder(const LlamaOptions& options, const Adapters& adapters) {
+  if (options.embeddings == "off") return "";
+  // Longer texts are not what models learn to make vectors of, and cost a context of their own.
+  constexpr uint32_t kMostTokens = 8192;
+  std::string why;
+  embedder_ = LlamaEmbedder::create(
+      model_,
+      {.pooling = options.embeddings,
+       .context_tokens = std::min({kMostTokens, info_.trained_tokens, llama_n_ctx(context_)}),
+       .batch_tokens = options.batch_tokens,
+       .threads = threads_of(options),
+       .flash_attention = options.flash_attention,
+       .adapters = adapters.adapters,
+       .scales = adapters.scales},
+      why);
+  if (embedder_ == nullptr) return with_reason("--embeddings: " + why);
+  info_.embedding_width = embedder_->width();
+  info_.embedding_tokens = embedder_->most_tokens();
+  return "";
 }
 
 std::string LlamaModel::choose_gpus(const LlamaOptions& options, const GpuSearch& search) {
@@ -277,8 +345,8 @@ std::string LlamaModel::make_context(const LlamaOptions& options) {
   const uint32_t ids = options.sequences + (options.unified ? 1 : 0);
   const uint64_t asked =
       options.context_tokens == 0 ? info_.trained_tokens : options.context_tokens;
-  // llama.cpp rounds up as well, but later: it would have made the batch as small as the context by then,
-  // and it stops the process where a batch has less than one token for each sequence.
+  // llama.cpp rounds up too, but later: by then it has made the batch as small as the context, and
+  // it stops the process if a batch has less than one token for each sequence.
   const uint64_t rounded = (asked + kContextStep - 1) / kContextStep * kContextStep;
   const uint64_t wanted = options.unified ? rounded : rounded * ids;
   if (wanted > std::numeric_limits<uint32_t>::max()) {
@@ -286,9 +354,7 @@ std::string LlamaModel::make_context(const LlamaOptions& options) {
            " is too large";
   }
   const auto context_tokens = static_cast<uint32_t>(wanted);
-  const uint32_t threads = options.threads != 0
-                               ? options.threads
-                               : std::max(1U, std::thread::hardware_concurrency() / 2);
+  const uint32_t threads = threads_of(options);
   context_options.n_ctx = context_tokens;
   context_options.n_batch = context_options.n_ubatch = std::max(ids, options.batch_tokens);
   context_options.n_seq_max = ids;
@@ -312,8 +378,8 @@ std::string LlamaModel::make_context(const LlamaOptions& options) {
   return "";
 }
 
-// llama.cpp writes to all of a context's memory when it makes one, and the system ends the process that takes more
-// than there is. So a context of the least size is measured first.
+// llama.cpp writes to all of a context's memory when it creates one, and the system kills a process
+// that uses more than there is. So a context of the smallest size is measured first.
 std::string LlamaModel::check_memory(const LlamaOptions& options,
                                      const llama_context_params& wanted) const {
   const std::optional<FreeMemory> free =
@@ -326,12 +392,12 @@ std::string LlamaModel::check_memory(const LlamaOptions& options,
   std::vector<ComputeDevice> gpus = info_.placement.gpus;
   {
     llama_context* context = llama_init_from_model(model_, small);
-    if (context == nullptr) return "";  // Whoever makes the real one says why.
+    if (context == nullptr) return "";  // Making the real one reports why.
     std::string why;
     const auto sequences = LlamaSequences::create(
         context, {options.sequences, options.unified, false, options.shares}, why);
     if (sequences != nullptr) traits = sequences->traits();
-    // Asked while the small one is there: the real one needs the same room to compute in.
+    // Asked while the small one exists: the real one needs the same room to compute in.
     refresh_memory(gpus);
     llama_free(context);
   }
@@ -341,7 +407,7 @@ std::string LlamaModel::check_memory(const LlamaOptions& options,
                      .fixed_bytes = traits.checkpoint_bytes * wanted.n_seq_max};
   Room on_gpus;
   if (!gpus.empty() && options.memory_bytes == 0) {
-    // The output counts as the last layer, and has no K and V.
+    // The output counts as the last layer but has no K and V.
     needs.gpu_share = static_cast<double>(info_.placement.gpu_layers - 1) /
                       static_cast<double>(std::max(1U, info_.placement.layers - 1));
     for (const ComputeDevice& gpu : gpus) {
@@ -354,7 +420,7 @@ std::string LlamaModel::check_memory(const LlamaOptions& options,
   return why_no_context(needs, host, on_gpus);
 }
 
-// Only vocabularies of these kinds put a space in front, and those of others may lack the sign.
+// Only these kinds of vocabulary put a space in front, and even those may lack the sign.
 void LlamaModel::find_sign() {
   const auto kind = llama_vocab_type(vocabulary_);
   if (kind != LLAMA_VOCAB_TYPE_SPM && kind != LLAMA_VOCAB_TYPE_UGM) return;
@@ -381,7 +447,7 @@ Result<void> LlamaModel::decode(std::span<const BatchItem> batch) {
     if (to_index(item.sequence) >= sequences_->traits().sequences) {
       return Error(Errc::invalid_argument, "no such sequence", to_index(item.sequence));
     }
-    // A recurrent memory would never end.
+    // A recurrent memory never reports that it is full.
     if (item.position >= sequences_->traits().context_tokens) {
       return Error(Errc::out_of_blocks, "no room in the context", item.position);
     }
@@ -438,7 +504,8 @@ Result<std::vector<Token>> LlamaModel::tokenize(std::string_view text, bool add_
 Result<std::vector<Token>> LlamaModel::tokenize_rest(std::string_view text,
                                                      bool parse_special) const {
   if (sign_.empty()) return tokenize(text, false, parse_special);
-  // llama.cpp always puts the space there. So it is put in front of something else, which is taken away.
+  // llama.cpp always puts the space there. So put another character in front, and remove that
+  // afterwards.
   STEMMA_TRY(std::vector<Token> tokens,
              tokenize(std::string(1, kSign).append(text), false, parse_special));
   if (!std::ranges::equal(std::span(tokens).first(std::min(tokens.size(), sign_.size())), sign_)) {
@@ -474,8 +541,8 @@ bool LlamaModel::is_special(Token token) const noexcept {
          std::ranges::binary_search(mistyped_, token);
 }
 
-// Converters type special tokens that they know nothing of as user-defined, which llama.cpp makes out of any
-// text. But user-defined words are ordinary ones, too: runs of spaces, tags of HTML.
+// Some converters mark special tokens they do not know as user-defined, and llama.cpp makes those
+// out of any text. But ordinary words can be user-defined too: runs of spaces, HTML tags.
 void LlamaModel::find_mistyped() {
   for (Token token = 0; token < info_.vocabulary; ++token) {
     const uint32_t attributes = llama_vocab_get_attr(vocabulary_, static_cast<llama_token>(token));
@@ -484,6 +551,14 @@ void LlamaModel::find_mistyped() {
     append_text(token, true, text);
     if (looks_special(text, info_.chat_template)) mistyped_.push_back(token);
   }
+}
+
+Result<std::vector<float>> LlamaModel::embed(std::span<const Token> tokens) {
+  if (embedder_ == nullptr) return LanguageModel::embed(tokens);
+  for (const Token token : tokens) {
+    if (token >= info_.vocabulary) return Error(Errc::invalid_argument, "no such token", token);
+  }
+  return embedder_->embed(tokens);
 }
 
 Result<std::string> LlamaModel::apply_own_template(std::string_view chat_template,

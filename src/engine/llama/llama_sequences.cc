@@ -10,14 +10,17 @@ namespace stemma::engine {
 
 namespace {
 
-constexpr uint64_t kHeaderBytes = 8;  // Of every blob: a magic number and a sequence id.
 constexpr uint64_t kUneven = ~uint64_t{0};
-constexpr uint32_t kNowhere = 0xFFFF'FFFFU;
 constexpr llama_state_seq_flags kPartial = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
 
 Error no_such_sequence(SequenceId sequence) {
   return {Errc::invalid_argument, "no such sequence", to_index(sequence)};
 }
+
+Error refused() { return {Errc::corrupt, "llama.cpp refuses the bytes"}; }
+
+// llama.cpp gives no reason; if the length is right, there was no room.
+Error no_room() { return {Errc::out_of_blocks, "no room in llama.cpp's context"}; }
 
 }  // namespace
 
@@ -40,157 +43,6 @@ std::unique_ptr<LlamaSequences> LlamaSequences::create(llama_context* context,
   why = made->probe(options);
   if (!why.empty()) made.reset();
   return made;
-}
-
-// ---- What the model is like --------------------------------------------------------------------------
-
-std::string LlamaSequences::probe(const Options& options) {
-  const auto [sequences, unified, quantised_k, shares, range_tokens] = options;
-  if (memory_ == nullptr) return "the model keeps no memory of what it has read";
-  const llama_model* model = llama_get_model(context_);
-  const uint32_t window = static_cast<uint32_t>(std::max(0, llama_model_n_swa(model)));
-  kind_ = llama_model_is_recurrent(model) ? MemoryKind::recurrent
-          : llama_model_is_hybrid(model)  ? MemoryKind::hybrid
-          : window > 0                    ? MemoryKind::window
-                                          : MemoryKind::full;
-  // A purely recurrent state is one cell, whatever the context is like.
-  const bool segments = unified && kind_ != MemoryKind::recurrent;
-  const uint32_t ids = sequences + (segments ? 1 : 0);
-  if (sequences == 0 || ids > llama_n_seq_max(context_)) {
-    return "the context has " + std::to_string(llama_n_seq_max(context_)) + " sequences, not " +
-           std::to_string(ids);
-  }
-  if (segments) scratch_ = static_cast<int32_t>(sequences);
-  traits_.sequences = sequences;
-  traits_.unified = unified && kind_ != MemoryKind::recurrent;
-  traits_.context_tokens = traits_.unified ? llama_n_ctx(context_) : llama_n_ctx_seq(context_);
-  traits_.segments = segments;
-  traits_.checkpoints = segments && kind_ != MemoryKind::full;
-  traits_.fork = unified || kind_ == MemoryKind::recurrent ? Fork::shared : Fork::restore;
-  // Of a purely recurrent sequence the whole state is copied, when one of the two goes on.
-  if (kind_ == MemoryKind::recurrent) traits_.fork = unified ? Fork::copy : Fork::restore;
-  switch (kind_) {
-    case MemoryKind::full: traits_.rewind = Rewind::any; break;
-    case MemoryKind::window:
-      traits_.rewind = Rewind::window;
-      // A word sees itself and the window - 1 before it.
-      traits_.rewind_tokens = std::max(1U, window - 1);
-      break;
-    case MemoryKind::recurrent:
-    case MemoryKind::hybrid: traits_.rewind = Rewind::exact; break;
-  }
-  traits_.shift =
-      kind_ == MemoryKind::full && segments && !quantised_k && llama_memory_can_shift(memory_);
-  cells_ = CellMap(ids, traits_.unified ? llama_n_ctx(context_) : 0, llama_n_ubatch(context_));
-  torn_.assign(ids, 0);
-  moved_at_.assign(ids, kNowhere);
-
-  // How large things are, from two lengths.
-  const int32_t seq = 0;
-  llama_memory_clear(memory_, true);
-  empty_state_bytes_ = state_bytes(seq);
-  const uint64_t empty_partial = has_tail() ? partial_bytes(seq) : kHeaderBytes;
-  if (empty_state_bytes_ < kHeaderBytes || empty_partial < kHeaderBytes) {
-    return "llama.cpp cannot tell how large a state is";
-  }
-  empty_base_bytes_ = empty_state_bytes_ - (empty_partial - kHeaderBytes);
-  if (has_tail()) {
-    std::vector<uint8_t> blob(empty_partial);
-    if (llama_state_seq_get_data_ext(context_, blob.data(), blob.size(), seq, kPartial) !=
-        blob.size()) {
-      return "llama.cpp cannot save an empty state";
-    }
-    empty_tail_.assign(blob.begin() + kHeaderBytes, blob.end());
-  }
-  const uint32_t step = std::min(4U, llama_n_batch(context_));
-  uint64_t state[2];
-  uint64_t partial[2];
-  llama_batch batch = llama_batch_init(static_cast<int32_t>(step), 0, 1);
-  for (uint32_t round = 0; round < 2; ++round) {
-    batch.n_tokens = static_cast<int32_t>(step);
-    for (uint32_t i = 0; i < step; ++i) {
-      batch.token[i] = 0;
-      batch.pos[i] = static_cast<int32_t>(round * step + i);
-      batch.n_seq_id[i] = 1;
-      batch.seq_id[i][0] = seq;
-      batch.logits[i] = 0;
-    }
-    batch.logits[step - 1] = 1;
-    if (llama_decode(context_, batch) != 0) {
-      llama_batch_free(batch);
-      return "llama.cpp cannot decode with this context";
-    }
-    state[round] = state_bytes(seq);
-    partial[round] = has_tail() ? partial_bytes(seq) : kHeaderBytes;
-  }
-  llama_batch_free(batch);
-  const uint64_t base[2] = {state[0] - (partial[0] - kHeaderBytes),
-                            state[1] - (partial[1] - kHeaderBytes)};
-  cell_bytes_ = (base[1] - base[0]) / step;
-  traits_.bytes_per_token = cell_bytes_;
-  traits_.fixed_bytes = base[1] - cell_bytes_ * 2 * step + empty_tail_.size();
-  switch (kind_) {
-    case MemoryKind::full: break;
-    case MemoryKind::window: {
-      const uint64_t row = (partial[1] - partial[0]) / step;
-      traits_.checkpoint_bytes = partial[1] - 2 * step * row + window * row;
-      break;
-    }
-    case MemoryKind::recurrent: traits_.fixed_bytes = state[1]; break;
-    case MemoryKind::hybrid: traits_.checkpoint_bytes = partial[1]; break;
-  }
-  // Segments are cut from whole blobs: only if those are made as we think.
-  if (traits_.segments && has_tail()) {
-    std::vector<uint8_t> whole(state[1]);
-    std::vector<uint8_t> tail(partial[1]);
-    if (llama_state_seq_get_data(context_, whole.data(), whole.size(), seq) != whole.size() ||
-        llama_state_seq_get_data_ext(context_, tail.data(), tail.size(), seq, kPartial) !=
-            tail.size() ||
-        !std::equal(tail.begin() + kHeaderBytes, tail.end(),
-                    whole.end() - static_cast<int64_t>(tail.size() - kHeaderBytes))) {
-      traits_.segments = traits_.checkpoints = false;
-    }
-  }
-  if (base_cells(seq) != 2 * step && kind_ != MemoryKind::recurrent) {
-    return "the size of a llama.cpp state does not grow evenly with its tokens";
-  }
-  if (range_tokens != 0 && traits_.segments && learn_layout(2 * step)) {
-    traits_.range_tokens = range_tokens;
-  }
-  if (!shares) {
-    traits_.range_tokens = 0;
-    traits_.fork = Fork::none;
-    traits_.segments = traits_.checkpoints = traits_.shift = false;
-  }
-  llama_memory_clear(memory_, true);
-  return "";
-}
-
-bool LlamaSequences::learn_layout(uint32_t tokens) {
-  const SequenceId first{0};
-  const uint32_t half = tokens / 2;
-  const Range whole{0, tokens};
-  const Range parts[2] = {{0, half}, {half, tokens}};
-  if (half == 0) return false;
-  std::vector<uint8_t> bytes(segment_bytes(whole));
-  if (!save(first, Part::segment, whole, bytes)) return false;
-  layout_ = SegmentLayout::read(bytes, tokens, empty_tail_.size());
-  bool good = layout_ && layout_->size(tokens) == bytes.size() &&
-              layout_->size(half) == segment_bytes(parts[0]);
-  std::vector<uint8_t> joined(bytes.size());
-  ByteSum of_cut;
-  ByteSum of_saved;
-  for (const Range part : parts) {
-    if (!good) break;
-    std::vector<uint8_t> saved(segment_bytes(part));
-    std::vector<uint8_t> cut_out(saved.size());
-    good = save(first, Part::segment, part, saved).has_value() &&
-           cut(whole, bytes, part, cut_out, of_cut).has_value() && cut_out == saved &&
-           join(part, saved, part, whole, joined, of_saved).has_value();
-  }
-  good = good && joined == bytes && of_cut.value() == of_saved.value();
-  if (!good) layout_.reset();
-  return good;
 }
 
 void LlamaSequences::decoded(std::span<const BatchItem> batch) noexcept {
@@ -247,7 +99,7 @@ Held LlamaSequences::held(SequenceId sequence) {
 
 void LlamaSequences::settle() { llama_synchronize(context_); }
 
-// ---- Going back, and from one to another -----------------------------------------------------------
+// ---- Going back, and from one to another --------------------------------------------------------
 
 Result<void> LlamaSequences::clear(SequenceId sequence) {
   if (!known(sequence)) return no_such_sequence(sequence);
@@ -273,7 +125,7 @@ Result<void> LlamaSequences::trim(SequenceId sequence, uint32_t n) {
 }
 
 void LlamaSequences::empty_scratch() {
-  // Whole: of a hybrid a range that has the tail frees nothing.
+  // Everything: in a hybrid memory, removing a range that includes the tail frees nothing.
   llama_memory_seq_rm(memory_, scratch_, -1, -1);
   torn_[static_cast<uint32_t>(scratch_)] = 0;
 }
@@ -310,8 +162,8 @@ Result<void> LlamaSequences::copy(SequenceId from, SequenceId to, Range range) {
     moved_at_[to_index(to)] = std::max(moved_at_[to_index(from)], range.begin);
   }
   if (kind_ != MemoryKind::window) return {};
-  // Window cells of two sequences are never recycled, and what the two windows have together may have
-  // holes. So the copy gets one of its own.
+  // Window cells of two sequences are never recycled, and the two windows together may have holes.
+  // So the copy gets a window of its own.
   torn_[to_index(to)] = 1;
   if (!can_resume(traits_, source, range.end)) return {};
   const int32_t window = window_at(id(from), range.end);
@@ -332,7 +184,7 @@ Result<void> LlamaSequences::copy(SequenceId from, SequenceId to, Range range) {
   return {};
 }
 
-// ---- Saving ------------------------------------------------------------------------------------------
+// ---- Saving -------------------------------------------------------------------------------------
 
 Result<void> LlamaSequences::check_part(SequenceId sequence, Part part, Range range) {
   if (!known(sequence)) return no_such_sequence(sequence);
@@ -353,7 +205,7 @@ Result<void> LlamaSequences::check_part(SequenceId sequence, Part part, Range ra
   if (moved_at_[to_index(sequence)] < range.end) {
     return Error(Errc::busy, "shifted, and not decoded since", moved_at_[to_index(sequence)]);
   }
-  // Whether its positions are there, once each, save_segment() sees by counting cells.
+  // save_segment() counts cells, and so checks that each position is there exactly once.
   if (part == Part::segment) {
     if (static_cast<int64_t>(range.end) >
         int64_t{llama_memory_seq_pos_max(memory_, id(sequence))} + 1) {
@@ -403,7 +255,8 @@ Result<uint64_t> LlamaSequences::save_segment(int32_t sequence, Range range,
   const uint64_t wanted = segment_bytes(range);
   if (out.size() < wanted) return Error(Errc::out_of_range, "the buffer is too small");
   const Error other(Errc::corrupt, "llama.cpp holds other positions than it says", range.begin);
-  // How much it writes tells how many cells there are. Other layers write their part behind it, which is cut off.
+  // The written size tells how many cells there are. Other layers write their part behind it; it is
+  // cut off.
   if (!has_tail()) {
     return llama_state_seq_get_data(context_, out.data(), out.size(), scratch_) == wanted
                ? Result<uint64_t>(wanted)
@@ -455,7 +308,7 @@ Result<uint64_t> LlamaSequences::save(SequenceId sequence, Part part, Range rang
   return written;
 }
 
-// ---- Loading -----------------------------------------------------------------------------------------
+// ---- Loading ------------------------------------------------------------------------------------
 
 Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, Range wanted,
                                   std::span<const uint8_t> bytes) {
@@ -474,52 +327,62 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
                              : part == Part::checkpoint && !traits_.checkpoints)) {
     return Error(Errc::unsupported, "this context has no such parts");
   }
-  // To llama.cpp no bytes at all are a success.
+  // llama.cpp accepts zero bytes as a success.
   if (bytes.size() <= kHeaderBytes) return Error(Errc::corrupt, "too few bytes");
-  const int32_t seq = id(sequence);
-  const Error refused(Errc::corrupt, "llama.cpp refuses the bytes");
-  // It does not say why; what is as long as it should be lacks room.
-  const Error no_room(Errc::out_of_blocks, "no room in llama.cpp's context");
   switch (part) {
-    case Part::state: {
-      if (held_by(seq) != Held{}) {
-        return Error(Errc::out_of_range, "a state is loaded into an empty sequence");
-      }
-      if (llama_state_seq_set_data(context_, bytes.data(), bytes.size(), seq) != bytes.size() ||
-          held_by(seq).end != wanted.end) {
-        // A split context would go on claiming the positions.
-        llama_memory_seq_rm(memory_, seq, -1, -1);
-        const uint64_t least = traits_.fixed_bytes + uint64_t{saved.end} * cell_bytes_;
-        return bytes.size() >= least && bytes.size() <= least + traits_.checkpoint_bytes ? no_room
-                                                                                         : refused;
-      }
-      cells_.loaded(sequence, saved, wanted);
-      return {};
-    }
-    case Part::checkpoint: {
-      const uint64_t cells = base_cells(seq);
-      if (cells == kUneven || cells < wanted.end) {
-        return Error(Errc::out_of_range, "the rest of the positions is not held", wanted.end);
-      }
-      if (llama_state_seq_set_data_ext(context_, bytes.data(), bytes.size(), seq, kPartial) !=
-          bytes.size()) {
-        return refused;
-      }
-      torn_[to_index(sequence)] = 0;
-      // What the other layers hold beyond it would be read.
-      if (cells > wanted.end &&
-          !llama_memory_seq_rm(memory_, seq, static_cast<int32_t>(wanted.end), -1)) {
-        return Error(Errc::wrong_state, "llama.cpp did not cut behind the checkpoint", wanted.end);
-      }
-      cells_.cut(sequence, wanted.end);
-      return held_by(seq).end == wanted.end ? Result<void>{} : Result<void>(refused);
-    }
+    case Part::state: return load_state(sequence, saved, bytes);
+    case Part::checkpoint: return load_checkpoint(sequence, wanted.end, bytes);
     case Part::segment: break;
   }
+  return load_segment(sequence, saved, wanted, bytes);
+}
+
+Result<void> LlamaSequences::load_state(SequenceId sequence, Range saved,
+                                        std::span<const uint8_t> bytes) {
+  const int32_t seq = id(sequence);
+  if (held_by(seq) != Held{}) {
+    return Error(Errc::out_of_range, "a state is loaded into an empty sequence");
+  }
+  if (llama_state_seq_set_data(context_, bytes.data(), bytes.size(), seq) != bytes.size() ||
+      held_by(seq).end != saved.end) {
+    // A split context would keep claiming the positions.
+    llama_memory_seq_rm(memory_, seq, -1, -1);
+    const uint64_t least = traits_.fixed_bytes + uint64_t{saved.end} * cell_bytes_;
+    const bool has_right_size =
+        bytes.size() >= least && bytes.size() <= least + traits_.checkpoint_bytes;
+    return has_right_size ? no_room() : refused();
+  }
+  cells_.loaded(sequence, saved, saved);
+  return {};
+}
+
+Result<void> LlamaSequences::load_checkpoint(SequenceId sequence, uint32_t end,
+                                             std::span<const uint8_t> bytes) {
+  const int32_t seq = id(sequence);
+  const uint64_t cells = base_cells(seq);
+  if (cells == kUneven || cells < end) {
+    return Error(Errc::out_of_range, "the rest of the positions is not held", end);
+  }
+  if (llama_state_seq_set_data_ext(context_, bytes.data(), bytes.size(), seq, kPartial) !=
+      bytes.size()) {
+    return refused();
+  }
+  torn_[to_index(sequence)] = 0;
+  // Otherwise the other layers' positions beyond it would be read.
+  if (cells > end && !llama_memory_seq_rm(memory_, seq, static_cast<int32_t>(end), -1)) {
+    return Error(Errc::wrong_state, "llama.cpp did not cut behind the checkpoint", end);
+  }
+  cells_.cut(sequence, end);
+  return held_by(seq).end == end ? Result<void>{} : Result<void>(refused());
+}
+
+Result<void> LlamaSequences::load_segment(SequenceId sequence, Range saved, Range wanted,
+                                          std::span<const uint8_t> bytes) {
+  const int32_t seq = id(sequence);
   if (bytes.size() != segment_bytes(saved))
     return Error(Errc::corrupt, "not as long as such a segment is");
-  // With full attention alone the last position is enough to see where it ends: whether it has gaps is seen by
-  // whoever asks what is held, and counting cells takes as long as loading a few hundred of them.
+  // With full attention alone, the last position shows where it ends. Gaps are seen when the caller
+  // asks what is held; counting cells here takes as long as loading a few hundred of them.
   const auto cells_of = [&](int32_t which) {
     return has_tail() ? base_cells(which)
                       : static_cast<uint64_t>(llama_memory_seq_pos_max(memory_, which) + 1);
@@ -527,7 +390,7 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
   if (cells_of(seq) != wanted.begin) {
     return Error(Errc::out_of_range, "must be loaded behind what is held", wanted.begin);
   }
-  // Into an empty sequence it goes straight, where there are no other layers to be disturbed by it.
+  // Without other layers to disturb, it is loaded directly into an empty sequence.
   const bool straight = !has_tail() && wanted.begin == 0 && saved == wanted;
   const int32_t target = straight ? seq : scratch_;
   const bool taken =
@@ -537,7 +400,7 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
   if (straight) {
     if (!loaded) llama_memory_seq_rm(memory_, seq, -1, -1);
     if (loaded) cells_.loaded(sequence, saved, wanted);
-    return loaded ? Result<void>{} : Result<void>(taken ? refused : no_room);
+    return loaded ? Result<void>{} : Result<void>(taken ? refused() : no_room());
   }
   if (loaded) {
     llama_memory_seq_cp(memory_, scratch_, seq, static_cast<int32_t>(wanted.begin),
@@ -545,12 +408,12 @@ Result<void> LlamaSequences::load(SequenceId sequence, Part part, Range saved, R
     cells_.loaded(sequence, saved, wanted);
   }
   empty_scratch();
-  if (!loaded) return taken ? refused : no_room;
-  if (cells_of(seq) != wanted.end) return refused;
+  if (!loaded) return taken ? refused() : no_room();
+  if (cells_of(seq) != wanted.end) return refused();
   return {};
 }
 
-// ---- Ranges ------------------------------------------------------------------------------------------
+// ---- Ranges -------------------------------------------------------------------------------------
 
 Result<void> LlamaSequences::cut(Range whole, std::span<const uint8_t> bytes, Range part,
                                  std::span<uint8_t> out, ByteSum& sum) const {
@@ -573,7 +436,8 @@ Result<void> LlamaSequences::move_rows(Range saved, std::span<const uint8_t> byt
   if (bytes.size() != segment_bytes(saved) || out.size() != segment_bytes(whole)) {
     return Error(Errc::corrupt, "not as long as such a segment is");
   }
-  // Others put their positions there at the same time: the one with the first position writes what belongs to all.
+  // Other threads write their positions at the same time: the one with the first position writes
+  // the common parts.
   try {
     const bool moved = layout_->move({.segment = bytes,
                                       .positions = saved.end - saved.begin,
@@ -602,7 +466,7 @@ Result<void> LlamaSequences::shift(SequenceId sequence, uint32_t keep, uint32_t 
   const Range rest{keep + discard, now.end};
   std::vector<uint8_t> bytes;
   if (rest.begin < rest.end) {
-    // Cells that others share would move for them too: the rest gets cells of its own.
+    // Shared cells would move for the other sequences too, so the rest gets cells of its own.
     try {
       bytes.resize(traits_.fixed_bytes + uint64_t{rest.end - rest.begin} * cell_bytes_);
     } catch (const std::bad_alloc&) {

@@ -7,7 +7,7 @@ namespace stemma::engine {
 namespace {
 
 constexpr uint64_t kCountAt =
-    12;  // Behind a magic number, a sequence number and the number of streams.
+    12;  // After a magic number, a sequence number and the number of streams.
 constexpr uint32_t kMostLayers = 4096;
 constexpr uint64_t kMostRow = uint64_t{1} << 32U;
 
@@ -48,8 +48,8 @@ std::optional<SegmentLayout> SegmentLayout::read(std::span<const uint8_t> segmen
   const auto streams = head.number<uint32_t>();
   const auto count = head.number<uint32_t>();
   if (head.bad() || streams != 1 || count != positions) return std::nullopt;
-  // A position's own row has a position, a count of one and a sequence, and between them whatever else the model's
-  // positions have; how much that is shows in what follows.
+  // A position's own row has a position, a count of one and a sequence. In between is whatever else
+  // the model's positions have; its size shows in what follows.
   for (uint64_t own = 12; own <= 64; own += 4) {
     SegmentLayout layout;
     layout.areas_.push_back({kCountAt + 4, own});
@@ -96,7 +96,7 @@ std::optional<SegmentLayout> SegmentLayout::read(std::span<const uint8_t> segmen
 }
 
 std::vector<SegmentLayout::Run> SegmentLayout::runs_of(const Move& move, Summed summed) const {
-  // Where each position lies, and which one each row has.
+  // The place of each position, and the position in each row.
   std::vector<uint32_t> rows(move.part_count, kNowhere);
   std::vector<uint32_t> targets(move.positions, kNowhere);
   const uint32_t shift = move.part_begin - move.out_begin;

@@ -17,12 +17,12 @@ Result<void> Engine::carry_out_copies(Request& request) {
       ++counts_.part_copies;
     }
   }
-  // The part-blocks, through Options::block_io, and the settlement of both.
+  // Copies the part-blocks through Options::block_io and settles both.
   const Result<void> done = request.lease.run_copies();
   if (done || done.error().code() != Errc::copy_failed) return done;
   ++counts_.copies_failed;
   // The lease has stepped back to where it stands without copies. A state is right at one depth
-  // only, so with recurrent layers that is the beginning.
+  // only, so recurrent layers go back to the beginning.
   request.state = fresh_state(arena_.layout());
   return {};
 }
@@ -39,7 +39,7 @@ void Engine::read_tables(Request& request) {
 void Engine::commit(Request& request) {
   const Commit done = request.lease.commit(request.computed).value();
   counts_.duplicates += done.duplicates;
-  // Somebody computed the same at the same time and was first. Theirs is as good as ours.
+  // Another request computed the same and was first. Its blocks are as good as ours.
   if (done.duplicates != 0 && options_.adopt_canonical) request.lease.adopt_canonical();
 }
 

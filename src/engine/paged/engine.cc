@@ -11,7 +11,7 @@
 namespace stemma::paged {
 namespace {
 
-// Room comes and goes. Whatever else is wrong with a request stays wrong.
+// Room comes and goes; any other error of a request stays.
 bool worth_waiting(const Error& error) {
   return error.code() == Errc::out_of_blocks || error.code() == Errc::over_quota ||
          error.code() == Errc::out_of_memory;
@@ -64,7 +64,7 @@ Result<uint64_t> Engine::submit(const RequestSpec& spec) {
 bool Engine::cancel(uint64_t id) {
   for (RequestPtr& request : running_) {
     if (request->id != id) continue;
-    request->lease.abandon().value();  // No tail: nobody is expected to come back to it.
+    request->lease.abandon().value();  // No tail: nobody is expected to continue it.
     request->finished = true;
     sweep();
     return true;
@@ -85,7 +85,7 @@ bool Engine::step() {
   plan(works, chunks);
   for (Chunk& chunk : chunks) embed_chunk(chunk);
   if (const Result<void> done = run_layers(arena_, chunks); !done) {
-    // The block tables do not hold what the cache promised. Nothing of this batch is committed.
+    // The block tables are not what the cache promised, so nothing of this batch is committed.
     for (Work& work : works) fail(*work.request, done.error());
   } else {
     for (size_t i = 0; i < works.size(); ++i) settle(works[i], chunks[i]);
@@ -122,7 +122,7 @@ void Engine::grow_running() {
   std::vector<Request*> order;
   for (const RequestPtr& request : running_) order.push_back(request.get());
   for (Request* request : order) {
-    // One of those before it may have preempted this one. A branch grows after its copies.
+    // A request before it may have preempted this one. A branch grows after its copies.
     if (!request->lease.active() || request->copies_at != 0) continue;
     const auto grow = [&] {
       return request->lease.extend(
@@ -130,8 +130,8 @@ void Engine::grow_running() {
     };
     if (request->lease.length() == request->text.size() || grow()) continue;
     ++counts_.refusals;
-    // Somebody must give way, perhaps this very request. If the victim's blocks are still being
-    // written to, they come free at the next step, and so does this request's turn.
+    // Some request must give way, perhaps this one. If the victim's blocks are still being written,
+    // they come free at the next step, and this request grows then.
     preempt_youngest();
     if (request->lease.active() && !grow()) ++counts_.refusals;
   }
@@ -150,7 +150,7 @@ void Engine::admit_waiting() {
     }
     if (!started && request.waited_steps++ >= patience(request)) {
       if (!running_.empty()) {
-        // Its victim comes to wait behind it, and must not take the room back in this very step.
+        // Its victim waits behind it and must not take the room back in the same step.
         preempted = preempt_youngest();
         if (preempted) started = start(request);
       } else if (request.waited_steps > options_.give_up_steps) {
@@ -160,7 +160,7 @@ void Engine::admit_waiting() {
         continue;
       }
     }
-    if (!started) return;  // First come, first served: those behind wait with it.
+    if (!started) return;  // First come, first served: the others wait too.
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
     // Everything was known, logits too: the first token needs no forward pass.
@@ -169,8 +169,8 @@ void Engine::admit_waiting() {
 }
 
 uint32_t Engine::patience(const Request& request) const {
-  // Whoever gave way waits twice as long the next time. Otherwise two requests that do not fit
-  // together could take the room from each other for ever, each before it is done.
+  // A request that gave way waits twice as long the next time. Otherwise two requests that do not
+  // fit together could take the room from each other for ever, before either is done.
   return options_.patience_steps << std::min(request.preempted, 16U);
 }
 
@@ -262,7 +262,7 @@ void Engine::add_guesses(Work& work) {
     guessed.tokens.push_back(options_.draft->guess(request, guessed));
   }
   const auto guesses = std::span(guessed.tokens).subspan(request.text.size());
-  // Guesses are words of the lease like any others; without room for them there are none.
+  // Guesses are words of the lease like any others; without room for them, make none.
   if (guesses.empty() || !request.lease.extend(guesses)) return;
   work.guesses.assign(guesses.begin(), guesses.end());
   request.text = std::move(guessed);  // Until settle_guesses() has judged them.
@@ -281,8 +281,8 @@ void Engine::settle(Work& work, const Chunk& chunk) {
 }
 
 void Engine::finish_prompt(Request& request) {
-  // The next one who asks exactly this starts sampling at once. May be refused (no budget for
-  // logits, writing off): then it does not.
+  // The next request for exactly this prompt then starts sampling at once. This may be refused (no
+  // budget for logits, writing off).
   (void)request.lease.attach_logits(request.prompt_tokens, request.logits);
 }
 
@@ -303,7 +303,7 @@ void Engine::settle_guesses(Work& work, const Chunk& chunk) {
   request.computed = known + accepted;
   commit(request);
   if (accepted < guesses) {
-    // Their words go, and so does what they wrote: it was never committed.
+    // Remove their words and what they wrote, which was never committed.
     request.lease.rewind(request.computed).value();
     ++counts_.rewinds;
     request.state = work.states_after[accepted];

@@ -1,16 +1,15 @@
 // An Engine serves requests over a PagedCache by continuous batching: every step evaluates a chunk
 // of each running request together, commits what was written, samples, and takes in new requests.
 //
-// It is a reference: written to be read next to docs/guide/reference-engine.md by whoever puts
-// Stemma under an engine of their own. The steps in which it talks to the cache are small virtual
-// functions, in the order in which a request meets them; tests put wrong ones in their place to see
-// that the oracle notices.
+// It is a reference. Read it next to docs/guide/reference-engine.md if you want to put Stemma under
+// your own engine. The steps that talk to the cache are small virtual functions, in the order in
+// which a request meets them. Tests replace them with wrong ones to check that the oracle notices.
 //
 // Invariant:  the logits of every sampled position equal evaluate_plain()'s, bit by bit.
 // Threading:  one thread at a time. Several engines, each on its thread, may share one cache and
 //             one arena.
 // Ownership:  cache, arena and models outlive the engine. Fences of its releases live as long as
-//             the engine, so engines that share a cache go after all of them have stopped.
+//             the engine, so stop all engines that share a cache before destroying any of them.
 #pragma once
 
 #include <atomic>
@@ -30,7 +29,7 @@ struct Adapter {
   Scope scope;
 };
 
-// What an engine tells about its requests, on its own thread, in the middle of a step.
+// Is told about an engine's requests, on the engine's thread, in the middle of a step.
 class Listener {
  public:
   virtual ~Listener() = default;
@@ -48,19 +47,20 @@ class DraftModel {
 
 struct EngineOptions {
   uint32_t max_running = 8;
-  uint32_t chunk_tokens = 32;       // Of one request in one step.
-  uint32_t batch_tokens = 128;      // Of all requests in one step.
+  uint32_t chunk_tokens = 32;       // The most of one request in one step.
+  uint32_t batch_tokens = 128;      // The most of all requests in one step.
   uint32_t checkpoint_tokens = 64;  // Recurrent states are saved at multiples of this, and where
                                     // prompts end, answers end, and lookups said it would help.
   uint32_t patience_steps = 64;     // A request refused this often preempts the youngest one;
                                     // one that was preempted itself waits longer.
   uint32_t give_up_steps = 1000;    // Refused this often with nothing left to preempt, it fails.
   bool adopt_canonical = true;      // Give up private duplicates of blocks that others have cached.
-  // Launch the step after a request's last one before knowing that it was the last, as engines do
-  // that keep the device busy. Its writes land after the release, which therefore carries a fence.
+  // Launches one step more after a request's last one, before it is known that it was the last, as
+  // engines do to keep the device busy. That step's writes land after the release, which therefore
+  // carries a fence.
   bool overlap = false;
-  // A branch's copies are carried out so many steps after the fork, as by engines that copy on
-  // another stream. What they are made from must stay as it is, whatever its request does meanwhile.
+  // A branch's copies are carried out this many steps after the fork, as in engines that copy on
+  // another stream. The source must not change, whatever its request does meanwhile.
   uint32_t branch_copy_steps = 0;
   Listener* listener = nullptr;
   DraftModel* draft = nullptr;
@@ -69,11 +69,11 @@ struct EngineOptions {
 struct EngineCounts {
   uint64_t steps = 0;
   uint64_t finished = 0;
-  uint64_t failed = 0;  // Of the finished ones: ended with an error.
+  uint64_t failed = 0;  // Finished with an error; included in `finished`.
   uint64_t prompt_tokens = 0;
-  uint64_t reused_tokens = 0;    // By leases, those of forks and resumed requests included.
+  uint64_t reused_tokens = 0;    // By leases, including those of forks and resumed requests.
   uint64_t leased_tokens = 0;    // What those leases asked for.
-  uint64_t forked_tokens = 0;    // Of both: what branches have of the request they left.
+  uint64_t forked_tokens = 0;    // Counted in both: what branches took from their request.
   uint64_t computed_tokens = 0;  // Positions that went through the layers.
   uint64_t sampled_tokens = 0;
   uint64_t logits_hits = 0;  // Prompts that needed no forward pass at all.
@@ -107,10 +107,10 @@ class Engine {
   Result<uint64_t> submit(const RequestSpec& spec);
   // One round over everything. Returns whether anything is left to do.
   bool step();
-  // Forgets a request; what it committed stays cached. False when there is no such request.
+  // Forgets a request; what it committed stays cached. Returns false if there is no such request.
   bool cancel(uint64_t id);
-  // Gives the youngest running request's blocks up; it waits for its return. The engine does this
-  // by itself when room is short. False if none runs.
+  // Gives up the youngest running request's blocks; the request waits to be resumed. The engine
+  // does this itself when room is short. Returns false if none runs.
   bool preempt_youngest();
 
   uint32_t running() const noexcept { return static_cast<uint32_t>(running_.size()); }
@@ -121,8 +121,8 @@ class Engine {
   // ---- Where a request meets the cache (cache_steps.cc) -----------------------------------------
 
   virtual Result<Lease> take_lease(const Request& request, const LeaseOptions& options);
-  // Loads states and copies part-blocks, then settles. After a failed copy the lease has stepped
-  // back and that is no error. Error: out_of_blocks; the lease is of no use then.
+  // Loads states and copies part-blocks, then settles. A failed copy is not an error: the lease has
+  // stepped back then. Error: out_of_blocks; the lease cannot be used then.
   virtual Result<void> carry_out_copies(Request& request);
   virtual void read_tables(Request& request);
   // KV of [0, request.computed) is written.
@@ -141,7 +141,7 @@ class Engine {
     std::vector<Token> guesses = {};
     std::vector<RunningState> states_after = {};
   };
-  // A step that was launched for a request which has ended since.
+  // A step that was launched for a request that has ended since.
   struct LateStep final : Fence {
     Text text;
     BlockTables tables;
@@ -182,7 +182,7 @@ class Engine {
   EngineOptions options_;
   std::deque<RequestPtr> waiting_;
   std::vector<RequestPtr> running_;
-  std::deque<LateStep> late_steps_;  // All ever launched: a fence must live until it was seen.
+  std::deque<LateStep> late_steps_;  // All ever launched: a fence must live until it is seen.
   size_t landed_ = 0;
   uint64_t next_id_ = 1;
   uint64_t admissions_ = 0;

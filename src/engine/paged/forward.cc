@@ -11,7 +11,7 @@ float* hidden_at(Chunk& chunk, uint32_t position) {
   return &chunk.hidden[size_t{position - chunk.begin} * chunk.model->config.dim];
 }
 
-// Where the row of a position lies, by the chunk's block table; null when it has no block.
+// The row of a position according to the chunk's block table; null if it has no block.
 float* find_row(KvArena& arena, const Chunk& chunk, KvLayout::Place place, uint32_t position) {
   const uint32_t block_tokens = arena.layout().groups[place.group].block_tokens;
   const std::vector<BlockId>& table = (*chunk.tables)[place.group];

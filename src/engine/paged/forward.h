@@ -25,16 +25,16 @@ struct Chunk {
   uint32_t end = 0;
   const BlockTables* tables = nullptr;
   RunningState* state = nullptr;  // At depth `begin` before, at depth `end` after.
-  // When given: the state after each position of the chunk. For speculation, which may have to go
-  // back to any of them.
+  // If not null, receives the state after each position of the chunk. For speculation, which may
+  // have to go back to any of them.
   std::vector<RunningState>* states_after = nullptr;
   std::vector<float> hidden = {};  // (end - begin) * dim, filled by embed_chunk().
 };
 
 void embed_chunk(Chunk& chunk);
 
-// Runs the layers of the arena's layout. Error: wrong_state when a position that must be read or
-// written has no block; nothing a correct engine and cache can bring about.
+// Runs the layers of the arena's layout. Error: wrong_state if a position that must be read or
+// written has no block; a correct engine and cache never cause it.
 Result<void> run_layers(KvArena& arena, std::span<Chunk> chunks);
 
 // The logits after a position of the chunk, once the last layer has run.

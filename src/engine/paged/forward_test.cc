@@ -1,4 +1,4 @@
-// The forward pass over blocks, without a cache: what it computes depends on positions only.
+// The forward pass over blocks, without a cache: its results depend on positions only.
 #include "engine/paged/forward.h"
 
 #include <gtest/gtest.h>

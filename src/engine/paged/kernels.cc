@@ -5,9 +5,9 @@
 
 #include "engine/paged/random.h"
 
-// Arithmetic on weights and on a position's own vectors: no other thread ever sees them, and the
-// thread sanitizer would spend all its time there. What is written to rows last (rotate) and what
-// reads them (attend) it does watch.
+// Arithmetic on weights and on a position's own vectors: no other thread sees them, and the thread
+// sanitizer would spend all its time there. It still watches the last writes to rows (rotate) and
+// their readers (attend).
 #define STEMMA_UNWATCHED __attribute__((no_sanitize("thread")))
 
 namespace stemma::paged {

@@ -1,9 +1,9 @@
 // The arithmetic of a layer, one position at a time.
 //
-// Every number is computed by one fixed order of operations that depends on the position and on
-// nothing else: not on the batch, the chunk or where a row lies. That is what makes "bit-identical
-// with and without the cache" a statement that can be tested with memcmp. (Real kernels that split
-// their sums by batch shape give slightly different bits for different batches, cache or not.)
+// Every number is computed by one fixed order of operations that depends only on the position: not
+// on the batch, the chunk or where a row lies. So a test can check with memcmp that results are
+// bit-identical with and without the cache. (Real kernels that split their sums by batch shape give
+// slightly different bits for different batches, cache or not.)
 // The target is compiled with -ffp-contract=off, so that inlining cannot fuse operations either.
 // Threading: pure functions.
 #pragma once
@@ -23,7 +23,7 @@ void rms_norm(std::span<const float> gain, const float* in, float* out);
 
 // ---- Attention layers ---------------------------------------------------------------------------
 
-// From a position's hidden vector to its query and the row it leaves in the KV, both rotated.
+// Computes a position's query and its KV row from its hidden vector, both rotated.
 void query_and_row(const Model& model, uint32_t layer, uint32_t position, const float* hidden,
                    float* query, float* row);
 
@@ -31,7 +31,7 @@ void query_and_row(const Model& model, uint32_t layer, uint32_t position, const 
 void attend(const ModelConfig& config, const float* query, std::span<const float* const> rows,
             float* out);
 
-// The positions that `position` sees, ascending: what a layer of this group needs rows of.
+// The positions that `position` sees, ascending: a layer of this group needs their rows.
 void visible(const LayerGroup& group, const Text& text, uint32_t position,
              std::vector<uint32_t>& out);
 

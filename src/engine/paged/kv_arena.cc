@@ -82,7 +82,7 @@ void KvArena::load_state(GroupIndex group, BlockId slot, std::span<float> state)
 void KvArena::copy(std::span<const BlockCopy> copies, Done done, void* user) {
   for (const BlockCopy& copy : copies) {
     if (copy.target == kNoBlock) continue;
-    // The first positions of every layer; what lies behind them in the source is somebody else's.
+    // The first positions of every layer; the source's later ones belong to somebody else.
     for (uint32_t layer = 0; layer < layout_.group_layers[copy.group]; ++layer) {
       const float* from = row({copy.group, layer}, copy.source, 0);
       std::copy(from, from + size_t{copy.tokens} * layout_.row_floats,

@@ -1,14 +1,14 @@
 // KvLayout and KvArena: the engine's own KV memory, one array of equal blocks per layer group.
 //
-// Stemma deals in block ids; where block 7 of group 1 lies, and what a row looks like, is decided
-// here and nowhere else:
+// Stemma deals in block ids. Only this file decides where block 7 of group 1 lies and what a row
+// looks like:
 //
 //   paged group:      [block][layer of the group][position in block][keys, then values]
 //   recurrent group:  [slot][layer of the group][state]
 //
-// Threading:  thread-safe as far as the cache keeps its promises: rows are plain floats without a
-//             lock. Whoever reads a row holds a lease on its block, and it was committed by whoever
-//             wrote it; that hand-over is the synchronisation.
+// Threading:  thread-safe as long as the cache keeps its promises: rows are plain floats without a
+//             lock. A reader of a row holds a lease on its block, and the writer has committed it;
+//             that hand-over is the synchronisation.
 // Ownership:  the arena must outlive the cache it is given to (Options::block_io) and all leases.
 #pragma once
 
@@ -24,12 +24,12 @@ namespace stemma::paged {
 
 // How much memory a layer group of the model gets.
 struct GroupMemory {
-  uint32_t block_tokens = 16;    // Not read for recurrent groups.
-  uint32_t capacity_blocks = 0;  // Recurrent groups: slots for checkpoints.
+  uint32_t block_tokens = 16;    // Ignored for recurrent groups.
+  uint32_t capacity_blocks = 0;  // For recurrent groups: slots for checkpoints.
 };
 
-// Where the KV of layers [first_layer, last_layer) lies. A whole model is one such range; a rank of
-// a pipeline has a part of it, with the groups that its layers need.
+// Where the KV of layers [first_layer, last_layer) lies. A whole model is one such range. A rank of
+// a pipeline has part of the layers, with the groups that they need.
 struct KvLayout {
   struct Place {
     GroupIndex group = 0;  // Index into `groups`, which is the cache's numbering too.
@@ -40,7 +40,7 @@ struct KvLayout {
   uint32_t row_floats = 0;
   uint32_t state_floats = 0;
   std::vector<Place> places = {};           // One per layer of the range.
-  std::vector<GroupOptions> groups = {};    // As PagedCache::create() wants them.
+  std::vector<GroupOptions> groups = {};    // For PagedCache::create().
   std::vector<uint32_t> group_layers = {};  // Layers in each group.
 
   bool recurrent(GroupIndex group) const noexcept {
@@ -74,7 +74,7 @@ class KvArena : public BlockIo {
 
   // ---- BlockIo ----------------------------------------------------------------------------------
 
-  // Copies without a target are states, which belong to a request: its engine loads them itself.
+  // Copies without a target are states that belong to a request: the engine loads them itself.
   void copy(std::span<const BlockCopy> copies, Done done, void* user) override;
   void read(GroupIndex group, std::span<const BlockId> blocks, std::span<uint8_t> bytes, Done done,
             void* user) override;

@@ -16,8 +16,8 @@ namespace stemma::paged {
 
 struct LayerGroup {
   Attention attention = Attention::full;
-  uint32_t window_tokens = 0;  // Window groups: a position sees itself and so many before it.
-  uint32_t sink_tokens = 0;    // Window groups: and always the first few.
+  uint32_t window_tokens = 0;  // Window groups: a position sees itself and this many before it.
+  uint32_t sink_tokens = 0;    // Window groups: a position also sees this many at the start.
 };
 
 struct ModelConfig {

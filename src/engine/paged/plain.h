@@ -1,7 +1,7 @@
-// The model without any cache: what everything else must agree with, bit by bit.
+// The model without any cache: everything else must agree with it, bit by bit.
 //
-// All positions in one go, KV in one contiguous array per layer, no blocks, no chunks, no states
-// taken up again. Threading: a pure function.
+// It computes all positions in one go, with KV in one contiguous array per layer: no blocks, no
+// chunks, no resumed states. Threading: a pure function.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace stemma::paged {
 
-// The logits after each position of a text, back to back: after(n) are those of the first n
-// positions. (Inside a media item that sees all of itself, n is no depth anybody may ask about.)
+// The logits after each position of a text, back to back: after(n) returns those of the first n
+// positions. (n must not be inside a media item that sees all of itself.)
 struct PlainLogits {
   uint32_t vocab_tokens = 0;
   std::vector<float> values = {};

@@ -1,4 +1,4 @@
-// Numbers that look random and are the same everywhere, whatever the standard library.
+// Pseudo-random numbers that are the same everywhere, whatever the standard library.
 // Threading: pure functions; a Random is one thread at a time.
 #pragma once
 

@@ -32,7 +32,7 @@ Result<uint32_t> RankPipeline::agree(std::span<Part> parts) {
       STEMMA_TRY(const uint32_t has, part.lease.shrink_to(std::min(n, had)));
       given_back_tokens_ += had - has;
     }
-    // A rank may have had to step back further: where a window or a state cannot stop at n.
+    // A rank may have stepped back further, if a window or a state cannot stop at n.
     if (smallest() == n) return n;
   }
 }

@@ -2,8 +2,8 @@
 // of its own, as in pipeline parallelism.
 //
 // Ranks forget at different times, so their caches may offer different amounts of reuse for the
-// same prompt. All must start at one depth: they lease first, so that nothing found can go while
-// the others answer, and then shrink to the smallest until all say the same.
+// same prompt. But all must start at one depth. They lease first, so that what was found stays
+// while the others answer, and then shrink to the smallest depth until all agree.
 //
 // Invariant:  every position is computed by all ranks or by none.
 // Threading:  one thread at a time. (Real ranks are processes; the minimum is an all-reduce.)
@@ -32,7 +32,7 @@ class RankPipeline {
                std::span<const uint32_t> borders);
 
   using OnLogits = std::function<void(const Text& text, std::span<const float> logits)>;
-  // Evaluates a prompt in chunks and samples an answer, telling the logits of every sampled
+  // Evaluates a prompt in chunks and samples an answer. Calls `on_logits` for every sampled
   // position. Returns the whole text. Error: out_of_blocks on some rank; nothing is held then.
   Result<Text> generate(const Text& prompt, uint32_t new_tokens, uint64_t sample_seed,
                         uint32_t chunk_tokens, const OnLogits& on_logits);

@@ -23,10 +23,10 @@ struct RequestSpec {
   uint32_t adapter = 0;  // Which of the engine's models; each has a scope of its own.
   uint32_t max_new_tokens = 8;
   uint64_t sample_seed = 0;   // 0 is greedy.
-  uint32_t best_of = 1;       // Continuations that share the prompt's blocks (fork),
-  uint32_t branch_after = 0;  // and so many tokens of the answer.
-  uint32_t guess_tokens = 0;  // Tokens a draft model guesses ahead (rewind of what was wrong).
-  uint32_t retries = 0;       // Answers thrown away and sampled anew (rewind to the prompt's end).
+  uint32_t best_of = 1;       // Continuations that share the prompt's blocks (fork).
+  uint32_t branch_after = 0;  // How many tokens of the answer they share too.
+  uint32_t guess_tokens = 0;  // Tokens a draft model guesses ahead (wrong ones are rewound).
+  uint32_t retries = 0;       // Answers thrown away and sampled again (rewind to the prompt's end).
   bool want_logits = true;    // Start from anchored logits when the whole prompt is known.
   LeaseOptions lease = {};    // Retention, tenant, lookup; Retain::ranges must outlive the request.
 };
@@ -48,9 +48,9 @@ struct Request {
   std::vector<float> prompt_logits = {};  // After the prompt, for retries.
 
   uint64_t started = 0;           // Counts admissions: the largest is the youngest.
-  uint32_t waited_steps = 0;      // Steps in which it was refused for want of blocks.
-  uint32_t preempted = 0;         // Times it gave way.
-  uint64_t copies_at = 0;         // A branch: the step that carries out its copies; 0 = done.
+  uint32_t waited_steps = 0;      // Steps in which it was refused because blocks were short.
+  uint32_t preempted = 0;         // How often it was preempted.
+  uint64_t copies_at = 0;         // For a branch: the step that carries out its copies; 0 = done.
   uint32_t checkpoint_depth = 0;  // Where a checkpoint would have helped this request; 0 = nowhere.
   std::vector<std::optional<BlockId>> checkpoint_slots = {};  // Drafted, not committed yet.
   bool finished = false;

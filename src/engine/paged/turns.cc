@@ -1,4 +1,4 @@
-// Turns in a request's life: the next token, branches, another try, giving way, the end.
+// The stages of a request: next token, branches, another try, giving way, the end.
 #include <algorithm>
 #include <utility>
 
@@ -26,7 +26,7 @@ void Engine::sample_next(Request& request) {
         sample(request.logits, request.spec.sample_seed, request.text.size()));
   }
   request.logits.clear();
-  // Room for the new word is asked for at the next step, where somebody can give way for it.
+  // Room for the new word is requested at the next step, where another request can give way.
   if (request.generated() == request.spec.max_new_tokens && !retry(request)) finish(request);
 }
 
@@ -41,7 +41,7 @@ void Engine::fork_branches(Request& request) {
     branch->prompt_tokens = request.prompt_tokens;
     Result<Lease> lease = request.lease.fork();
     if (!lease) {
-      // No room for a branch now: it waits like any other request, and finds its prompt cached.
+      // No room for a branch now: it waits like any other request and will find its prompt cached.
       ++counts_.refusals;
       waiting_.push_back(std::move(branch));
       continue;
@@ -82,7 +82,7 @@ Result<void> Engine::start_branch(Request& branch) {
 bool Engine::retry(Request& request) {
   if (request.spec.retries == 0 || request.prompt_logits.empty()) return false;
   --request.spec.retries;
-  // Refused where a window or a recurrent group cannot go back so far; then there is no other try.
+  // Refused if a window or a recurrent group cannot go back this far; then there is no other try.
   if (!request.lease.rewind(request.prompt_tokens)) return false;
   ++counts_.rewinds;
   ++counts_.retries;
@@ -136,7 +136,7 @@ bool Engine::preempt_youngest() {
   request->waited_steps = 0;
   ++request->preempted;
   ++counts_.preemptions;
-  // Behind the one it gave way to, before those who came later.
+  // Behind the request it gave way to, before later ones.
   waiting_.insert(waiting_.begin() + (waiting_.empty() ? 0 : 1), std::move(request));
   return true;
 }
