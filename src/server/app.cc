@@ -2,21 +2,27 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <random>
 #include <utility>
 
 #include "json/json.h"
-#include "server/api/openai/answer_listener.h"
+#include "server/api/anthropic/error.h"
+#include "server/api/anthropic/serve.h"
+#include "server/api/ollama/serve.h"
+#include "server/api/ollama/writer.h"
 #include "server/api/openai/request.h"
+#include "server/api/openai/serve_embeddings.h"
 #include "server/api/refuse.h"
+#include "server/api/responses/serve.h"
+#include "server/service/request_line.h"
 #include "stemma/version.h"
 
 namespace stemma::server {
 
 namespace {
 
-// Which devices compute the model, and how many of its layers each kind has.
+constexpr std::string_view kStoredResponse = "/v1/responses/{id}";
+
+// Writes which devices compute the model, and how many of its layers each kind has.
 void append_placement(std::string& out, const engine::Placement& placement) {
   out += R"({"device":)";
   append_json_string(out, placement.gpus.empty() ? "CPU" : "GPU");
@@ -42,12 +48,6 @@ void append_placement(std::string& out, const engine::Placement& placement) {
   out += '}';
 }
 
-uint64_t unix_seconds() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
-
 ApiError not_found(const std::string& path) {
   ApiError error;
   error.status = 404;
@@ -56,35 +56,17 @@ ApiError not_found(const std::string& path) {
   return error;
 }
 
-uint64_t random_bits() {
-  thread_local std::mt19937_64 bits{std::random_device{}()};
-  return bits();
-}
-
-// "fork 120, segments 64": what made up what was reused.
-std::string sources(const SequenceReport& report) {
-  std::string text;
-  for (uint32_t step = 0; step < kStepCount; ++step) {
-    if (report.steps[step] == 0) continue;
-    if (!text.empty()) text += '+';
-    text += to_string(static_cast<Step>(step));
+TranscriptOptions transcript_options(Scheduler& scheduler, const AppOptions& app) {
+  TranscriptOptions options;
+  options.bytes = app.transcript_bytes;
+  options.tier_ns = app.transcript_tier_ns;
+  options.scope = [&scheduler](const std::string& salt) { return scheduler.scope(salt); };
+  if (tier::SequenceTiers* const tiers = scheduler.tiers()) {
+    options.stack = &tiers->stack();
+    options.layout = tiers->layout();
   }
-  return text.empty() ? "none" : text;
+  return options;
 }
-
-// What a client sent, so that it cannot make a line look like two, or like another.
-std::string printable(std::string_view text) {
-  constexpr size_t kMostBytes = 200;
-  std::string safe(text.substr(0, kMostBytes));
-  for (char& c : safe) {
-    if (c < ' ' || c > '~' || c == '"') c = '?';
-  }
-  return safe;
-}
-
-constexpr uint64_t kDayNs = uint64_t{24} * 3600 * 1'000'000'000;
-
-double milliseconds(uint64_t ns) { return static_cast<double>(ns) * 1e-6; }
 
 }  // namespace
 
@@ -102,6 +84,21 @@ std::span<const App::Route> App::routes() {
       {"POST", "/chat/completions", &App::chat_completions, text},
       {"POST", "/v1/completions", &App::completions, text},
       {"POST", "/completions", &App::completions, text},
+      {.method = "POST", .path = "/v1/responses", .work = text, .serve = &serve_responses},
+      {.method = "POST", .path = "/v1/embeddings", .work = vectors, .serve = &serve_embeddings},
+      {.method = "GET", .path = kStoredResponse, .serve = &serve_stored_response},
+      {.method = "DELETE", .path = kStoredResponse, .serve = &serve_response_deletion},
+      {.method = "GET", .path = "/api/version", .work = none, .serve = &serve_ollama_version},
+      {.method = "GET", .path = "/api/tags", .work = none, .serve = &serve_ollama_tags},
+      {.method = "GET", .path = "/api/ps", .work = none, .serve = &serve_ollama_ps},
+      {.method = "POST", .path = "/api/show", .work = text, .serve = &serve_ollama_show},
+      {.method = "POST", .path = "/api/chat", .work = text, .serve = &serve_ollama_chat},
+      {.method = "POST", .path = "/api/generate", .work = text, .serve = &serve_ollama_generate},
+      {.method = "POST", .path = "/v1/messages", .work = text, .serve = &serve_messages},
+      {.method = "POST",
+       .path = "/v1/messages/count_tokens",
+       .work = text,
+       .serve = &serve_count_tokens},
       {"POST", "/tokenize", &App::tokenize, text},
       {"POST", "/detokenize", &App::detokenize, text},
       {"POST", "/apply-template", &App::apply_template, text},
@@ -127,17 +124,27 @@ App::App(engine::LanguageModel& model, Scheduler& scheduler, const Chat& chat,
       chat_(chat),
       options_(options),
       model_id_(options.alias.empty() ? model.info().name : options.alias),
-      started_s_(unix_seconds()),
       context_tokens_(scheduler.cache().stats().context_tokens),
       recorder_(TraceRecorder::Options{.log = options.log}),
+      responses_(options.responses),
+      transcripts_(transcript_options(scheduler, options)),
+      service_(model, scheduler, chat, transcripts_, recorder_,
+               {.model_id = model_id_,
+                .any_model = options.any_model,
+                .rules = options.rules,
+                .answer_bytes = options.answer_bytes,
+                .keep_alive = options.keep_alive,
+                .log = options.log,
+                .responses = &responses_}),
       jobs_(options.jobs) {}
 
 void App::connect(HttpOptions& http) {
   http.admit = [this](const HttpRequest& head) { return admit(head); };
+  http.refusal = &App::http_refusal;
   http.answered = [this](const HttpAsked& asked, int status) { answered(asked, status); };
 }
 
-// ---- Which route ---------------------------------------------------------------------------------------
+// ---- Routing ------------------------------------------------------------------------------------
 
 bool App::authorised(const HttpRequest& request) const {
   if (options_.api_key.empty()) return true;
@@ -149,7 +156,7 @@ bool App::authorised(const HttpRequest& request) const {
   } else {
     given = request.header("x-api-key");
   }
-  // As long for a wrong key as for the right one.
+  // Takes as long for a wrong key as for the right one.
   uint32_t different = given.size() == options_.api_key.size() ? 0 : 1;
   for (size_t i = 0; i < options_.api_key.size(); ++i) {
     const char other = given.empty() ? '\0' : given[i % given.size()];
@@ -158,31 +165,61 @@ bool App::authorised(const HttpRequest& request) const {
   return different == 0;
 }
 
-// The first route of a path, whatever its method; null: there is none.
-const App::Route* App::route_of(std::string_view path) {
+HttpRefusal App::refusal(std::string_view path, const ApiError& error) {
+  if (path.starts_with("/v1/messages")) {
+    HttpRefusal refusal = refusal_of(error, encode_anthropic_error(error, {}));
+    refusal.status = anthropic_status(error);
+    return refusal;
+  }
+  if (path == "/api" || path.starts_with("/api/")) {
+    return refusal_of(error, encode_ollama_error(error));
+  }
+  return refusal_of(error);
+}
+
+HttpRefusal App::http_refusal(std::string_view path, int status, std::string_view message) {
+  ApiError error;
+  error.status = status;
+  error.message = message;
+  if (status >= 500) error.type = "server_error";
+  return refusal(path, error);
+}
+
+// Returns the route of a path with this method, else the path's first route; null if there is none.
+const App::Route* App::route_of(std::string_view path, std::string_view method) {
   if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
-  // One model's card.
+  // The card of one model.
   if (path.starts_with("/v1/models/")) path = "/v1/models";
-  const auto found = std::ranges::find(routes(), path, &Route::path);
-  return found == routes().end() ? nullptr : &*found;
+  constexpr std::string_view kResponses = "/v1/responses/";
+  if (path.starts_with(kResponses) && path.find('/', kResponses.size()) == path.npos) {
+    path = kStoredResponse;
+  }
+  const Route* first = nullptr;
+  for (const Route& route : routes()) {
+    if (route.path != path) continue;
+    if (route.method == method) return &route;
+    if (first == nullptr) first = &route;
+  }
+  return first;
 }
 
 std::variant<const App::Route*, HttpRefusal> App::judge(const HttpRequest& head) const {
-  const Route* const route = route_of(head.path);
-  if (route == nullptr) return refusal_of(not_found(head.path));
+  const Route* const route = route_of(head.path, head.method);
+  const auto refused = [&](const ApiError& error) { return refusal(head.path, error); };
+  if (route == nullptr) return refused(not_found(head.path));
   if (route->method != head.method && !(route->method == "GET" && head.reads())) {
     ApiError error;
     error.status = 405;
     error.message = head.path + " is called with " + std::string(route->method);
     error.code = "method_not_allowed";
-    HttpRefusal refusal = refusal_of(error);
-    refusal.headers.push_back({"Allow", std::string(route->method)});
-    return refusal;
+    HttpRefusal wrong = refused(error);
+    wrong.headers.push_back({"Allow", std::string(route->method)});
+    return wrong;
   }
   if (route->open) return route;
-  if (!authorised(head)) return refusal_of(wrong_key());
+  if (!authorised(head)) return refused(wrong_key());
   const bool cache = route->path.starts_with("/cache") || route->path == "/reset_prefix_cache";
-  if (options_.api_key.empty() && (cache || route->method == "POST")) {
+  if (options_.api_key.empty() && (cache || route->method != "GET")) {
     if (const std::string why = cross_site_problem(head, options_.site); !why.empty()) {
       ApiError error;
       error.status = 403;
@@ -190,7 +227,7 @@ std::variant<const App::Route*, HttpRefusal> App::judge(const HttpRequest& head)
                       ". Give the server a key (--api-key-file), or name the page's origin with "
                       "--cors-origin.";
       error.code = "cross_site";
-      return refusal_of(error);
+      return refused(error);
     }
   }
   return route;
@@ -208,6 +245,7 @@ void App::handle(HttpRequest request, Reply reply) {
     static_cast<void>(try_refuse(*reply, std::move(*refusal)));
     return;
   }
+  request.purges = scheduler_.purges().count();
   const Route& route = *std::get<const Route*>(verdict);
   if (route.work == Route::Work::none) {
     run(route, request, reply);
@@ -218,201 +256,111 @@ void App::handle(HttpRequest request, Reply reply) {
 
 void App::run_later(const Route& route, HttpRequest request, const Reply& reply) {
   const Lane lane = route.work == Route::Work::engine       ? Lane::errand
+                    : route.work == Route::Work::vectors    ? Lane::vector
                     : request.body.size() > kSmallBodyBytes ? Lane::large
                                                             : Lane::small;
   const bool retry = is_retry(request);
   const uint64_t number = jobs_.number();
-  // What it holds is let go as soon as its client is gone. It may replace this by something of its own.
+  // Once the client is gone, the job and everything it holds are dropped. The job may replace this
+  // callback with its own.
   reply->on_gone([this, number] { jobs_.take_back(number); });
   auto job = [this, &route, reply, held = std::make_shared<HttpRequest>(std::move(request))] {
     if (!reply->gone()) run(route, *held, reply);
   };
   if (jobs_.push(lane, number, std::move(job))) return;
   if (!retry) ++refused_;
-  refuse(*reply, overloaded("too many requests wait to be read"));
+  refuse_as(route.path, reply, overloaded("too many requests wait to be read"));
 }
 
 void App::run(const Route& route, const HttpRequest& request, const Reply& reply) {
   try {
-    (this->*route.run)(request, reply);
+    if (route.serve != nullptr) {
+      route.serve(service_, request, reply);
+    } else {
+      (this->*route.run)(request, reply);
+    }
   } catch (const std::bad_alloc&) {
-    refuse(*reply, overloaded("no memory for this request"));
+    refuse_as(route.path, reply, overloaded("no memory for this request"));
   } catch (const std::exception& error) {
     if (options_.log) options_.log(std::string("a request failed: ") + error.what());
-    refuse(*reply, internal_error("the request failed"));
+    refuse_as(route.path, reply, internal_error("the request failed"));
   }
 }
 
+void App::refuse_as(std::string_view path, const Reply& reply, const ApiError& error) {
+  static_cast<void>(try_refuse(*reply, refusal(path, error)));
+}
+
 void App::answered(const HttpAsked& asked, int status) {
-  const Route* const route = route_of(asked.path);
+  const Route* const route = route_of(asked.path, asked.method);
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     ++answers_[{route == nullptr ? "other" : route->path, status}];
   }
-  // Probes and scrapers come every few seconds.
+  // Probes and metric scrapers come every few seconds.
   const bool probe = status < 300 && route != nullptr && (route->open || route->path == "/metrics");
   if (asked.own_line || probe || !options_.log) return;
-  std::string path = printable(asked.path);
-  std::replace(path.begin(), path.end(), ' ', '?');
-  std::string line = "request path=" + path + " method=" + printable(asked.method) +
-                     " status=" + std::to_string(status) + " client=" + asked.peer +
-                     " request_id=" + asked.id;
-  if (!asked.why.empty()) line += " error=\"" + printable(asked.why) + "\"";
-  options_.log(line);
+  options_.log(answered_line(asked, status));
+}
+
+std::string_view App::route_name(std::string_view path, std::string_view method) {
+  const Route* const route = route_of(path, method);
+  return route == nullptr ? "other" : route->path;
+}
+
+void App::count_earlier(std::span<const AnswerCount> counts) {
+  const base::Lock lock(mutex_);
+  for (const AnswerCount& each : counts) answers_[{each.route, each.status}] += each.count;
 }
 
 std::vector<AnswerCount> App::answer_counts() const {
   std::vector<AnswerCount> counts;
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   for (const auto& [key, count] : answers_) counts.push_back({key.first, key.second, count});
   return counts;
 }
 
 std::optional<ApiError> App::check_model(const std::string& model) const {
-  if (model.empty() || model == model_id_) return {};
-  return unknown_model(model);
+  return service_.check_model(model);
 }
 
-// ---- Completions ---------------------------------------------------------------------------------------
+// ---- Completions --------------------------------------------------------------------------------
+
+AnswerHead App::answer_head(AnswerKind kind, const RequestOptions& options) const {
+  return {.kind = kind,
+          .id = answer_id(kind),
+          .model = model_id_,
+          .fingerprint = AnswerService::fingerprint(),
+          .created_s = AnswerService::unix_seconds(),
+          .choices = options.choices,
+          .include_usage = options.include_usage,
+          .logprobs = options.top_logprobs.has_value()};
+}
 
 void App::chat_completions(const HttpRequest& request, const Reply& reply) {
   ChatRequest decoded;
-  ChatPrompt prompt;
-  auto error = decode_chat(request.body, options_.rules, decoded);
-  if (!error) error = check_model(decoded.options.model);
-  if (!error) error = check_vocabulary(decoded.options, model_.info().vocabulary);
-  if (reply->gone()) return;
-  if (!error) error = chat_.render(decoded, true, prompt, context_tokens_);
-  if (error) return refuse(*reply, *error);
-  generate(request, reply, decoded.options, std::move(prompt), AnswerKind::chat, false);
+  if (auto error = decode_chat(request.body, options_.rules, decoded)) {
+    return refuse(*reply, *error);
+  }
+  auto writer = std::make_unique<OpenaiWriter>(answer_head(AnswerKind::chat, decoded.options));
+  service_.chat(request, reply, std::move(decoded), std::move(writer));
 }
 
 void App::completions(const HttpRequest& request, const Reply& reply) {
   CompletionRequest decoded;
-  ChatPrompt prompt;
-  auto error = decode_completion(request.body, options_.rules, decoded);
-  if (!error) error = check_model(decoded.options.model);
-  if (!error) error = check_vocabulary(decoded.options, model_.info().vocabulary);
-  if (!error) error = check_vocabulary(decoded.tokens, "prompt", model_.info().vocabulary);
-  if (reply->gone()) return;
-  if (!error) error = chat_.plain(decoded, prompt, context_tokens_);
-  if (error) return refuse(*reply, *error);
-  if (decoded.echo && prompt.text.empty()) {
-    for (const Token token : prompt.tokens) model_.append_text(token, false, prompt.text);
+  if (auto error = decode_completion(request.body, options_.rules, decoded)) {
+    return refuse(*reply, *error);
   }
-  generate(request, reply, decoded.options, std::move(prompt), AnswerKind::completion,
-           decoded.echo);
-}
-
-void App::generate(const HttpRequest& request, const Reply& reply, const RequestOptions& options,
-                   ChatPrompt prompt, AnswerKind kind, bool echo) {
-  if (prompt.tokens.empty()) {
-    ApiError error;
-    error.message = "the prompt is empty";
-    error.param = kind == AnswerKind::chat ? "messages" : "prompt";
-    return refuse(*reply, error);
-  }
-  Generation generation = options.generation();
-  const auto prompt_tokens = static_cast<uint32_t>(prompt.tokens.size());
-  generation.prompt = std::move(prompt.tokens);
-  generation.message_ends = std::move(prompt.message_ends);
-  generation.pinned = std::move(prompt.pinned);
-  generation.prompt_logprobs = echo && options.top_logprobs;
-  generation.retry = is_retry(request);
-  if (options.retention == CacheRetention::day) {
-    generation.priority = kPinnedPriority;
-    generation.priority_ns = kDayNs;
-  }
-
-  AnswerListener::Options answer;
-  answer.head.kind = kind;
-  answer.head.id = answer_id(kind, random_bits(), random_bits());
-  answer.head.model = model_id_;
-  answer.head.fingerprint = std::string("stemma-") + version_string();
-  answer.head.created_s = unix_seconds();
-  answer.head.include_usage = options.include_usage;
-  answer.head.logprobs = options.top_logprobs.has_value();
-  answer.stream = options.stream;
-  answer.choices = generation.choices;
-  answer.most_bytes = options_.answer_bytes;
-  // The listener may want to end it before its number is known here.
-  struct Ending {
-    std::atomic<uint64_t> number = 0;
-    std::atomic<bool> wanted = false;
-  };
-  const auto ending = std::make_shared<Ending>();
-  answer.cancel = [ending, scheduler = &scheduler_] {
-    ending->wanted = true;
-    if (const uint64_t number = ending->number; number != 0) scheduler->cancel(number);
-  };
-  if (echo) answer.echo = std::move(prompt.text);
-  if (options_.log) answer.ended = line_writer(request, answer.head.id, prompt_tokens);
-  if (options.stream) {
-    reply->keep_alive({.every = options_.keep_alive,
-                       .piece = std::string(kKeepAliveComment),
-                       .content_type = std::string(kEventStream),
-                       .headers = event_stream_headers()});
-  }
-  std::shared_ptr<Listener> listener = std::make_shared<AnswerListener>(reply, std::move(answer));
-  const std::shared_ptr<RecordedRequest> recorded = look(generation);
-  if (recorded != nullptr) listener = tell_too(recorded, std::move(listener));
-  // From here on the listener writes the line in the log.
-  reply->own_line(true);
-  const Result<uint64_t> number = scheduler_.submit(std::move(generation), std::move(listener));
-  if (!number) return refuse_submission(reply, number.error(), prompt_tokens);
-  ending->number = *number;
-  if (ending->wanted) scheduler_.cancel(*number);
-  if (recorded != nullptr) recorded->taken();
-  cancel_when_gone(reply, *number);
-}
-
-void App::refuse_submission(const Reply& reply, const Error& why, uint32_t prompt_tokens) {
-  reply->own_line(false);
-  switch (why.code()) {
-    case Errc::out_of_range: return refuse(*reply, context_exceeded(prompt_tokens, why.value()));
-    case Errc::busy: return refuse(*reply, overloaded(why.message()));
-    default: {
-      ApiError error;
-      error.message = why.to_string();
-      return refuse(*reply, error);
-    }
-  }
-}
-
-// Writes the line of a request that was given to the scheduler.
-std::function<void(int, const Summary*, const std::string&)> App::line_writer(
-    const HttpRequest& request, const std::string& id, uint32_t prompt_tokens) const {
-  return [log = options_.log, id, path = request.path,
-          from = " client=" + request.peer + " request_id=" + request.id,
-          prompt_tokens](int status, const Summary* summary, const std::string& error) {
-    char line[512];
-    if (summary != nullptr) {
-      const SequenceReport& report = summary->report;
-      std::snprintf(
-          line, sizeof line,
-          "request id=%s path=%s status=%d prompt=%u reused=%u evaluated=%u generated=%u "
-          "source=%s miss=%s%s queue_ms=%.1f ttft_ms=%.1f total_ms=%.1f",
-          id.c_str(), path.c_str(), status, prompt_tokens, report.reused_tokens,
-          report.evaluated_tokens, summary->generated_tokens, sources(report).c_str(),
-          summary->retokenised_at != 0 ? "retokenised@" : to_string(report.reason),
-          summary->retokenised_at != 0 ? std::to_string(summary->retokenised_at).c_str() : "",
-          milliseconds(summary->timings.queued_ns),
-          milliseconds(summary->timings.queued_ns + summary->timings.prompt_ns),
-          milliseconds(summary->timings.queued_ns + summary->timings.prompt_ns +
-                       summary->timings.generated_ns));
-    } else {
-      std::snprintf(line, sizeof line, "request id=%s path=%s status=%d prompt=%u error=\"%s\"",
-                    id.c_str(), path.c_str(), status, prompt_tokens, printable(error).c_str());
-    }
-    log(line + from);
-  };
+  service_.complete(
+      request, reply, decoded,
+      std::make_unique<OpenaiWriter>(answer_head(AnswerKind::completion, decoded.options)));
 }
 
 void App::cancel_when_gone(const Reply& reply, uint64_t number) {
   reply->on_gone([scheduler = &scheduler_, number] { scheduler->cancel(number); });
 }
 
-// ---- Words ---------------------------------------------------------------------------------------------
+// ---- Words --------------------------------------------------------------------------------------
 
 void App::tokenize(const HttpRequest& request, const Reply& reply) {
   TokenizeRequest decoded;
@@ -441,7 +389,7 @@ void App::tokenize(const HttpRequest& request, const Reply& reply) {
   const auto too_large = [&] {
     return refuse(*reply, answer_too_large(options_.answer_bytes, "Send the text in parts."));
   };
-  // A token takes as many bytes as this, and a comma.
+  // The least that a token takes: one digit and a comma.
   constexpr uint64_t kLeastBytes = 2;
   if (tokens->size() * kLeastBytes > options_.answer_bytes) return too_large();
   TokenListWriter writer(decoded.with_pieces);
@@ -484,7 +432,7 @@ void App::apply_template(const HttpRequest& request, const Reply& reply) {
   reply->respond(200, kJson, encode_prompt(prompt.text));
 }
 
-// ---- How it is -----------------------------------------------------------------------------------------
+// ---- Status -------------------------------------------------------------------------------------
 
 void App::health(const HttpRequest&, const Reply& reply) {
   reply->respond(200, kJson, R"({"status":"ok"})");
@@ -500,7 +448,7 @@ void App::ready(const HttpRequest&, const Reply& reply) {
 
 void App::models(const HttpRequest& request, const Reply& reply) {
   const ModelCard card{.id = model_id_,
-                       .created_s = started_s_,
+                       .created_s = service_.started_s(),
                        .context_tokens = static_cast<uint32_t>(context_tokens_),
                        .info = model_.info()};
   constexpr std::string_view kOne = "/v1/models/";
@@ -583,6 +531,7 @@ void App::metrics(const HttpRequest&, const Reply& reply) {
                      .cache = scheduler_.cache().stats(),
                      .http = http_ != nullptr ? &counters : nullptr,
                      .answers = answer_counts(),
+                     .transcripts = transcripts_.stats(),
                      .lanes = jobs_.stats(),
                      .model = model_id_,
                      .vllm_names = options_.vllm_metrics,

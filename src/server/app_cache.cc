@@ -1,4 +1,4 @@
-// What is cached: the routes under /cache.
+// The routes under /cache, except those in app_forget.cc.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -15,7 +15,7 @@ namespace stemma::server {
 
 namespace {
 
-// Says how a prefix came to be there.
+// Reports how a prefix got into the cache.
 class KeepListener final : public Listener {
  public:
   explicit KeepListener(std::shared_ptr<HttpReply> reply) : reply_(std::move(reply)) {}
@@ -38,6 +38,26 @@ class KeepListener final : public Listener {
  private:
   std::shared_ptr<HttpReply> reply_;
 };
+
+void append_transcripts(std::string& out, const TranscriptStats& stats) {
+  out += R"(,"transcripts":{)";
+  const auto number = [&](const char* name, uint64_t value) {
+    if (out.back() != '{') out += ',';
+    append_json_string(out, name);
+    out += ':';
+    append_json_number(out, value);
+  };
+  number("entries", stats.entries);
+  number("bytes", stats.bytes);
+  number("remembered", stats.remembered);
+  number("spliced", stats.spliced);
+  number("unfit", stats.unfit);
+  number("different", stats.different);
+  number("unknown", stats.unknown);
+  number("evicted", stats.evicted);
+  number("from_tiers", stats.from_tiers);
+  out += '}';
+}
 
 }  // namespace
 
@@ -102,6 +122,7 @@ void App::cache_stats(const HttpRequest&, const Reply& reply) {
   number("load_call_ns", stats.move_call_ns);
   number("save_byte_ps", stats.save_byte_ps);
   number("save_call_ns", stats.save_call_ns);
+  append_transcripts(out, transcripts_.stats());
   out += R"(,"hit_ratio":)";
   append_json_number(out, stats.hit_ratio());
   out += R"(,"policy":)";
@@ -179,7 +200,7 @@ void App::cache_save(const HttpRequest&, const Reply& reply) {
   reply->respond(200, kJson, std::move(out));
 }
 
-// A conversation without its answer, or a text.
+// Reads a conversation without its answer, or a text.
 std::optional<ApiError> App::read_prefix(const HttpRequest& request, ChatPrompt& prompt,
                                          RequestOptions& options) const {
   const auto parsed = parse_json(request.body, options_.rules.json);
@@ -189,13 +210,16 @@ std::optional<ApiError> App::read_prefix(const HttpRequest& request, ChatPrompt&
     ChatRequest chat;
     error = decode_chat(request.body, options_.rules, chat);
     if (json->find("add_generation_prompt") == nullptr) chat.add_generation_prompt = false;
-    if (!error) error = chat_.render(chat, true, prompt, context_tokens_);
+    if (!error) {
+      const Recall known = service_.recall(chat.options, chat.messages);
+      error = chat_.render(chat, true, prompt, context_tokens_, &known);
+    }
     options = chat.options;
   } else {
     CompletionRequest text;
     error = decode_completion(request.body, options_.rules, text);
     if (!error) error = check_vocabulary(text.tokens, "prompt", model_.info().vocabulary);
-    // Without a word there is no first token either.
+    // An empty prompt does not even get a first token.
     if (!error && !(text.tokens.empty() && text.prompt.empty()))
       error = chat_.plain(text, prompt, context_tokens_);
     options = text.options;
@@ -229,6 +253,7 @@ void App::keep(const HttpRequest& request, const Reply& reply, bool pin) {
   generation.max_tokens = 0;
   generation.choices = 1;
   generation.retry = is_retry(request);
+  generation.purges = request.purges;
   if (pin && generation.pinned.empty()) {
     generation.pinned.push_back({.begin = 0,
                                  .end = PriorityRange::kOpenEnd,
@@ -246,7 +271,7 @@ void App::keep(const HttpRequest& request, const Reply& reply, bool pin) {
   cancel_when_gone(reply, *number);
 }
 
-// ---- Recording what is asked ---------------------------------------------------------------------------
+// ---- Recording requests -------------------------------------------------------------------------
 
 std::shared_ptr<RecordedRequest> App::look(const Generation& generation) {
   if (!recorder_.records()) return nullptr;

@@ -1,4 +1,4 @@
-// Promises of the routes under /cache, kept over real connections.
+// Tests the routes under /cache over real connections.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "server/app.h"
-#include "stemma/faulty_tier.h"
-#include "stemma/host_tier.h"
-#include "stemma/sequence_tiers.h"
+#include "stemma/tier/faulty_tier.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/sequence_tiers.h"
 #include "support/server_rig.h"
 
 namespace stemma::server {
@@ -55,7 +55,8 @@ TEST(AppCache, WarmConversationIsThereForItsAnswer) {
   EXPECT_GE(answer["usage"]["prompt_tokens_details"]["cached_tokens"], shared["tokens"].size());
 }
 
-// Memories that do not go back resume where a checkpoint is: before the header of the message that follows.
+// Memories that cannot go back resume at a checkpoint: before the header of the message that
+// follows.
 TEST(AppCache, SystemPromptIsReusedWhoeverSpeaksNext) {
   for (const test::EngineOptions& engine : {test::window_engine(), test::hybrid_engine()}) {
     ServerRigOptions options;
@@ -159,7 +160,7 @@ TEST(AppCache, ClientThatLeavesWarmingUpCancelsIt) {
   }
 }
 
-// ---- Truncating ----------------------------------------------------------------------------------------
+// ---- Truncating ---------------------------------------------------------------------------------
 
 TEST(AppCache, TruncateForgetsWhatFollowsAndKeepsThePrefix) {
   ServerRig rig;
@@ -181,7 +182,7 @@ TEST(AppCache, TruncateForgetsWhatFollowsAndKeepsThePrefix) {
   EXPECT_EQ(cached(again), 101U);
   EXPECT_EQ(again["choices"][0]["text"], rig.expected(prefix + "one way to go on", 4));
   EXPECT_EQ(cached(json(rig.post(kCompletions, completion(letters(100, 2), 4)))), 100U);
-  // The same in tokens.
+  // The same prompt in tokens.
   Json tokens = {256};
   for (const char c : prefix) tokens.push_back(static_cast<int>(c));
   EXPECT_EQ(json(rig.post("/cache/truncate", {{"prompt", tokens}}))["forgotten"]["sequences"], 1);
@@ -211,7 +212,7 @@ TEST(AppCache, TruncateOfNothingForgetsAllOfOneSalt) {
   EXPECT_EQ(cut["forgotten"]["sequences"], 1);
   EXPECT_EQ(ask("a"), 0U);
   EXPECT_EQ(ask("b"), 100U);
-  // What is to be forgotten must be said.
+  // A request must name what to forget.
   EXPECT_EQ(error_code(rig.post("/cache/truncate", Json::object()), 400),
             "missing_required_parameter");
   EXPECT_EQ(rig.post("/cache/truncate", {{"prompt", Json::array()}}).status, 400);
@@ -238,7 +239,7 @@ TEST(AppCache, PurgeForgetsOneSaltAndSaysSo) {
 
 // ---- Over tiers ----
 
-// A server over two tiers, the second of which fails as its plan says.
+// A server over two tiers; the second one fails as its plan says.
 struct OverTwoTiers {
   explicit OverTwoTiers(const FaultPlan& plan = {}) {
     tier::StackOptions levels;
@@ -300,13 +301,13 @@ TEST(AppCache, ForgettingReachesTheTiersAndSaysWhatWent) {
 TEST(AppCache, TruncateKeepsInTiersWhatTheCacheKeeps) {
   OverTwoTiers server;
   const std::string prefix = letters(128, 1);
-  server.ask(letters(64, 1) + letters(200, 3), "a");  // Parts from it before its end.
+  server.ask(letters(64, 1) + letters(200, 3), "a");  // Leaves the prefix before its end.
   const uint64_t others = server.stored(0);
   server.ask(prefix + letters(200, 2), "a");
   const uint64_t all = server.stored(0);
   const Json cut =
       json(server.rig->post("/cache/truncate", {{"prompt", prefix}, {"cache_salt", "a"}}));
-  // Of two segments that the prefix is, the first was there before.
+  // The prefix has two segments; the first one was there before.
   EXPECT_EQ(server.stored(0), others + 1);
   EXPECT_EQ(cut["tiers"][0]["entries"], all - others - 1);
   EXPECT_EQ(cut["tiers"][0]["unsure"], 0);
@@ -321,9 +322,48 @@ TEST(AppCache, ATierThatFailsToForgetIsNamed) {
   EXPECT_TRUE(answer["tiers"][1]["error"].is_string());
 }
 
+// The purge comes while answers are streamed. The requests end afterwards.
+TEST(AppCache, APurgeLeavesNothingOfAnswersUnderWay) {
+  for (const auto& [path, body] : std::vector<std::pair<const char*, Json>>{
+           {"/cache/purge", {{"cache_salt", "a"}}}, {"/cache/reset", Json::object()}}) {
+    SCOPED_TRACE(path);
+    OverTwoTiers server;
+    ServerRig& rig = *server.rig;
+    rig.model.pass_us = 100'000;
+    const Json more = {{"cache_salt", "a"}, {"stream", true}, {"ignore_eos", true}};
+    HttpClient chat = rig.client();
+    chat.send(test::request_text("POST", kChat,
+                                 conversation({{"user", letters(100, 1)}}, 40, more).dump()));
+    HttpClient response = rig.client();
+    const Json stored = {{"input", letters(30, 2)}, {"max_output_tokens", 40}, {"temperature", 0},
+                         {"cache_salt", "a"},       {"stream", true},          {"store", true}};
+    response.send(test::request_text("POST", "/v1/responses", stored.dump()));
+    ASSERT_EQ(chat.read_head().status, 200);
+    ASSERT_EQ(response.read_head().status, 200);
+    ASSERT_EQ(json(rig.post(path, body))["status"], "ok");
+    rig.model.pass_us = 0;
+    while (chat.read_piece()) {
+    }
+    std::string all;
+    while (auto piece = response.read_piece()) all += *piece;
+    EXPECT_TRUE(chat.complete() && response.complete());
+    rig.expect_quiet();
+    ASSERT_EQ(rig.post("/cache/save", Json::object()).status, 200);
+    const Json cache = json(rig.get("/cache"));
+    EXPECT_EQ(cache["transcripts"]["entries"], 0);
+    EXPECT_EQ(json(rig.get("/cache/entries"))["entries"], Json::array());
+    EXPECT_EQ(server.stored(0), 0U);
+    EXPECT_EQ(server.stored(1), 0U);
+    const size_t id = all.find("\"resp_");
+    ASSERT_NE(id, std::string::npos);
+    const std::string name = all.substr(id + 1, all.find('"', id + 1) - id - 1);
+    EXPECT_EQ(rig.get("/v1/responses/" + name + "?cache_salt=a").status, 404);
+  }
+}
+
 TEST(AppCache, TruncateLeavesAnswersUnderWayAlone) {
   ServerRig rig;
-  rig.model.pass_us = 300'000;  // It is under way until all has been looked at.
+  rig.model.pass_us = 300'000;  // It runs until everything was checked.
   const std::string prompt = rig.prompt_with(60, true);
   std::string said;
   HttpClient client = rig.client();

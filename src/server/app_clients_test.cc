@@ -1,4 +1,4 @@
-// What becomes of clients that leave, and of those that wait long.
+// Clients that leave, and clients that wait long.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using test::ServerRigOptions;
 
 constexpr uint32_t kEndless = ServerRigOptions::kEndless;
 
-// ---- Clients that leave --------------------------------------------------------------------------------
+// ---- Clients that leave -------------------------------------------------------------------------
 
 TEST(AppClients, ClientThatLeavesFreesItsSequenceAndHurtsNobody) {
   ServerRig rig(ServerRigOptions::endless());
@@ -47,7 +47,7 @@ TEST(AppClients, ClientThatLeavesFreesItsSequenceAndHurtsNobody) {
       ASSERT_EQ(client.read_head().status, 200);
       ASSERT_TRUE(client.read_piece());
     } else {
-      // It has begun: one that leaves before that is never given to the scheduler.
+      // Wait until it has begun: a client that leaves earlier never reaches the scheduler.
       ASSERT_TRUE(becomes_true([&] {
         return std::ranges::any_of(rig.scheduler->running(), [](const Scheduler::Running& each) {
           return each.prompt_tokens == 41 && each.generated_tokens > 0;
@@ -81,11 +81,11 @@ TEST(AppClients, ClientThatLeavesTheQueueIsForgotten) {
   rig.expect_quiet();
 }
 
-// ---- Streams that wait ---------------------------------------------------------------------------------
+// ---- Streams that wait --------------------------------------------------------------------------
 
 struct Waiting {
   explicit Waiting(std::chrono::milliseconds keep_alive) : rig(options(keep_alive)) {
-    // One is under way, and has the only sequence.
+    // One request is running and holds the only sequence.
     rig.model.pass_us = 2'000;
     first.send(test::request_text("POST", kCompletions, body(true, kEndless)));
     EXPECT_EQ(first.read_head().status, 200);
@@ -166,7 +166,7 @@ TEST(AppClients, WholeAnswerIsNeverBegunEarly) {
   EXPECT_EQ(error_code(second.read_answer(), 503), "overloaded");
 }
 
-// As tools do that send their request from a pipe: nothing more to ask, and all ears.
+// Some tools send their request from a pipe: they close their sending side and wait for the answer.
 TEST(AppClients, ClientThatHalfClosesWaitsForItsTurnAndGetsItsAnswer) {
   for (const bool stream : {true, false}) {
     Waiting wait(0ms);

@@ -1,4 +1,5 @@
-// Clients that ask for much, or may ask for nothing: what they cost the others, and how they are refused.
+// Clients that ask for much, or have no right to ask: what they cost other clients, and how they
+// are refused.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -27,7 +28,7 @@ using test::ServerRigOptions;
 
 constexpr const char* kCompletions = "/v1/completions";
 
-// A prompt whose body counts as large, in a context that has room for it.
+// A prompt whose body counts as large, and fits into the context.
 std::string large_prompt(uint64_t seed) { return letters(100'000, seed); }
 ServerRigOptions roomy() { return ServerRigOptions::endless(); }
 
@@ -35,7 +36,7 @@ std::string head_of(std::string_view method, std::string_view path, const std::s
   return std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: h\r\n" + more + "\r\n";
 }
 
-// ---- Before the body -----------------------------------------------------------------------------------
+// ---- Before the body ----------------------------------------------------------------------------
 
 TEST(AppCrowd, RefusalsThatTheHeadDecidesDoNotWaitForTheBody) {
   ServerRigOptions options;
@@ -64,7 +65,7 @@ TEST(AppCrowd, RefusalsThatTheHeadDecidesDoNotWaitForTheBody) {
     EXPECT_EQ(error_code(answer, each.status), each.code) << each.head;
     EXPECT_EQ(answer.header("connection"), "close");
   }
-  // With the key, the body is asked for and read.
+  // With the key, the server asks for the body and reads it.
   HttpClient client = rig.client();
   const std::string text = completion("abc", 2).dump();
   client.send(head_of(
@@ -75,7 +76,7 @@ TEST(AppCrowd, RefusalsThatTheHeadDecidesDoNotWaitForTheBody) {
   EXPECT_EQ(client.read_answer().status, 200);
 }
 
-// ---- Work that takes long ------------------------------------------------------------------------------
+// ---- Work that takes long -----------------------------------------------------------------------
 
 TEST(AppCrowd, SmallRequestsDoNotWaitBehindLargeOnes) {
   ServerRig rig(roomy());
@@ -127,12 +128,12 @@ TEST(AppCrowd, WorkForClientsThatLeftIsNotDone) {
   ASSERT_TRUE(becomes_true([&] { return rig.http->counters().gone == 6; }));
   hold.let_go();
   EXPECT_EQ(rig.post(kCompletions, completion(large_prompt(7), 1)).status, 200);
-  // What was being tokenised, and the last one.
+  // The prompt that was being tokenised, and the last one.
   EXPECT_LE(rig.model.texts, before + 2);
   rig.expect_quiet();
 }
 
-// ---- What cannot be answered ---------------------------------------------------------------------------
+// ---- What cannot be answered --------------------------------------------------------------------
 
 TEST(AppCrowd, PromptsThatCannotFitAreNotTokenised) {
   ServerRig rig;  // 1024 tokens, none of them longer than 12 bytes.
@@ -145,7 +146,7 @@ TEST(AppCrowd, PromptsThatCannotFitAreNotTokenised) {
   EXPECT_EQ(error_code(rig.post("/cache/warm", {{"prompt", text}}), 400),
             "context_length_exceeded");
   EXPECT_EQ(rig.model.texts, before);
-  // It may be that all of it is special tokens.
+  // A long text may consist of special tokens only.
   std::string marks;
   for (int i = 0; i < 900; ++i) marks += "<|im_start|>";
   EXPECT_EQ(rig.post(kCompletions, completion(marks, 5)).status, 200);
@@ -169,7 +170,7 @@ TEST(AppCrowd, LaneThatIsFullSaysWhenToComeAgain) {
     return rig.get("/metrics").body.find("\n" + line + "\n") != std::string::npos;
   };
   ASSERT_TRUE(becomes_true([&] { return says("stemma_jobs_waiting{lane=\"large\"} 1"); }));
-  // One is being read, one waits. Of a client that comes again and again, the first time counts.
+  // One is being read, one waits. A client that retries counts only once.
   for (const char* tried : {"0", "1", "2"}) {
     ask({{"X-Stainless-Retry-Count", tried}});
     const HttpAnswer answer = heavy.back().read_answer();
@@ -211,7 +212,7 @@ TEST(AppCrowd, CompletionsThatTakeTooMuchMemoryEndAndSaySo) {
   ServerRigOptions options = ServerRigOptions::endless();
   options.app.answer_bytes = 200'000;
   ServerRig rig(options);
-  // Logprobs of an answer that would not end, and those of a prompt once for every choice.
+  // Logprobs of an endless answer, and those of a prompt once for every choice.
   const Json bodies[] = {
       completion("abc", ServerRigOptions::kEndless, {{"ignore_eos", true}, {"logprobs", 5}}),
       completion(letters(60, 1), 1, {{"n", 128}, {"logprobs", 5}, {"echo", true}})};
@@ -223,7 +224,7 @@ TEST(AppCrowd, CompletionsThatTakeTooMuchMemoryEndAndSaySo) {
   EXPECT_EQ(rig.post(kCompletions, completion("abc", 2, {{"n", 2}, {"logprobs", 5}})).status, 200);
 }
 
-// ---- What the operator sees ----------------------------------------------------------------------------
+// ---- What the operator sees ---------------------------------------------------------------------
 
 TEST(AppCrowd, EveryAnswerHasItsRequestId) {
   ServerRig rig;
@@ -231,7 +232,7 @@ TEST(AppCrowd, EveryAnswerHasItsRequestId) {
     return rig.get("/health", {{"X-Request-Id", given}}).header("x-request-id");
   };
   EXPECT_EQ(id("build-7/step:3"), "build-7/step:3");
-  // What could be taken for something else in a log is replaced.
+  // Characters that could confuse a log are replaced.
   for (const std::string& strange :
        {std::string("a b"), std::string("a\"b"), std::string(129, 'a')}) {
     EXPECT_EQ(id(strange).size(), 32U);
@@ -260,7 +261,7 @@ TEST(AppCrowd, EveryStatusIsCountedAndLogged) {
                              std::to_string(status) + "\"} 1\n";
     return rig.get("/metrics", key).body.find(line) != std::string::npos;
   };
-  // The last line of the log; it is written before the client can know.
+  // Reads the last line of the log, which is written before the client can know.
   const auto logged = [&](const std::string& text) {
     const std::vector<std::string> log = rig.log();
     return !log.empty() && log.back().find(text) != std::string::npos &&
@@ -289,7 +290,7 @@ TEST(AppCrowd, EveryStatusIsCountedAndLogged) {
   EXPECT_TRUE(counted("other", 400));
   EXPECT_EQ(rig.get("/props", key).status, 200);
   EXPECT_TRUE(logged("path=/props method=GET status=200"));
-  // Who asks whether it is well does not fill the log.
+  // Health checks do not fill the log.
   EXPECT_EQ(rig.get("/health").status, 200);
   EXPECT_TRUE(counted("/health", 200));
   EXPECT_TRUE(logged("path=/props"));
@@ -307,7 +308,7 @@ TEST(AppCrowd, ClientThatDoesNotWaitForItsAnswerIsA499) {
             std::string::npos);
 }
 
-// ---- Pages of other sites ------------------------------------------------------------------------------
+// ---- Pages of other sites -----------------------------------------------------------------------
 
 TEST(AppCrowd, PagesOfOtherSitesDoNotReachTheCacheWithoutAKey) {
   ServerRig rig;
@@ -322,18 +323,18 @@ TEST(AppCrowd, PagesOfOtherSitesDoNotReachTheCacheWithoutAKey) {
   const std::string local = "Host: 127.0.0.1:8080\r\n";
   const std::string browser = "User-Agent: Mozilla/5.0\r\n";
   const std::string form = "Content-Type: text/plain\r\n";
-  // A page posts blindly: browsers say whose it is.
+  // A page posts blindly: browsers tell which site the page is from.
   EXPECT_EQ(status(local + form + "Origin: https://evil.example\r\n"), 403);
   EXPECT_EQ(status(local + form + "Origin: null\r\n"), 403);
   EXPECT_EQ(status(local + "Origin: http://127.0.0.1:3000\r\n"), 403) << "another server's page";
   EXPECT_EQ(status(local + "Sec-Fetch-Site: cross-site\r\n"), 403);
   EXPECT_EQ(status(local + "Origin: https://evil.example\r\n", "/reset_prefix_cache"), 403);
-  // Its name points to this machine.
+  // The page's own host name points to this machine.
   EXPECT_EQ(status("Host: evil.example:8080\r\nOrigin: http://evil.example:8080\r\n"), 403);
   EXPECT_EQ(status("Host: evil.example\r\n" + browser, "/cache/entries", "GET"), 403);
-  // It only sends a picture's address.
+  // The page only embeds the address as a picture.
   EXPECT_EQ(status(local + "Sec-Fetch-Site: cross-site\r\n", "/cache/trace", "GET"), 403);
-  // A browser that says nothing, with what any page may post.
+  // A browser that names no site, with body types that any page may post.
   EXPECT_EQ(status(local + browser + form), 403);
   EXPECT_EQ(status(local + browser + "Content-Type: application/x-www-form-urlencoded\r\n"), 403);
   // Our own page, programs, and the operator who types the address.
@@ -344,7 +345,7 @@ TEST(AppCrowd, PagesOfOtherSitesDoNotReachTheCacheWithoutAKey) {
                    "Content-Type: application/x-www-form-urlencoded\r\n"),
             200);
   EXPECT_EQ(status(local + browser + "Sec-Fetch-Site: none\r\n", "/cache", "GET"), 200);
-  // Other routes are not asked.
+  // Other routes do not check this.
   EXPECT_EQ(status(local + "Origin: https://evil.example\r\n", "/health", "GET"), 200);
 }
 

@@ -17,7 +17,7 @@ uint64_t until_ns() {
   return Clock::monotonic().now_ns() + kPatienceNs;
 }
 
-// What went from each tier, and whether all of it did.
+// Writes what each tier removed, and whether it removed everything.
 void append_purged(std::string& out, std::span<const tier::LevelPurged> tiers) {
   out += R"("tiers":[)";
   for (const tier::LevelPurged& tier : tiers) {
@@ -45,27 +45,19 @@ bool is_complete(std::span<const tier::LevelPurged> tiers) {
   return std::ranges::all_of(tiers, [](const auto& tier) { return tier.purged.complete; });
 }
 
-// What a client learns at a glance. What is incomplete can be asked for again.
+// A short answer for the client. If incomplete, the client can ask again.
 std::string_view status_of(std::span<const tier::LevelPurged> tiers) {
   return is_complete(tiers) ? "ok" : "incomplete";
-}
-
-void drop_everything(SequenceCache& cache) {
-  if (const auto contents = cache.contents()) {
-    std::vector<Scope> scopes;
-    for (const SequenceContent& entry : *contents) {
-      if (std::ranges::find(scopes, entry.scope) == scopes.end()) scopes.push_back(entry.scope);
-    }
-    for (const Scope& scope : scopes) cache.drop_scope(scope);
-  }
-  cache.drop_saved();
 }
 
 }  // namespace
 
 void App::cache_reset(const HttpRequest&, const Reply& reply) {
-  const Scheduler::Forgotten forgotten =
-      scheduler_.forget(nullptr, {}, until_ns(), drop_everything);
+  scheduler_.purges().add_all();
+  responses_.forget_all();
+  transcripts_.forget_all();
+  const Scheduler::Forgotten forgotten = scheduler_.purge(nullptr, until_ns());
+  transcripts_.forget_all();  // Those that requests found in tiers meanwhile.
   if (!forgotten.ran) return refuse(*reply, overloaded("the server is ending"));
   std::string out = R"({"status":)";
   append_json_string(out, status_of(forgotten.tiers));
@@ -82,8 +74,11 @@ void App::cache_purge(const HttpRequest& request, const Reply& reply) {
   if (error) return refuse(*reply, *error);
   const Result<Scope> scope = scheduler_.scope(asked.salt);
   if (!scope) return refuse(*reply, internal_error(scope.error().to_string()));
-  const Scheduler::Forgotten forgotten = scheduler_.forget(
-      &*scope, {}, until_ns(), [&](SequenceCache& cache) { cache.drop_scope(*scope); });
+  scheduler_.purges().add(asked.salt);
+  responses_.forget(asked.salt);
+  transcripts_.forget(asked.salt);
+  const Scheduler::Forgotten forgotten = scheduler_.purge(&*scope, until_ns());
+  transcripts_.forget(asked.salt);  // Those that requests found in tiers meanwhile.
   if (!forgotten.ran) return refuse(*reply, overloaded("the server is ending"));
   std::string out = R"({"status":)";
   append_json_string(out, status_of(forgotten.tiers));
@@ -102,6 +97,8 @@ void App::cache_truncate(const HttpRequest& request, const Reply& reply) {
   const auto keep = static_cast<uint32_t>(prompt.tokens.size());
   const Result<Scope> scope = scheduler_.scope(options.generation().salt);
   if (!scope) return refuse(*reply, internal_error(scope.error().to_string()));
+  // We cannot tell which transcripts follow the prefix.
+  transcripts_.forget(options.generation().salt);
   Result<Truncated> done = Error(Errc::busy, "the server is ending");
   const Scheduler::Forgotten forgotten =
       scheduler_.forget(&*scope, {.tokens = prompt.tokens}, until_ns(), [&](SequenceCache& cache) {

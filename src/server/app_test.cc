@@ -1,5 +1,6 @@
-// Promises of the routes, kept over real connections: what every one answers, who is let in, and what becomes
-// of clients that come too many or ask too much. app_cache_test.cc has /cache, app_clients_test.cc who leaves.
+// Tests the routes over real connections: the answer of each, who has access, and what happens to
+// clients that are too many or ask for too much. app_cache_test.cc has /cache, app_clients_test.cc
+// has clients that leave.
 #include "server/app.h"
 
 #include <gtest/gtest.h>
@@ -30,10 +31,12 @@ using test::ServerRig;
 using test::ServerRigOptions;
 using test::StreamAnswer;
 
-// ---- Every route ---------------------------------------------------------------------------------------
+// ---- Every route --------------------------------------------------------------------------------
 
 TEST(App, EveryRouteAnswers) {
   ServerRig rig;
+  rig.model.change_info().embedding_width = 4;
+  rig.model.change_info().embedding_tokens = 8;
   const Json text = completion("abc", 2);
   const Json talk = conversation({{"user", "abc"}}, 2);
   const Json messages = {{"messages", talk["messages"]}};
@@ -55,6 +58,7 @@ TEST(App, EveryRouteAnswers) {
                                             {"POST", "/v1/completions", text},
                                             {"POST", "/v1/completions/", text},
                                             {"POST", "/completions", text},
+                                            {"POST", "/v1/embeddings", {{"input", "abc"}}},
                                             {"POST", "/tokenize", {{"content", "abc"}}},
                                             {"POST", "/detokenize", {{"tokens", {97}}}},
                                             {"POST", "/apply-template", messages},
@@ -72,7 +76,7 @@ TEST(App, EveryRouteAnswers) {
     const HttpAnswer answer = reads ? rig.get(call.path) : rig.post(call.path, call.body);
     EXPECT_EQ(answer.status, 200) << answer.body;
     EXPECT_FALSE(json(answer).is_discarded()) << answer.body;
-    // The other method is named.
+    // The error names the other method.
     const HttpAnswer wrong = reads ? rig.post(call.path, text) : rig.get(call.path);
     EXPECT_EQ(error_code(wrong, 405), "method_not_allowed");
     EXPECT_EQ(wrong.header("allow"), call.method);
@@ -172,7 +176,7 @@ TEST(App, UnknownModelsAreNotFound) {
   EXPECT_EQ(rig.post(kCompletions, completion("a", 1, {{"model", "fake"}})).status, 200);
 }
 
-// ---- Keys ----------------------------------------------------------------------------------------------
+// ---- Keys ---------------------------------------------------------------------------------------
 
 TEST(App, KeyIsAskedForEverywhereButWhereOperatorsLook) {
   ServerRigOptions options;
@@ -205,7 +209,7 @@ TEST(App, KeyIsAskedForEverywhereButWhereOperatorsLook) {
   }
   EXPECT_EQ(status("Authorization", "secret"), 401);
   EXPECT_EQ(status("Authorization", "Basic secret"), 401);
-  // Routes that are not there say so without one.
+  // Unknown routes answer 404 even without a key.
   EXPECT_EQ(rig.get("/nowhere").status, 404);
 }
 
@@ -214,7 +218,7 @@ TEST(App, WithoutAKeyAnyKeyWillDo) {
   EXPECT_EQ(rig.get("/v1/models", {{"Authorization", "Bearer anything"}}).status, 200);
 }
 
-// ---- Completions ---------------------------------------------------------------------------------------
+// ---- Completions --------------------------------------------------------------------------------
 
 TEST(App, AnswersAreTheModelsWholeAndStreamed) {
   ServerRig rig;
@@ -239,7 +243,7 @@ TEST(App, AnswersAreTheModelsWholeAndStreamed) {
   EXPECT_EQ(whole["choices"][0]["message"]["role"], "assistant");
   EXPECT_EQ(whole["choices"][0]["message"]["content"], right);
   EXPECT_EQ(rig.stream(kChat, conversation(talk, 20, {{"stream", true}})).text(), right);
-  // The first one was computed, the second one found.
+  // The first prompt was computed, the second one found.
   EXPECT_EQ(whole["usage"]["prompt_tokens_details"]["cached_tokens"], 1) << "the BOS";
   const Json again = json(rig.post(kChat, conversation(talk, 20)));
   EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"],
@@ -353,7 +357,7 @@ TEST(App, EchoComesFirst) {
   EXPECT_EQ(
       rig.stream(kCompletions, completion(prompt, 4, {{"echo", true}, {"stream", true}})).text(),
       right);
-  // Of a prompt in tokens, too.
+  // The same for a prompt in tokens.
   Json tokens = {256};
   for (const char c : prompt) tokens.push_back(static_cast<int>(c));
   Json body = completion("", 4, {{"echo", true}});
@@ -381,7 +385,7 @@ TEST(App, NoTokensAreAnAnswerToo) {
   EXPECT_TRUE(streamed.done && streamed.complete);
 }
 
-// ---- What cannot be ------------------------------------------------------------------------------------
+// ---- What cannot be -----------------------------------------------------------------------------
 
 TEST(App, BadBodiesAreRefusedByName) {
   ServerRig rig;
@@ -429,13 +433,13 @@ TEST(App, FullQueueIsToldWithWhenToComeAgain) {
     client.send(test::request_text("POST", kCompletions, body.dump()));
     return client;
   };
-  // One is under way, one waits.
+  // One request runs, one waits.
   HttpClient first = ask();
   ASSERT_EQ(first.read_head().status, 200);
   HttpClient second = ask();
   ASSERT_TRUE(becomes_true([&] { return rig.scheduler->stats().waiting == 1; }));
   for (uint32_t i = 1; i <= 3; ++i) {
-    // Also after passes in which it could not begin.
+    // Also after passes in which the waiting request could not begin.
     ASSERT_TRUE(first.read_piece() && first.read_piece());
     HttpClient third = ask();
     const HttpAnswer answer = third.read_answer();
@@ -443,14 +447,14 @@ TEST(App, FullQueueIsToldWithWhenToComeAgain) {
     EXPECT_EQ(answer.header("retry-after"), "1");
     EXPECT_EQ(rig.scheduler->stats().refused, i);
   }
-  // A client that was refused and tries again is no other request.
+  // A retry of a refused request does not count as another request.
   EXPECT_EQ(rig.post(kCompletions, body, {{"x-stainless-retry-count", "1"}}).status, 503);
   EXPECT_EQ(rig.post(kCompletions, body, {{"x-envoy-attempt-count", "2"}}).status, 503);
   EXPECT_EQ(rig.scheduler->stats().refused, 3U);
   const HttpAnswer warm = rig.post("/cache/warm", {{"prompt", "abc"}});
   EXPECT_EQ(error_code(warm, 503), "overloaded");
   EXPECT_EQ(warm.header("retry-after"), "1");
-  // It gets its turn, and its place is free again.
+  // The waiting request gets its turn, and its place is free again.
   first.abort();
   ASSERT_EQ(second.read_head().status, 200);
   HttpClient fourth = ask();
@@ -502,7 +506,7 @@ TEST(App, OneFailedPassIsNotSeen) {
             rig.expected(prompt, 30));
 }
 
-// ---- The end -------------------------------------------------------------------------------------------
+// ---- The end ------------------------------------------------------------------------------------
 
 TEST(App, IsNotReadyOnceItCloses) {
   ServerRig rig;
@@ -530,7 +534,7 @@ TEST(App, StoppedSchedulerIsAnOverloadedServer) {
   EXPECT_EQ(rig.get("/health").status, 200);
 }
 
-// ---- Watching ------------------------------------------------------------------------------------------
+// ---- Watching -----------------------------------------------------------------------------------
 
 TEST(App, SlotsSayWhoIsUnderWay) {
   ServerRig rig(ServerRigOptions::endless());

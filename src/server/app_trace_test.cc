@@ -1,4 +1,4 @@
-// Promises of /cache/trace, kept over real connections.
+// Tests /cache/trace over real connections.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -26,7 +26,7 @@ using test::letters;
 using test::ServerRig;
 using test::ServerRigOptions;
 
-// A recording under way, and what came of it.
+// A running recording and its output.
 class Recording {
  public:
   Recording(const ServerRig& rig, const std::string& query) : client_(rig.client()) {
@@ -34,7 +34,7 @@ class Recording {
     head = client_.read_head();
     number = head.header("stemma-recording");
   }
-  // Until it has said so, or ends.
+  // Reads until it contains `said`, or ends.
   std::string text_until(std::string_view said) {
     std::string all;
     while (all.find(said) == std::string::npos) {
@@ -44,7 +44,7 @@ class Recording {
     }
     return all;
   }
-  // Until it ends.
+  // Reads until it ends.
   std::string text() {
     std::string all;
     while (auto piece = client_.read_piece()) all += *piece;
@@ -75,7 +75,7 @@ TEST(AppTrace, RequestsAreRecordedAsTheyCame) {
   Recording recording(rig, "?block_tokens=16");
   ASSERT_EQ(recording.head.status, 200);
   EXPECT_EQ(recording.head.header("content-type"), "application/jsonl");
-  // Unlike the other one from its first letter on, with an answer of 8 tokens.
+  // Differs from the other prompt in its first letter, and has an answer of 8 tokens.
   std::string prompt;
   for (uint32_t seed = 1; prompt.empty() || rig.expected(prompt, 8).size() < 8; ++seed) {
     prompt = "A" + letters(99, seed);
@@ -87,7 +87,7 @@ TEST(AppTrace, RequestsAreRecordedAsTheyCame) {
   ASSERT_EQ(
       rig.post(kCompletions, completion(prompt + "more", 8, {{"prompt_cache_key", "x"}})).status,
       200);
-  // A refused request is none.
+  // A refused request is not recorded.
   ASSERT_EQ(rig.post(kCompletions, completion(letters(100'000, 1), 8)).status, 400);
   recording.end(rig);
   const replay::Trace trace = recording.trace();
@@ -102,7 +102,7 @@ TEST(AppTrace, RequestsAreRecordedAsTheyCame) {
   EXPECT_EQ(trace.requests[1].output_tokens, ended["usage"]["completion_tokens"]);
   EXPECT_EQ(trace.requests[2].session, 1U);
   EXPECT_EQ(trace.requests[2].turn, 2U);
-  // 6 whole blocks, 2 others, and the 6 again.
+  // 6 whole blocks, 2 others, and the first 6 again.
   EXPECT_EQ(trace.unique_blocks, 8U);
   EXPECT_EQ(trace.block_refs, 14U);
   EXPECT_LE(trace.requests[0].time_ns, trace.requests[1].time_ns);
@@ -149,7 +149,7 @@ TEST(AppTrace, AServerThatEndsEndsItsRecordings) {
              completion(letters(30, 1), ServerRigOptions::kEndless, {{"ignore_eos", true}}));
   });
   ASSERT_TRUE(becomes_true([&] { return rig.scheduler->stats().running == 1; }));
-  // As `stemma serve` does it.
+  // The same order as in `stemma serve`.
   rig.app->close();
   rig.scheduler->stop();
   rig.app->end_streams();
@@ -174,7 +174,7 @@ TEST(AppTrace, ReadersThatGoMakeRoom) {
     EXPECT_EQ(one.text(), "{\"stemma_trace\":1,\"block_tokens\":512}\n{\"end\":0}\n");
     return true;
   }));
-  // Nobody else has noticed.
+  // Other clients have not noticed.
   ASSERT_EQ(rig.post(kCompletions, completion(letters(64, 1), 1)).status, 200);
   all[3].end(rig);
   EXPECT_EQ(all[3].trace().requests.size(), 1U);

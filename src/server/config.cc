@@ -6,20 +6,20 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <initializer_list>
 #include <iomanip>
 #include <limits>
-#include <numeric>
 #include <sstream>
 #include <variant>
+
+#include "server/setting_text.h"
 
 namespace stemma::server {
 
 namespace {
 
-// How a setting is written.
+// The types of settings.
 struct Text {
   std::string Config::* field;
 };
@@ -28,7 +28,7 @@ struct Texts {
 };
 struct Choice {
   std::string Config::* field;
-  std::string_view choices;  // Words with a space between them.
+  std::string_view choices;  // Words separated by spaces.
 };
 struct Number {
   uint64_t Config::* field;
@@ -36,7 +36,7 @@ struct Number {
   uint64_t most;
   bool power_of_two = false;
 };
-// What happens where it is not set cannot be said by a number.
+// No number stands for its default behaviour.
 struct OptionalNumber {
   std::optional<uint64_t> Config::* field;
   uint64_t least;
@@ -66,121 +66,144 @@ struct Group {
 };
 
 constexpr uint64_t kMany = 0xFFFF'FFFFU;
-constexpr uint64_t kLeastRequest = 1024;  // Less of a head or a body would refuse every request.
-constexpr uint64_t kLeastQueue = uint64_t{64} << 20U;  // Twice what is handed on at a time.
+constexpr uint64_t kLeastRequest = 1024;  // A smaller limit would refuse every head or body.
+constexpr uint64_t kLeastQueue = uint64_t{64} << 20U;  // Twice the bytes handed on at a time.
 constexpr std::string_view kWrites = "through back second-use";
-constexpr std::string_view kPolicies = "default lru lru_k slru arc s3_fifo sieve gdsf adaptive";
+constexpr std::string_view kPolicies = "adaptive lru lru_k slru arc s3_fifo sieve gdsf default";
 constexpr std::string_view kTypes = "f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0";
+
+std::vector<Setting> model_settings() {
+  return {
+      {"model", "FILE", Text{&Config::model}, "the GGUF file to serve (required)"},
+      {"alias", "NAME", Text{&Config::alias},
+       "the model's name in the API; default: the file's name"},
+      {"adapter", "FILE[:SCALE]", Texts{&Config::adapters},
+       "a LoRA adapter; may be given several times"},
+      {"chat-template", "FILE", Text{&Config::chat_template},
+       "a Jinja template to use instead of the model's own"},
+      {"model-id", "TEXT", Text{&Config::model_id},
+       "identifies the weights in tiers; default: the SHA-256 of the file"},
+  };
+}
+
+std::vector<Setting> engine_settings() {
+  return {
+      {"sequences", "N", Number{&Config::sequences, 1, 255}, "how many sequences can run at once"},
+      {"context", "N", Number{&Config::context, 0, kMany / 2},
+       "positions shared by all sequences; 0: as many as the model was trained with"},
+      {"batch", "N", Number{&Config::batch, 1, 65536}, "most tokens in one forward pass"},
+      {"threads", "N", Number{&Config::threads, 0, 4096},
+       "threads that compute; 0: half as many as there are cores"},
+      {"gpu-layers", "N", OptionalNumber{&Config::gpu_layers, 0, 9999},
+       "layers to put on a GPU; 0: none; default: all if a GPU can be used"},
+      {"k-type", "TYPE", Choice{&Config::k_type, kTypes},
+       "type of cached K: f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0"},
+      {"v-type", "TYPE", Choice{&Config::v_type, kTypes}, "type of cached V: the same choices"},
+      {"flash-attention", "on|off", Switch{&Config::flash_attention},
+       "on computes long prompts faster; off rounds less"},
+      {"embeddings", "WHAT", Choice{&Config::embeddings, "off on mean last"},
+       "serves /v1/embeddings from a second context: off, mean, last, or on (the pooling that the "
+       "file names, else mean)"},
+      {"split-context", "on|off", Switch{&Config::split_context},
+       "gives each sequence a context of its own: sequences then share nothing, and whole states "
+       "are saved"},
+  };
+}
+
+std::vector<Setting> cache_settings() {
+  return {
+      {"reuse", "WHAT", Choice{&Config::reuse, "everything live saved disabled"},
+       "what may be reused: everything, live (only what sequences hold now), saved (only what was "
+       "saved), or disabled"},
+      {"saved-bytes", "SIZE", Size{&Config::saved_bytes}, "memory for saved state"},
+      {"checkpoint-share", "0..1", Share{&Config::checkpoint_share},
+       "the share of saved-bytes for checkpoints; hybrid models need about half"},
+      {"policy", "NAME", Choice{&Config::policy, kPolicies},
+       "what is evicted first when memory is full: adaptive, lru, ...; `stemma replay` compares "
+       "them"},
+      {"logits-bytes", "SIZE", Size{&Config::logits_bytes},
+       "memory for last-token logits: a repeated prompt then needs no forward pass"},
+      {"segment-tokens", "N", Number{&Config::segment_tokens, 1, 1024, true},
+       "tokens in a saved segment; a power of two"},
+      {"interval-tokens", "N", Number{&Config::interval_tokens, 0, kMany / 2},
+       "takes a checkpoint every N tokens, besides those at the ends of messages; 0: chosen for "
+       "each prompt"},
+  };
+}
+
+std::vector<Setting> tier_settings() {
+  return {
+      {"disk", "DIRECTORY", Text{&Config::disk},
+       "also saves to this directory, so that saved state survives a restart"},
+      {"disk-bytes", "SIZE", Size{&Config::disk_bytes}, "the most that the directory may take"},
+      {"disk-write", "WHEN", Choice{&Config::disk_write, kWrites},
+       "when to write: through, back or second-use (see below)"},
+      {"redis", "URL", Text{&Config::redis},
+       "a Redis or Valkey to share saved state with other servers: "
+       "redis://[user:password@]host[:port][,host...] or rediss://"},
+      {"redis-write", "WHEN", Choice{&Config::redis_write, kWrites},
+       "when to write; other servers can reuse state once it is written"},
+      {"shared-dir", "DIRECTORY", Text{&Config::shared_dir},
+       "a directory (NFS, Lustre, local) to share saved state with other servers"},
+      {"shared-bytes", "SIZE", Size{&Config::shared_bytes},
+       "the most that all servers together may store there; give each server the same value"},
+      {"shared-write", "WHEN", Choice{&Config::shared_write, kWrites}, "when to write"},
+      {"tier-queue-bytes", "SIZE", Size{&Config::tier_queue_bytes, kLeastQueue},
+       "memory for data that waits to be written to a tier; what does not fit is dropped and "
+       "counted"},
+      {"tier-wait-ms", "N", Number{&Config::tier_wait_ms, 1, 60'000},
+       "how long a request waits for a tier to say what it has; a slower tier is skipped for a "
+       "while"},
+      {"tier-words", "on|off", Switch{&Config::tier_words},
+       "stores the tokens of prompts with the state, for `stemma inspect`"},
+      {"scrub-bytes-per-second", "SIZE", Size{&Config::scrub_bytes_per_second},
+       "while idle, checks what the disk and the shared directory hold, at this speed; 0: never"},
+      {"seal-keys", "DIRECTORY", Text{&Config::seal_keys},
+       "encrypts what goes to Redis and the shared directory; this directory holds one key for "
+       "each tenant"},
+      {"seal-disk", "on|off", Switch{&Config::seal_disk}, "with --seal-keys: encrypts --disk too"},
+  };
+}
+
+std::vector<Setting> server_settings() {
+  return {
+      {"host", "ADDRESS", Text{&Config::host}, "the address to listen on"},
+      {"port", "N", Number{&Config::port, 0, 65535}, "the port to listen on; 0: any free one"},
+      {"api-key", "KEY", Text{&Config::api_key}, "clients must send this key as a bearer token"},
+      {"api-key-file", "FILE", Text{&Config::api_key_file}, "a file whose first line is the key"},
+      {"queue", "N", Number{&Config::queue, 1, 1'000'000},
+       "how many requests may wait; further ones are answered 503"},
+      {"connections", "N", Number{&Config::connections, 1, 1'000'000}, "most open connections"},
+      {"body-bytes", "SIZE", Size{&Config::body_bytes, kLeastRequest}, "largest body of a request"},
+      {"header-bytes", "SIZE", Size{&Config::header_bytes, kLeastRequest},
+       "largest head of a request"},
+      {"read-seconds", "N", Number{&Config::read_seconds, 1, 86400},
+       "a request must arrive within this time"},
+      {"write-seconds", "N", Number{&Config::write_seconds, 1, 86400},
+       "closes the connection of a client that has read nothing for this long"},
+      {"keep-alive-seconds", "N", Number{&Config::keep_alive_seconds, 0, 86400},
+       "an idle stream sends a comment after this many seconds; 0: never"},
+      {"drain-seconds", "N", Number{&Config::drain_seconds, 0, 86400},
+       "how long running requests may take after SIGTERM"},
+      {"cors-origin", "ORIGIN", Text{&Config::cors_origin},
+       "web pages from this origin may call the server; *: all"},
+      {"any-model", "on|off", Switch{&Config::any_model},
+       "accepts requests that name another model; agents do that for small tasks"},
+      {"keep-thinking", "on|off", Switch{&Config::keep_thinking},
+       "keeps the thinking of older answers in prompts, where the template allows it"},
+      {"vllm-metrics", "on|off", Switch{&Config::vllm_metrics},
+       "also exports /metrics under vLLM's names"},
+      {"llama-metrics", "on|off", Switch{&Config::llama_metrics},
+       "also exports /metrics under llama-server's names"},
+      {"quiet", "on|off", Switch{&Config::quiet}, "writes no log line for each request"},
+  };
+}
 
 const std::vector<Group>& groups() {
   static const std::vector<Group> kGroups = {
-      {"the model",
-       {
-           {"model", "FILE", Text{&Config::model}, "a GGUF file (required)"},
-           {"alias", "NAME", Text{&Config::alias},
-            "what clients call it; the file's name otherwise"},
-           {"adapter", "FILE[:SCALE]", Texts{&Config::adapters}, "a LoRA adapter; may be repeated"},
-           {"chat-template", "FILE", Text{&Config::chat_template},
-            "a Jinja template instead of the model's"},
-           {"model-id", "TEXT", Text{&Config::model_id},
-            "what identifies the model's content, instead of the SHA-256 of its file"},
-       }},
-      {"the engine",
-       {
-           {"sequences", "N", Number{&Config::sequences, 1, 255},
-            "sequences that can be under way at once"},
-           {"context", "N", Number{&Config::context, 0, kMany / 2},
-            "positions for all sequences together; 0: as many as the model was trained with"},
-           {"batch", "N", Number{&Config::batch, 1, 65536}, "tokens in one forward pass at most"},
-           {"threads", "N", Number{&Config::threads, 0, 4096},
-            "that compute; 0: half as many as there are cores"},
-           {"gpu-layers", "N", OptionalNumber{&Config::gpu_layers, 0, 9999},
-            "layers on a GPU; 0: none. If it is not set: all, where a GPU can be used"},
-           {"k-type", "TYPE", Choice{&Config::k_type, kTypes},
-            "of K: f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0"},
-           {"v-type", "TYPE", Choice{&Config::v_type, kTypes}, "of V: the same"},
-           {"flash-attention", "on|off", Switch{&Config::flash_attention},
-            "on: long prompts are computed faster; off rounds less"},
-           {"split-context", "on|off", Switch{&Config::split_context},
-            "a context of its own for each sequence: nothing is shared, whole states are saved"},
-       }},
-      {"the cache",
-       {
-           {"reuse", "WHAT", Choice{&Config::reuse, "everything live saved disabled"},
-            "everything, live (what sequences hold), saved, or disabled"},
-           {"saved-bytes", "SIZE", Size{&Config::saved_bytes}, "memory for what is saved"},
-           {"checkpoint-share", "0..1", Share{&Config::checkpoint_share},
-            "the part of it for checkpoints; hybrid models want half"},
-           {"policy", "NAME", Choice{&Config::policy, kPolicies},
-            "what goes first when it is full: default, lru or another; stemma replay compares "
-            "them"},
-           {"logits-bytes", "SIZE", Size{&Config::logits_bytes},
-            "memory for logits: a prompt that comes again needs no forward pass"},
-           {"segment-tokens", "N", Number{&Config::segment_tokens, 1, 1024, true},
-            "tokens a saved segment has; a power of two"},
-           {"interval-tokens", "N", Number{&Config::interval_tokens, 0, kMany / 2},
-            "a checkpoint every so many tokens, besides where messages end; 0: chosen by the "
-            "prompt"},
-       }},
-      {"where it is kept besides",
-       {
-           {"host-bytes", "SIZE", Size{&Config::saved_bytes}, "another name of saved-bytes"},
-           {"disk", "DIRECTORY", Text{&Config::disk},
-            "what is saved is kept there too, and is there again after a restart"},
-           {"disk-bytes", "SIZE", Size{&Config::disk_bytes}, "it takes no more than that"},
-           {"disk-write", "WHEN", Choice{&Config::disk_write, kWrites},
-            "when: through (as it is saved), back (as it leaves memory) or second-use; see below"},
-           {"redis", "URL", Text{&Config::redis},
-            "redis://[user:password@]host[:port][,host...] or rediss://: shared with all who use "
-            "it"},
-           {"redis-write", "WHEN", Choice{&Config::redis_write, kWrites},
-            "the same; other servers see it from then on"},
-           {"shared-dir", "DIRECTORY", Text{&Config::shared_dir},
-            "on NFS, Lustre or a local disk: shared with all who name it"},
-           {"shared-bytes", "SIZE", Size{&Config::shared_bytes},
-            "they take no more than that together; all should say the same"},
-           {"shared-write", "WHEN", Choice{&Config::shared_write, kWrites}, "the same"},
-           {"tier-queue-bytes", "SIZE", Size{&Config::tier_queue_bytes, kLeastQueue},
-            "memory for what waits to be written to one of them; more is dropped, and counted"},
-           {"tier-wait-ms", "N", Number{&Config::tier_wait_ms, 1, 60'000},
-            "how long a request waits to hear what is there; one that is late is left alone a "
-            "while"},
-           {"tier-words", "on|off", Switch{&Config::tier_words},
-            "prompts' tokens are kept with it, for whoever looks at it later"},
-           {"seal-keys", "DIRECTORY", Text{&Config::seal_keys},
-            "encrypt what goes to Redis or a shared directory; a key for each tenant lies there"},
-           {"seal-disk", "on|off", Switch{&Config::seal_disk},
-            "with seal-keys: what goes to --disk is encrypted, too"},
-       }},
-      {"the server",
-       {
-           {"host", "ADDRESS", Text{&Config::host}, "where it listens"},
-           {"port", "N", Number{&Config::port, 0, 65535}, "0: any that is free"},
-           {"api-key", "KEY", Text{&Config::api_key}, "clients must send it as a bearer token"},
-           {"api-key-file", "FILE", Text{&Config::api_key_file}, "its first line is the key"},
-           {"queue", "N", Number{&Config::queue, 1, 1'000'000},
-            "requests that may wait; more are answered 503"},
-           {"connections", "N", Number{&Config::connections, 1, 1'000'000},
-            "open connections at most"},
-           {"body-bytes", "SIZE", Size{&Config::body_bytes, kLeastRequest}, "of a request at most"},
-           {"header-bytes", "SIZE", Size{&Config::header_bytes, kLeastRequest},
-            "of a request's head at most"},
-           {"read-seconds", "N", Number{&Config::read_seconds, 1, 86400},
-            "a request must arrive within"},
-           {"write-seconds", "N", Number{&Config::write_seconds, 1, 86400},
-            "a client that reads nothing for so long is cut off"},
-           {"keep-alive-seconds", "N", Number{&Config::keep_alive_seconds, 0, 86400},
-            "a stream that says nothing for so long says that it is there; 0: never"},
-           {"drain-seconds", "N", Number{&Config::drain_seconds, 0, 86400},
-            "after SIGTERM, requests under way may take so long"},
-           {"cors-origin", "ORIGIN", Text{&Config::cors_origin},
-            "which pages of browsers may call it; * for all"},
-           {"vllm-metrics", "on|off", Switch{&Config::vllm_metrics},
-            "/metrics also under vLLM's names"},
-           {"llama-metrics", "on|off", Switch{&Config::llama_metrics},
-            "/metrics also under llama-server's names"},
-           {"quiet", "on|off", Switch{&Config::quiet}, "no line a request"},
-       }},
+      {"the model", model_settings()},   {"the engine", engine_settings()},
+      {"the cache", cache_settings()},   {"tiers, which also keep what is saved", tier_settings()},
+      {"the server", server_settings()},
   };
   return kGroups;
 }
@@ -203,21 +226,6 @@ std::string variable_of(const Setting& setting) {
   return name;
 }
 
-// How many letters must be put in, left out or changed to get from one to the other.
-size_t edits_between(std::string_view from, std::string_view to) {
-  std::vector<size_t> row(to.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < from.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < to.size(); ++j) {
-      const size_t changed = diagonal + (from[i] == to[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 const Setting* find(std::string_view name) {
   const std::string wanted = key_of(name);
   for (const Group& group : groups()) {
@@ -228,43 +236,14 @@ const Setting* find(std::string_view name) {
   return nullptr;
 }
 
-std::optional<uint64_t> parse_number(std::string_view text) {
-  uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return {};
-  return number;
-}
-
-// "64MiB".
-std::string show_size(uint64_t bytes) {
-  if (bytes >= (1U << 30U) && bytes % (1U << 30U) == 0) return std::to_string(bytes >> 30U) + "GiB";
-  if (bytes >= (1U << 20U) && bytes % (1U << 20U) == 0) return std::to_string(bytes >> 20U) + "MiB";
-  if (bytes >= 1024 && bytes % 1024 == 0) return std::to_string(bytes >> 10U) + "KiB";
-  return std::to_string(bytes);
-}
-
-// "live, saved or disabled", if `word` is none of them; otherwise "".
-std::string unless_among(std::string_view choices, std::string_view word) {
-  std::string all;
-  while (!choices.empty()) {
-    const size_t end = std::min(choices.find(' '), choices.size());
-    const std::string_view each = choices.substr(0, end);
-    if (each == word) return "";
-    choices.remove_prefix(std::min(end + 1, choices.size()));
-    if (!all.empty()) all += choices.empty() ? " or " : ", ";
-    all += each;
-  }
-  return all;
-}
-
-// "" or what is wrong with the value.
+// Returns "" or an error message about the value.
 std::string set(Config& config, const Setting& setting, const std::string& text) {
   struct Visitor {
     Config& config;
     const std::string& text;
 
-    // Nothing, where something was meant, must not open what it was to close: a host that is empty is
-    // every address, a key that is empty is none.
+    // An empty value must not open what a setting should close: an empty host means every address,
+    // an empty key means no key.
     std::string operator()(const Text& kind) const {
       if (text.empty()) return "takes a text that is not empty";
       config.*kind.field = text;
@@ -329,7 +308,7 @@ std::string set(Config& config, const Setting& setting, const std::string& text)
   return problem.empty() ? "" : problem + ", not '" + text + "'";
 }
 
-// Nothing: a table, a list, a date.
+// Returns nothing for a table, a list or a date.
 std::optional<std::string> text_of(const toml::node& node) {
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* number = node.as_integer()) return std::to_string(number->get());
@@ -366,6 +345,82 @@ std::string read_file(Config& config, const std::string& path, const std::string
       if (const std::string problem = set(config, *setting, *value); !problem.empty()) {
         return joined({path, ": ", name, " ", problem});
       }
+    }
+  }
+  return "";
+}
+
+// The words of a command line, in their order.
+struct Flags {
+  std::vector<std::pair<const Setting*, std::string>> settings;
+  std::string file;  // From --config.
+  bool help = false;
+};
+
+// Returns "" or what is wrong with the command line. Stops at --help.
+std::string read_flags(std::span<const std::string_view> arguments, Flags& flags) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string_view word = arguments[i];
+    if (word == "--help" || word == "-h") {
+      flags.help = true;
+      return "";
+    }
+    if (!word.starts_with("--")) {
+      return joined({"what is '", word, "'? Settings begin with --"});
+    }
+    const size_t equals = word.find('=');
+    const std::string_view name =
+        word.substr(2, equals == std::string_view::npos ? word.size() : equals - 2);
+    const Setting* setting = name == "config" ? nullptr : find(name);
+    if (setting == nullptr && name != "config") {
+      return joined({"there is no --", name, "; 'stemma serve --help' lists what there is"});
+    }
+    std::string value;
+    if (equals != std::string_view::npos) {
+      value = word.substr(equals + 1);
+    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
+      value = arguments[++i];
+    } else if (setting != nullptr && std::holds_alternative<Switch>(setting->kind)) {
+      value = "on";
+    } else {
+      return joined({"--", name, " needs a value"});
+    }
+    if (setting == nullptr) {
+      flags.file = value;
+    } else {
+      flags.settings.emplace_back(setting, value);
+    }
+  }
+  return "";
+}
+
+std::string read_variables(Config& config,
+                           const std::function<const char*(const char*)>& variable) {
+  for (const Group& group : groups()) {
+    for (const Setting& setting : group.settings) {
+      const std::string name = variable_of(setting);
+      const char* value = variable(name.c_str());
+      if (value == nullptr) continue;
+      if (const auto* texts = std::get_if<Texts>(&setting.kind)) config.*texts->field = {};
+      if (const std::string problem = set(config, setting, value); !problem.empty()) {
+        return joined({name, " ", problem});
+      }
+    }
+  }
+  return "";
+}
+
+// A list that is given on the command line replaces the one from the file or the environment.
+std::string apply(const Flags& flags, Config& config) {
+  std::vector<const Setting*> cleared;
+  for (const auto& [setting, value] : flags.settings) {
+    if (const auto* texts = std::get_if<Texts>(&setting->kind);
+        texts != nullptr && std::ranges::find(cleared, setting) == cleared.end()) {
+      config.*texts->field = {};
+      cleared.push_back(setting);
+    }
+    if (const std::string problem = set(config, *setting, value); !problem.empty()) {
+      return joined({"--", setting->name, " ", problem});
     }
   }
   return "";
@@ -413,80 +468,18 @@ ConfigAnswer read_config(
     const std::function<const char*(const char*)>& variable,
     const std::function<std::optional<std::string>(const std::string&)>& read) {
   ConfigAnswer answer;
-  // Flags last, but they name the file.
-  std::vector<std::pair<const Setting*, std::string>> flags;
-  std::string file;
-  if (const char* named = variable("STEMMA_CONFIG")) file = named;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view word = arguments[i];
-    if (word == "--help" || word == "-h") {
-      answer.help = true;
-      return answer;
-    }
-    if (!word.starts_with("--")) {
-      answer.error = "what is '" + std::string(word) + "'? Settings begin with --";
-      return answer;
-    }
-    const size_t equals = word.find('=');
-    const std::string_view name =
-        word.substr(2, equals == std::string_view::npos ? word.size() : equals - 2);
-    const Setting* setting = name == "config" ? nullptr : find(name);
-    if (setting == nullptr && name != "config") {
-      answer.error =
-          "there is no --" + std::string(name) + "; 'stemma serve --help' lists what there is";
-      return answer;
-    }
-    std::string value;
-    if (equals != std::string_view::npos) {
-      value = word.substr(equals + 1);
-    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
-      value = arguments[++i];
-    } else if (setting != nullptr && std::holds_alternative<Switch>(setting->kind)) {
-      value = "on";
-    } else {
-      answer.error = "--" + std::string(name) + " needs a value";
-      return answer;
-    }
-    if (setting == nullptr) {
-      file = value;
-    } else {
-      flags.emplace_back(setting, value);
-    }
+  // Flags are applied last, but they name the file.
+  Flags flags;
+  if (const char* named = variable("STEMMA_CONFIG")) flags.file = named;
+  answer.error = read_flags(arguments, flags);
+  answer.help = flags.help;
+  if (answer.help || !answer.error.empty()) return answer;
+  if (!flags.file.empty()) {
+    const std::optional<std::string> text = read(flags.file);
+    answer.error = text ? read_file(answer.config, flags.file, *text) : "cannot read " + flags.file;
   }
-  if (!file.empty()) {
-    const std::optional<std::string> text = read(file);
-    if (!text) {
-      answer.error = "cannot read " + file;
-      return answer;
-    }
-    answer.error = read_file(answer.config, file, *text);
-    if (!answer.error.empty()) return answer;
-  }
-  for (const Group& group : groups()) {
-    for (const Setting& setting : group.settings) {
-      const std::string name = variable_of(setting);
-      const char* value = variable(name.c_str());
-      if (value == nullptr) continue;
-      if (std::holds_alternative<Texts>(setting.kind))
-        answer.config.*std::get<Texts>(setting.kind).field = {};
-      if (const std::string problem = set(answer.config, setting, value); !problem.empty()) {
-        answer.error = joined({name, " ", problem});
-        return answer;
-      }
-    }
-  }
-  std::vector<const Setting*> cleared;
-  for (const auto& [setting, value] : flags) {
-    if (const auto* texts = std::get_if<Texts>(&setting->kind);
-        texts != nullptr && std::ranges::find(cleared, setting) == cleared.end()) {
-      answer.config.*texts->field = {};
-      cleared.push_back(setting);
-    }
-    if (const std::string problem = set(answer.config, *setting, value); !problem.empty()) {
-      answer.error = "--" + std::string(setting->name) + " " + problem;
-      return answer;
-    }
-  }
+  if (answer.error.empty()) answer.error = read_variables(answer.config, variable);
+  if (answer.error.empty()) answer.error = apply(flags, answer.config);
   return answer;
 }
 
@@ -515,9 +508,7 @@ std::string config_help() {
     out += ":\n";
     for (const Setting& setting : group.settings) {
       std::string left = "  --" + std::string(setting.name) + " " + std::string(setting.value);
-      left.resize(std::max<size_t>(left.size() + 1, 32), ' ');
-      out += left;
-      out += setting.help;
+      std::string right(setting.help);
       struct Visitor {
         const Config& usual;
         std::string operator()(const Text& kind) const { return usual.*kind.field; }
@@ -538,8 +529,8 @@ std::string config_help() {
         }
       };
       const std::string value = std::visit(Visitor{usual}, setting.kind);
-      if (!value.empty()) out += " (" + value + ")";
-      out += "\n";
+      if (!value.empty()) right += " (" + value + ")";
+      append_setting(out, std::move(left), right);
     }
   }
   return out;

@@ -1,5 +1,5 @@
-// How a server is set up: built-in values, then a TOML file, then STEMMA_* variables, then flags; each over
-// the one before. One table (config.cc) has every setting; --help is written from it.
+// The settings of a server: built-in values, then a TOML file, then STEMMA_* variables, then flags;
+// each overrides the one before. One table (config.cc) has every setting; --help prints it.
 //
 // Threading:  plain values and pure functions.
 #pragma once
@@ -20,6 +20,8 @@ struct Config {
   std::string model_id;
   std::vector<std::string> adapters;  // FILE or FILE:SCALE
   std::string chat_template;          // A file.
+  bool keep_thinking = false;         // Of older answers, if the template can.
+  bool any_model = false;             // Requests may name any model.
 
   std::string host = "127.0.0.1";
   uint64_t port = 8080;
@@ -36,20 +38,21 @@ struct Config {
   uint64_t drain_seconds = 30;
 
   uint64_t sequences = 4;
-  uint64_t context = 0;  // 0: the model's.
+  uint64_t context = 0;  // 0: the model's own.
   uint64_t batch = 512;
   uint64_t threads = 0;  // 0: half the cores.
   std::string k_type = "f16";
   std::string v_type = "f16";
   bool flash_attention = true;
   bool split_context = false;
-  std::optional<uint64_t> gpu_layers;  // Nothing: all, where there is a GPU.
+  std::optional<uint64_t> gpu_layers;  // Nothing: all, if there is a GPU.
+  std::string embeddings = "off";      // off, on, mean, last
 
   std::string reuse = "everything";  // everything, live, saved, disabled
   uint64_t saved_bytes = uint64_t{1} << 30U;
   uint64_t logits_bytes = 0;
   double checkpoint_share = 0.25;
-  std::string policy = "default";  // Of what is saved; a name that make_policy() knows.
+  std::string policy = "adaptive";  // For saved state; a name that make_policy() knows.
   uint64_t segment_tokens = 64;
   uint64_t interval_tokens = 0;
   std::string disk;  // A directory.
@@ -63,33 +66,36 @@ struct Config {
   uint64_t tier_queue_bytes = uint64_t{256} << 20U;
   uint64_t tier_wait_ms = 50;
   bool tier_words = false;
-  std::string seal_keys;   // A directory.
-  bool seal_disk = false;  // The disk tier too; the others are sealed wherever there are keys.
+  uint64_t scrub_bytes_per_second = 0;  // Of the disk and the shared directory; 0: never.
+  std::string seal_keys;                // A directory.
+  bool seal_disk = false;  // Seal the disk tier too. With keys, the other tiers are always sealed.
 
   bool vllm_metrics = false;
   bool llama_metrics = false;
-  bool quiet = false;  // No line a request.
+  bool quiet = false;  // Log no line per request.
 };
 
 struct ConfigAnswer {
   Config config;
-  std::string error;  // One line; empty: all is well.
+  std::string error;  // One line; empty: no error.
   bool help = false;
 };
 
-// `variable` looks a variable of the environment up; `read` reads a file (nothing: it cannot be read).
+// `variable` looks up an environment variable; `read` reads a file, or returns nothing if it cannot
+// be read.
 ConfigAnswer read_config(std::span<const std::string_view> arguments,
                          const std::function<const char*(const char*)>& variable,
                          const std::function<std::optional<std::string>(const std::string&)>& read);
 
-// Of all variables of the environment, those that look like settings and are none, each in a sentence that names the
-// setting it resembles most: "STEMMA_SAVED_BYTE is not a setting; is STEMMA_SAVED_BYTES meant?"
+// Finds environment variables that look like settings but are not. Returns a sentence for each that
+// names the most similar setting: "STEMMA_SAVED_BYTE is not a setting; is STEMMA_SAVED_BYTES
+// meant?"
 std::vector<std::string> unknown_variables(std::span<const std::string> names);
 
-// For --help.
+// The text of --help.
 std::string config_help();
 
-// "64MiB", "1.5 GiB", "4096". Nothing: that is no size.
+// Parses "64MiB", "1.5 GiB", "4096". Returns nothing if the text is not a size.
 std::optional<uint64_t> parse_size(std::string_view text);
 
 }  // namespace stemma::server

@@ -1,4 +1,4 @@
-// Promises of the configuration: what counts before what, and that a wrong value is named.
+// Tests the configuration: which source overrides which, and that wrong values are named.
 #include "server/config.h"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@
 namespace stemma::server {
 namespace {
 
-using Variables = std::map<std::string, std::string>;
+using Environment = std::map<std::string, std::string>;
 
 // Flags, variables, and the text of the file "stemma.toml".
-ConfigAnswer read(const std::vector<std::string_view>& flags, const Variables& variables = {},
+ConfigAnswer read(const std::vector<std::string_view>& flags, const Environment& variables = {},
                   const std::optional<std::string>& file = {}) {
   return read_config(
       flags,
@@ -60,6 +60,10 @@ TEST(ConfigSizes, AreBytesWithOrWithoutAUnit) {
 TEST(Config, WhenATierIsWrittenIsAWordFromEverySource) {
   EXPECT_EQ(read({}).config.disk_write, "through");
   EXPECT_EQ(read({"--disk-write", "back"}).config.disk_write, "back");
+  EXPECT_EQ(read({}).config.scrub_bytes_per_second, 0U);
+  EXPECT_EQ(read({"--scrub-bytes-per-second", "20MB"}).config.scrub_bytes_per_second, 20'000'000U);
+  EXPECT_EQ(read({"--scrub-bytes-per-second", "0"}).config.scrub_bytes_per_second, 0U);
+  EXPECT_NE(read({"--scrub-bytes-per-second", "often"}).error, "");
   EXPECT_EQ(read({}, {{"STEMMA_REDIS_WRITE", "second-use"}}).config.redis_write, "second-use");
   EXPECT_EQ(read_toml("shared_write = \"back\"").config.shared_write, "back");
   EXPECT_EQ(read_toml("seal_keys = \"/keys\"").config.seal_keys, "/keys");
@@ -69,7 +73,7 @@ TEST(Config, WhenATierIsWrittenIsAWordFromEverySource) {
             "--tier-queue-bytes takes a size of at least 64MiB, not '1MiB'");
 }
 
-// A GPU that was asked for must be there; one that was not is used where it is.
+// A GPU that was requested must exist; otherwise a GPU is used if there is one.
 TEST(Config, LayersOnAGpuAreAskedForOrNot) {
   EXPECT_EQ(read({}).config.gpu_layers, std::nullopt);
   EXPECT_EQ(read({"--gpu-layers", "0"}).config.gpu_layers, 0U);
@@ -84,14 +88,14 @@ TEST(Config, LayersOnAGpuAreAskedForOrNot) {
 TEST(ConfigPrecedence, FlagsOverVariablesOverTheFileOverWhatIsBuiltIn) {
   EXPECT_EQ(read({}).config.queue, Config{}.queue);
   EXPECT_EQ(read_toml("queue = 1").config.queue, 1U);
-  const Variables variables = {{"STEMMA_QUEUE", "2"}, {"STEMMA_CONFIG", "stemma.toml"}};
+  const Environment variables = {{"STEMMA_QUEUE", "2"}, {"STEMMA_CONFIG", "stemma.toml"}};
   EXPECT_EQ(read({}, variables, "queue = 1").config.queue, 2U);
   EXPECT_EQ(read({"--queue", "3"}, variables, "queue = 1").config.queue, 3U);
   EXPECT_EQ(read({"--queue=3", "--queue=4"}, variables, "queue = 1").config.queue, 4U);
 }
 
 TEST(ConfigPrecedence, FlagsNameTheFileBeforeTheVariable) {
-  const Variables variables = {{"STEMMA_CONFIG", "not there"}};
+  const Environment variables = {{"STEMMA_CONFIG", "not there"}};
   EXPECT_EQ(read({}, variables).error, "cannot read not there");
   EXPECT_EQ(read({"--config=stemma.toml"}, variables, "queue = 7").config.queue, 7U);
 }
@@ -148,7 +152,7 @@ TEST(Config, EveryKindOfValueComesFromEverySource) {
 }
 
 TEST(Config, EveryPolicyThatThereIsCanBeChosen) {
-  EXPECT_EQ(read({}).config.policy, "default");
+  EXPECT_EQ(read({}).config.policy, "adaptive");
   EXPECT_TRUE(knows_policy("default"));
   for (const std::string_view name : retain::policy_names()) {
     const ConfigAnswer answer = read({"--policy", name});
@@ -157,7 +161,7 @@ TEST(Config, EveryPolicyThatThereIsCanBeChosen) {
   }
   EXPECT_EQ(
       read({"--policy=mru"}).error,
-      "--policy takes default, lru, lru_k, slru, arc, s3_fifo, sieve, gdsf or adaptive, not 'mru'");
+      "--policy takes adaptive, lru, lru_k, slru, arc, s3_fifo, sieve, gdsf or default, not 'mru'");
 }
 
 TEST(Config, SharesAreReadToTheLastDigit) {
@@ -194,7 +198,7 @@ TEST(ConfigErrors, NameTheFlagAndWhatItTakes) {
 }
 
 TEST(ConfigErrors, NothingIsNoText) {
-  // An empty host would be every address, an empty key none.
+  // An empty host would mean every address, an empty key no key.
   for (const char* name : {"host", "api-key", "api-key-file", "model", "adapter", "alias"}) {
     const std::string flag = "--" + std::string(name);
     EXPECT_EQ(read({flag + "="}).error, flag + " takes a text that is not empty, not ''");
@@ -258,7 +262,7 @@ TEST(Config, HelpIsAllThatIsDoneWhereItIsAskedFor) {
 
 TEST(Config, HelpListsEverySettingWithItsUsualValue) {
   const std::string help = config_help();
-  // As Config has them.
+  // The same settings as in Config.
   for (const char* setting : {"model",
                               "alias",
                               "model-id",
@@ -285,6 +289,7 @@ TEST(Config, HelpListsEverySettingWithItsUsualValue) {
                               "v-type",
                               "flash-attention",
                               "split-context",
+                              "embeddings",
                               "gpu-layers",
                               "reuse",
                               "saved-bytes",
@@ -293,7 +298,6 @@ TEST(Config, HelpListsEverySettingWithItsUsualValue) {
                               "policy",
                               "segment-tokens",
                               "interval-tokens",
-                              "host-bytes",
                               "disk",
                               "disk-bytes",
                               "disk-write",
@@ -305,21 +309,24 @@ TEST(Config, HelpListsEverySettingWithItsUsualValue) {
                               "tier-queue-bytes",
                               "tier-wait-ms",
                               "tier-words",
+                              "scrub-bytes-per-second",
                               "seal-keys",
                               "seal-disk",
+                              "any-model",
+                              "keep-thinking",
                               "vllm-metrics",
                               "llama-metrics",
                               "quiet"}) {
     const size_t at = help.find("\n  --" + std::string(setting) + " ");
     EXPECT_NE(at, std::string::npos) << setting;
-    // Each is taken: none is unknown, though the value may not suit it.
+    // Each name is known, even if the value does not suit it.
     const std::string flag = "--" + std::string(setting) + "=1";
     EXPECT_EQ(read({flag}).error.find("there is no"), std::string::npos);
   }
   size_t listed = 0;
   for (size_t at = help.find("\n  --"); at != std::string::npos; at = help.find("\n  --", at + 1))
     ++listed;
-  EXPECT_EQ(listed, 51U) << "a setting that this test does not know";
+  EXPECT_EQ(listed, 54U) << "a setting that this test does not know";
   for (const char* usual : {"(127.0.0.1)", "(8080)", "(64MiB)", "(16KiB)", "(1GiB)", "(0.25)",
                             "(everything)", "(on)", "(off)", "(f16)"}) {
     EXPECT_NE(help.find(usual), std::string::npos) << usual;

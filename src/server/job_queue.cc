@@ -10,6 +10,7 @@ const char* to_string(Lane lane) noexcept {
     case Lane::small: return "small";
     case Lane::large: return "large";
     case Lane::errand: return "errand";
+    case Lane::vector: return "vector";
   }
   return "";
 }
@@ -17,6 +18,7 @@ const char* to_string(Lane lane) noexcept {
 JobQueue::JobQueue(const Options& options) : options_(options) {
   threads_.emplace_back([this] { work({Lane::small}); });
   threads_.emplace_back([this] { work({Lane::errand}); });
+  threads_.emplace_back([this] { work({Lane::vector}); });
   for (uint32_t i = 1; i < std::max(2U, options_.threads); ++i) {
     threads_.emplace_back([this] { work({Lane::small, Lane::large}); });
   }
@@ -24,7 +26,7 @@ JobQueue::JobQueue(const Options& options) : options_(options) {
 
 JobQueue::~JobQueue() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     stopping_ = true;
   }
   wake_.notify_all();
@@ -34,21 +36,21 @@ JobQueue::~JobQueue() {
 bool JobQueue::push(Lane lane, uint64_t number, std::function<void()> work) {
   const auto index = static_cast<uint32_t>(lane);
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (jobs_[index].size() >= options_.most_waiting) {
       ++stats_[index].refused;
       return false;
     }
     jobs_[index].push_back({number, std::move(work)});
   }
-  // Not every thread does every lane: the one that is woken must be able to do it.
+  // Threads serve different lanes, so wake all: one of them serves this lane.
   wake_.notify_all();
   return true;
 }
 
 bool JobQueue::take_back(uint64_t number) {
   Job taken;
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     const auto found = std::ranges::find(jobs_[lane], number, &Job::number);
     if (found == jobs_[lane].end()) continue;
@@ -61,7 +63,7 @@ bool JobQueue::take_back(uint64_t number) {
 }
 
 std::array<LaneStats, kLanes> JobQueue::stats() const {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   std::array<LaneStats, kLanes> now = stats_;
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     now[lane].waiting = static_cast<uint32_t>(jobs_[lane].size());
@@ -83,9 +85,9 @@ void JobQueue::work(const std::vector<Lane>& lanes) {
   for (;;) {
     Job job;
     {
-      std::unique_lock lock(mutex_);
+      base::Lock lock(mutex_);
       std::deque<Job>* jobs = nullptr;
-      wake_.wait(lock, [&] {
+      wake_.wait(lock, [&]() STEMMA_REQUIRES(mutex_) {
         jobs = oldest(lanes);
         return stopping_ || jobs != nullptr;
       });

@@ -1,4 +1,4 @@
-// Promises of the queue of work, and of the budget of bytes.
+// Tests the work queue and the byte budget.
 #include "server/job_queue.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace stemma::server {
 namespace jobs {
 namespace {
 
-// A job that has begun waits until it is opened.
+// A job that has begun waits until the gate opens.
 class Gate {
  public:
   std::function<void()> job() {

@@ -1,5 +1,5 @@
-// A server that many use at once, some of them badly, with an engine that fails now and then: nobody waits
-// forever, nobody gets another's answer, and nothing is left behind.
+// A server with many clients, some of which misbehave, and an engine that sometimes fails: nobody
+// waits forever, nobody gets another client's answer, and nothing is left at the end.
 //
 // STEMMA_SERVER_SECONDS says for how long, STEMMA_SERVER_SEED which clients come.
 #include <gtest/gtest.h>
@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/random.h"
 #include "support/environment.h"
 #include "support/server_rig.h"
 
@@ -43,7 +44,7 @@ using test::ServerRigOptions;
 
 uint64_t run_seconds() { return test::from_environment("STEMMA_SERVER_SECONDS", 4); }
 
-// Memory of the process that is in use, without what the allocator keeps for later.
+// Memory of the process in use, without what the allocator keeps for later.
 uint64_t resident_bytes() {
 #if defined(__GLIBC__)
   malloc_trim(0);
@@ -57,9 +58,9 @@ uint64_t resident_bytes() {
 
 class Dice {
  public:
-  explicit Dice(uint64_t seed) : state_(test::mix(seed)) {}
+  explicit Dice(uint64_t seed) : state_(base::mix(seed)) {}
   uint32_t roll(uint32_t sides) {
-    state_ = test::mix(state_ + 0x9E37'79B9'7F4A'7C15U);
+    state_ = base::mix(state_ + 0x9E37'79B9'7F4A'7C15U);
     return static_cast<uint32_t>(state_ % sides);
   }
 
@@ -67,7 +68,8 @@ class Dice {
   uint64_t state_;
 };
 
-// What is right, computed once a prompt: the longest answer, of which every shorter one is the beginning.
+// The right answers, computed once for each prompt: the longest one, of which every shorter one is
+// a prefix.
 class Truth {
  public:
   static constexpr uint32_t kLongest = 48;
@@ -94,11 +96,12 @@ struct Totals {
   std::atomic<uint64_t> right = 0;
   std::atomic<uint64_t> aborted = 0;
   std::atomic<uint64_t> overloaded = 0;
-  std::atomic<uint64_t> failed = 0;  // By the engine, as was to be expected.
+  std::atomic<uint64_t> failed = 0;  // By the engine, as expected.
   std::atomic<uint64_t> resets = 0;
 };
 
-// One request of a client: a stream that is read to its end, or left. False: something is wrong with it.
+// One request of a client: a stream that is read to its end, or abandoned. Returns false if
+// something is wrong with it.
 void one_request(const ServerRig& rig, Dice& dice, Truth& truth, Totals& totals,
                  bool failures_expected) {
   const std::string prompt = letters(80, dice.roll(3)) + letters(dice.roll(60), dice.roll(40));
@@ -113,7 +116,7 @@ void one_request(const ServerRig& rig, Dice& dice, Truth& truth, Totals& totals,
   ASSERT_TRUE(client.connected());
   client.send(test::request_text("POST", kCompletions, completion(prompt, tokens, more).dump()));
   if (leaves) {
-    // Before the answer, in its middle, or after it.
+    // Leave before the answer, in its middle, or after it.
     const uint32_t pieces = dice.roll(6);
     if (pieces != 0) client.read_head();
     for (uint32_t i = 1; i < pieces && client.read_piece(); ++i) {
@@ -152,7 +155,7 @@ void one_request(const ServerRig& rig, Dice& dice, Truth& truth, Totals& totals,
 
 TEST(Load, ManyClientsGetTheirOwnAnswersWhateverOthersDo) {
   const uint64_t seed = test::from_environment("STEMMA_SERVER_SEED", 1);
-  // Long runs look at every kind of engine again and again; short ones at four, for a while each.
+  // Long runs repeat every kind of engine; short runs use four kinds, each for a while.
   std::vector<test::EngineKind> kinds = test::every_engine();
   if (run_seconds() < 60) {
     std::erase_if(kinds, [](const test::EngineKind& kind) {
@@ -166,14 +169,14 @@ TEST(Load, ManyClientsGetTheirOwnAnswersWhateverOthersDo) {
     ServerRigOptions options;
     options.engine = kinds[k].options;
     options.engine.sequences = 8;
-    options.engine.context_tokens = 900;  // Less than eight can need.
+    options.engine.context_tokens = 900;  // Eight requests can need more.
     options.batch_tokens = 128;
     options.scheduler.queue = 48;
     options.scheduler.answer_tokens = 16;
     options.scheduler.cache.saved_bytes = 100'000;
     options.app.log = [](std::string_view) {};
     ServerRig rig(options);
-    // The engine's calls beside forward passes fail, too; they are made good.
+    // The engine's other calls fail, too; the server recovers from that.
     static constexpr test::Call kFailing[] = {test::Call::clear, test::Call::trim,
                                               test::Call::copy,  test::Call::size,
                                               test::Call::save,  test::Call::load};
@@ -226,8 +229,8 @@ TEST(Load, ManyClientsGetTheirOwnAnswersWhateverOthersDo) {
   }
 }
 
-// The first fifth of the run warms everything up; what is resident after that may grow by what the allocator
-// and the kernel scatter (8 MiB), not with the number of requests.
+// The first fifth of the run warms everything up. After that, resident memory may grow by what the
+// allocator and the kernel scatter (8 MiB), but not with the number of requests.
 TEST(Load, MemoryStaysAsItIs) {
   const uint64_t seed = test::from_environment("STEMMA_SERVER_SEED", 1);
   ServerRigOptions options;
@@ -254,7 +257,7 @@ TEST(Load, MemoryStaysAsItIs) {
     rig.expect_quiet();
     return resident_bytes();
   };
-  // Every prompt there is has its truth: the test's own memory stays as it is, too.
+  // Every prompt has its right answer by now, so the test's own memory stays constant, too.
   const auto length = std::chrono::milliseconds(std::max<uint64_t>(run_seconds() * 500, 1500));
   const uint64_t warm = work(length / 3, 1);
   const uint64_t requests = totals.right + totals.aborted;
@@ -320,11 +323,11 @@ TEST(Load, ClientThatReadsSlowlyHurtsNobody) {
   ServerRigOptions options;
   options.engine.context_tokens = 40'000;
   options.batch_tokens = 128;
-  options.http.write_time = 30s;  // Whoever waited for them would wait so long.
+  options.http.write_time = 30s;  // Anyone who waited for them would wait this long.
   options.http.stream_buffer_bytes = 64U << 10U;
   options.app.log = [](std::string_view) {};
   ServerRig rig(options);
-  // Two that take nothing of what they asked for.
+  // Two clients that read nothing of their answers.
   std::vector<HttpClient> slow;
   for (uint32_t i = 0; i < 2; ++i) {
     slow.emplace_back(rig.http->port(), 60s, 4096);
@@ -348,7 +351,7 @@ TEST(Load, ClientThatReadsSlowlyHurtsNobody) {
     ++served;
   }
   EXPECT_LT(longest, options.http.write_time);
-  // They are cut off, or what they asked for was small enough to wait for them.
+  // They were cut off, or their answers were small enough to be buffered.
   EXPECT_TRUE(becomes_true([&] { return rig.scheduler->stats().running == 0; }));
   const SchedulerStats stats = rig.scheduler->stats();
   std::cout << "  " << served << " others served, the slowest in " << longest.count() << " ms; "

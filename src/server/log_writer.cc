@@ -12,7 +12,7 @@
 namespace stemma::server {
 namespace {
 
-// A pipe that can be written to takes at least so many bytes without waiting.
+// A writable pipe takes at least this many bytes without blocking.
 constexpr size_t kSliceBytes = 512;
 
 std::string stamped(std::string_view text) {
@@ -34,13 +34,13 @@ std::string stamped(std::string_view text) {
 
 LogWriter::LogWriter(int descriptor, const Options& options)
     : descriptor_(descriptor), options_(options) {
-  if (::pipe(wake_) != 0) wake_[0] = wake_[1] = -1;  // poll() passes over those.
+  if (::pipe(wake_) != 0) wake_[0] = wake_[1] = -1;  // poll() ignores those.
   thread_ = std::thread([this] { work(); });
 }
 
 LogWriter::~LogWriter() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     ending_ = true;
   }
   filled_.notify_one();
@@ -52,7 +52,7 @@ LogWriter::~LogWriter() {
 void LogWriter::line(std::string_view text) {
   std::string whole = stamped(text);
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (bytes_ + whole.size() > options_.most_bytes && !lines_.empty()) {
       ++missing_;
       ++dropped_;
@@ -71,14 +71,14 @@ void LogWriter::line(std::string_view text) {
 }
 
 uint64_t LogWriter::dropped() const {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   return dropped_;
 }
 
 void LogWriter::work() {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   for (;;) {
-    filled_.wait(lock, [&] { return ending_ || !lines_.empty(); });
+    filled_.wait(lock, [&]() STEMMA_REQUIRES(mutex_) { return ending_ || !lines_.empty(); });
     if (lines_.empty()) {
       if (missing_ == 0) return;
       lines_.push_back(stamped("the log is missing " + std::to_string(std::exchange(missing_, 0)) +
@@ -90,7 +90,7 @@ void LogWriter::work() {
     lock.unlock();
     const bool written = write(next);
     lock.lock();
-    // While it is written it takes room, too.
+    // A line takes room while it is written, too.
     bytes_ -= next.size();
     if (!written) return;
   }
@@ -103,7 +103,7 @@ bool LogWriter::write(std::string_view text) {
     if (count > 0) {
       text.remove_prefix(static_cast<size_t>(count));
     } else if (errno != EINTR && errno != EAGAIN) {
-      return true;  // Nobody will ever read it: the line is lost, and the next one is tried.
+      return true;  // This line can never be written: drop it, and try the next one.
     }
   }
   return true;
@@ -113,7 +113,7 @@ bool LogWriter::wait_for_room() {
   for (;;) {
     bool ending = false;
     {
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       ending = ending_;
     }
     pollfd fds[2] = {{.fd = descriptor_, .events = POLLOUT, .revents = 0},

@@ -1,35 +1,36 @@
-// LogWriter: lines to a file descriptor, without ever waiting for whoever reads it.
+// LogWriter: writes lines to a file descriptor without making callers wait for its reader.
 //
-// line() leaves a line in a bounded queue; a thread of its own writes. When the reader stalls (a pipe that nobody
-// reads, a terminal that was stopped) the queue fills, and further lines are dropped and counted. Once there is room
-// again, one line says how many are missing:
+// line() puts a line into a bounded queue; the LogWriter's own thread writes it. When the reader
+// stalls (a pipe that nobody reads, a stopped terminal) the queue fills, and further lines are
+// dropped and counted. Once there is room again, one line says how many are missing:
 //
 //   the log is missing 173 lines here: nobody read it
 //
-// At its end a reader that takes nothing for `patience` loses the rest.
+// The destructor gives up on the rest if the reader takes nothing for `patience`.
 //
-// Invariant:  lines that are written are whole and in order; written + dropped + waiting is how many came.
+// Invariant:  written lines are whole and in order; written + dropped + waiting equals the number
+//             of calls of line().
 // Threading:  thread-safe; line() waits for no reader.
-// Ownership:  the descriptor stays the caller's, and open until the end.
+// Ownership:  the caller owns the descriptor and keeps it open until the LogWriter is destroyed.
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "base/lock.h"
 
 namespace stemma::server {
 
 class LogWriter {
  public:
   struct Options {
-    size_t most_bytes = size_t{1} << 20U;       // Of lines that wait.
-    std::chrono::milliseconds patience{1'000};  // At the end, for each time it can write nothing.
+    size_t most_bytes = size_t{1} << 20U;       // Limit for waiting lines.
+    std::chrono::milliseconds patience{1'000};  // At the end, for each write that must wait.
   };
   explicit LogWriter(int descriptor) : LogWriter(descriptor, Options()) {}
   LogWriter(int descriptor, const Options& options);
@@ -37,27 +38,27 @@ class LogWriter {
   LogWriter(const LogWriter&) = delete;
   LogWriter& operator=(const LogWriter&) = delete;
 
-  // `text` without its line break. The time is put in front.
+  // Writes `text`, which has no line break, with the time in front.
   void line(std::string_view text);
 
   uint64_t dropped() const;  // Lines.
 
  private:
   void work();
-  // False: it is to end, and the reader takes nothing.
+  // Returns false if the LogWriter is ending and the reader takes nothing.
   bool write(std::string_view text);
   bool wait_for_room();
 
   const int descriptor_;
   const Options options_;
-  int wake_[2] = {-1, -1};  // A pipe that is closed at one end when it is to end.
-  mutable std::mutex mutex_;
-  std::condition_variable filled_;
-  std::deque<std::string> lines_;
-  size_t bytes_ = 0;      // Of lines_.
-  uint64_t missing_ = 0;  // Dropped since the last line that was taken.
-  uint64_t dropped_ = 0;
-  bool ending_ = false;
+  int wake_[2] = {-1, -1};  // A pipe; the destructor closes one end to stop the thread.
+  mutable base::WaitMutex mutex_;
+  base::Condition filled_;
+  std::deque<std::string> lines_ STEMMA_GUARDED_BY(mutex_);
+  size_t bytes_ STEMMA_GUARDED_BY(mutex_) = 0;      // Of lines_.
+  uint64_t missing_ STEMMA_GUARDED_BY(mutex_) = 0;  // Dropped since the last line that was taken.
+  uint64_t dropped_ STEMMA_GUARDED_BY(mutex_) = 0;
+  bool ending_ STEMMA_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

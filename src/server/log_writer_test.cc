@@ -1,4 +1,4 @@
-// A log that nobody reads holds nobody up, and says later what is missing.
+// A log without a reader blocks nobody, and reports later how much is missing.
 #include "server/log_writer.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ class Pipe {
     if (ends_[0] >= 0) ::close(ends_[0]);
     ends_[0] = -1;
   }
-  // Until nobody can write without waiting. The number of lines.
+  // Fills the pipe until a write would block. Returns the number of lines.
   uint32_t fill() {
     const std::string line = std::string(4095, '.') + "\n";
     const int flags = ::fcntl(ends_[1], F_GETFL);
@@ -36,7 +36,7 @@ class Pipe {
     ::fcntl(ends_[1], F_SETFL, flags);
     return lines;
   }
-  // The next line, without the time in front; waits for it.
+  // Waits for the next line and returns it without the time.
   std::string line() {
     size_t end = 0;
     while ((end = text_.find('\n')) == std::string::npos) {
@@ -78,7 +78,7 @@ TEST(LogWriter, AReaderThatStallsHoldsNobodyUpAndHearsWhatIsMissing) {
   EXPECT_GT(taken, 100U);
   for (uint32_t i = 0; i < before; ++i) pipe.line();
   for (uint64_t i = 1; i <= taken; ++i) ASSERT_EQ(pipe.line(), "line " + std::to_string(i));
-  // Everything has been read: there is room again.
+  // Everything was read: there is room again.
   log.line("after");
   EXPECT_EQ(pipe.line(), "the log is missing 100 lines here: nobody read it");
   EXPECT_EQ(pipe.line(), "after");

@@ -1,4 +1,4 @@
-// /metrics: our own names, and on request those that dashboards for vLLM and llama-server look for.
+// /metrics: our own names, and on request the names that dashboards for vLLM and llama-server use.
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +25,7 @@ class Writer {
     out_ += kind;
     out_ += '\n';
   }
-  // Every sample from now on has this label.
+  // Adds this label to every sample from now on.
   void label_all(const char* label, std::string_view value) { common_ = label_text(label, value); }
   static std::string label_text(const char* label, std::string_view value) {
     std::string text = label;
@@ -42,7 +42,7 @@ class Writer {
     append_json_number(out_, value);
     out_ += '\n';
   }
-  // With labels that are written already.
+  // Writes a sample whose labels are already formatted.
   void labelled(const char* name, uint64_t value, const std::string& labels) {
     sample(name, "", labels);
     append_json_number(out_, value);
@@ -238,6 +238,24 @@ void write_lanes(Writer& write, std::span<const LaneStats> lanes) {
        [](const LaneStats& lane) { return lane.taken_back; });
 }
 
+void write_transcripts(Writer& write, const TranscriptStats& stats) {
+  write.gauge("stemma_transcripts", stats.entries, "Answers whose sampled tokens are remembered.");
+  write.gauge("stemma_transcript_bytes", stats.bytes, "What they take in memory.");
+  write.counter("stemma_transcripts_remembered_total", stats.remembered, "Answers remembered.");
+  write.counter("stemma_transcripts_evicted_total", stats.evicted,
+                "Answers forgotten to make room.");
+  write.counter("stemma_transcripts_from_tiers_total", stats.from_tiers,
+                "Answers that tiers still knew.");
+  const char* const name = "stemma_transcript_messages_total";
+  write.head(name, "counter",
+             "Answers that clients sent back: spliced, as they were sampled; unfit, written in "
+             "another form by the template; different, edited; unknown, not remembered.");
+  write.value(name, stats.spliced, "fate", "spliced");
+  write.value(name, stats.unfit, "fate", "unfit");
+  write.value(name, stats.different, "fate", "different");
+  write.value(name, stats.unknown, "fate", "unknown");
+}
+
 double used_share(const SequenceStats& cache) {
   if (cache.context_tokens == 0) return 0.0;
   return static_cast<double>(cache.used_tokens) / static_cast<double>(cache.context_tokens);
@@ -305,7 +323,7 @@ std::string encode_tier_metrics(const tier::StackStats& stack,
       {"stemma_tier_used_bytes", "gauge", "Bytes taken, where the tier knows.",
        [](const tier::LevelStats& l) { return l.tier.used_bytes; }},
       {"stemma_tier_up", "gauge", "0 while it is not asked because it fails.",
-       [](const tier::LevelStats& l) { return uint64_t{l.tier.open}; }},
+       [](const tier::LevelStats& l) { return uint64_t{l.tier.reachable}; }},
       {"stemma_tier_hits_total", "counter", "Entries loaded.",
        [](const tier::LevelStats& l) { return l.hits; }},
       {"stemma_tier_hit_bytes_total", "counter", "Bytes loaded.",
@@ -359,6 +377,7 @@ std::string encode_metrics(const MetricsInput& input) {
   write_requests(write, input.requests);
   write_cache(write, input.cache);
   write_lanes(write, input.lanes);
+  write_transcripts(write, input.transcripts);
   if (input.http != nullptr) write_http(write, *input.http, input.answers);
   const double used = used_share(input.cache);
   if (input.llama_names) write_llama(write, input.requests, input.cache, used);

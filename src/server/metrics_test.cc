@@ -1,4 +1,4 @@
-// /metrics: every series has the value of what it names, after work whose sums are known; and the text is what
+// Tests /metrics: after work with known sums every series has the right value, and the text is what
 // Prometheus reads.
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ using test::ServerRigOptions;
 
 using Series = std::map<std::string, double>;  // name{labels} -> value
 
-// A metric of ours: its name and what it is.
+// One of our metrics: its name and its type.
 struct Metric {
   const char* name;
   const char* kind;
@@ -82,6 +82,12 @@ constexpr Metric kOwn[] = {
     {"stemma_jobs_waiting", "gauge"},
     {"stemma_jobs_refused_total", "counter"},
     {"stemma_jobs_left_total", "counter"},
+    {"stemma_transcripts", "gauge"},
+    {"stemma_transcript_bytes", "gauge"},
+    {"stemma_transcripts_remembered_total", "counter"},
+    {"stemma_transcripts_evicted_total", "counter"},
+    {"stemma_transcripts_from_tiers_total", "counter"},
+    {"stemma_transcript_messages_total", "counter"},
     {"stemma_http_connections", "gauge"},
     {"stemma_http_connections_total", "counter"},
     {"stemma_http_requests_total", "counter"},
@@ -133,12 +139,12 @@ std::map<std::string, std::string> table(bool vllm, bool llama, bool http = true
   return all;
 }
 
-// Reads the text as strictly as it is specified, and expects exactly the metrics of the table.
+// Parses the text as strictly as the format specifies, and expects exactly the table's metrics.
 Series parse(const std::string& text, const std::map<std::string, std::string>& known) {
   Series series;
   std::map<std::string, std::string> kinds;
   std::set<std::string> helped;
-  std::string family;  // Samples follow their head, together.
+  std::string family;  // Samples follow their header, together.
   EXPECT_TRUE(text.ends_with('\n'));
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -185,7 +191,7 @@ Series parse(const std::string& text, const std::map<std::string, std::string>& 
     EXPECT_TRUE(series.emplace(key, value).second) << "twice: " << key;
   }
   EXPECT_EQ(kinds, known);
-  // Dashboards made for vLLM choose by the model's name. It is left out of what follows.
+  // Dashboards made for vLLM select by the model's name. The checks below ignore it.
   Series unnamed;
   for (const auto& [key, value] : series) {
     constexpr std::string_view kModel = "model_name=\"fake\"";
@@ -218,7 +224,7 @@ Series parse(const std::string& text, const std::map<std::string, std::string>& 
   return series;
 }
 
-// ---- Every field, under its name -----------------------------------------------------------------------
+// ---- Every field, under its name ----------------------------------------------------------------
 
 TEST(Metrics, EverySeriesTellsItsOwnField) {
   uint64_t next = 1000;
@@ -352,6 +358,15 @@ TEST(Metrics, EverySeriesTellsItsOwnField) {
     field(input.lanes[i].refused, "stemma_jobs_refused_total" + lane);
     field(input.lanes[i].taken_back, "stemma_jobs_left_total" + lane);
   }
+  field(input.transcripts.entries, "stemma_transcripts");
+  field(input.transcripts.bytes, "stemma_transcript_bytes");
+  field(input.transcripts.remembered, "stemma_transcripts_remembered_total");
+  field(input.transcripts.evicted, "stemma_transcripts_evicted_total");
+  field(input.transcripts.from_tiers, "stemma_transcripts_from_tiers_total");
+  field(input.transcripts.spliced, "stemma_transcript_messages_total{fate=\"spliced\"}");
+  field(input.transcripts.unfit, "stemma_transcript_messages_total{fate=\"unfit\"}");
+  field(input.transcripts.different, "stemma_transcript_messages_total{fate=\"different\"}");
+  field(input.transcripts.unknown, "stemma_transcript_messages_total{fate=\"unknown\"}");
   input.answers = {{"/cache", 200, 0}, {"/cache", 403, 0}, {"other", 404, 0}};
   for (AnswerCount& answers : input.answers) {
     field(answers.count, "stemma_http_responses_total{route=\"" + std::string(answers.route) +
@@ -399,9 +414,9 @@ TEST(Metrics, EveryTierTellsItsOwnFields) {
     is("stemma_tier_touched_total", level.tier.touched);
     is("stemma_tier_retired_bytes", level.tier.retired_bytes);
     is("stemma_tier_evictions_total", level.tier.evictions);
-    level.tier.open = level.name == "disk";
+    level.tier.reachable = level.name == "disk";
     expected.emplace_back(std::string("stemma_tier_up{tier=\"") + name + "\"}",
-                          level.tier.open ? 1 : 0);
+                          level.tier.reachable ? 1 : 0);
     stack.levels.push_back(level);
   }
   tier::SequenceTiersStats tiers;
@@ -422,7 +437,7 @@ TEST(Metrics, EveryTierTellsItsOwnFields) {
     EXPECT_NE(said.find("\n" + series + " " + std::to_string(value) + "\n"), std::string::npos)
         << series;
   }
-  // And nothing else.
+  // There are no other lines.
   const auto lines = static_cast<size_t>(std::ranges::count(said, '\n'));
   const size_t series = 8 + 21;
   EXPECT_EQ(lines, 2 * series + expected.size());
@@ -440,7 +455,7 @@ TEST(Metrics, NamesOfOthersAreThereForWhoAsksForThem) {
   }
 }
 
-// ---- Work whose sums are known -------------------------------------------------------------------------
+// ---- Work whose sums are known ------------------------------------------------------------------
 
 TEST(Metrics, AfterKnownWorkEverySumIsKnown) {
   ServerRigOptions options;
@@ -449,7 +464,7 @@ TEST(Metrics, AfterKnownWorkEverySumIsKnown) {
   options.app.llama_metrics = true;
   ServerRig rig(options);
   const auto ask = [&](const Json& body) { return rig.post("/v1/completions", body).status; };
-  // Of all these texts no two begin alike.
+  // No two of these texts begin alike.
   const auto text = [](uint32_t count, uint32_t seed) {
     return std::string(1, static_cast<char>('A' + seed)) + letters(count - 1, seed);
   };
@@ -458,13 +473,14 @@ TEST(Metrics, AfterKnownWorkEverySumIsKnown) {
     return completion(text(letter_count, seed), tokens, more);
   };
 
-  // 1. 100 tokens in passes of 64 and 36, which gives the first of 5 answers; 4 passes for the others.
+  // 1. 100 tokens in passes of 64 and 36, which yield the first of 5 answer tokens; 4 passes for
+  // the others.
   ASSERT_EQ(ask(plain(99, 1, 5)), 200);
-  // 2. The same and one more: 100 of 101 are there. 3 answers in 3 passes.
+  // 2. The same and one token more: 100 of 101 are cached. 3 answer tokens in 3 passes.
   Json longer = plain(99, 1, 3, {{"prompt_cache_key", "somebody"}});
   longer["prompt"] = text(99, 1) + "!";
   ASSERT_EQ(ask(longer), 200);
-  // 3. 50 tokens; the pass fails, and then it does not.
+  // 3. 50 tokens; the pass fails, and succeeds when it is tried again.
   rig.model.failing_passes = 1;
   ASSERT_EQ(ask(plain(49, 2, 1)), 200);
   // 4. 30 tokens; both passes fail.
@@ -472,16 +488,16 @@ TEST(Metrics, AfterKnownWorkEverySumIsKnown) {
   ASSERT_EQ(ask(plain(29, 3, 1)), 500);
   // 5. Two choices of 40 tokens: one pass for the prompt, one for both second tokens.
   ASSERT_EQ(ask(plain(39, 4, 2, {{"n", 2}})), 200);
-  // 6. 4 tokens, whose 8 answers in 8 passes are special; then their text in other tokens: 28, of which
-  //    4 are there.
+  // 6. 4 tokens and 8 special answer tokens in 8 passes; then the same text in other tokens: 28, of
+  // which 4 are cached.
   ASSERT_EQ(ask(completion("abc", 8, {{"logit_bias", {{"257", 100}}}})), 200);
   Json spelled = plain(1, 0, 1);
   spelled["prompt"] = Json{256, 97, 98, 99};
   for (const char c : std::string("<|im_start|><|im_start|>"))
     spelled["prompt"].push_back(static_cast<int>(c));
   ASSERT_EQ(ask(spelled), 200);
-  // 7. During a pass of 20 tokens, one of 25 waits, one is refused; then the first one leaves, with one answer,
-  //    and the second has its own.
+  // 7. During a pass of 20 tokens, one request of 25 waits and one is refused. Then the first
+  // client leaves, after one answer token, and the second gets its own.
   const uint64_t before = rig.scheduler->stats().requests;
   const uint64_t gone = rig.http->counters().gone;
   test::FakeModel::Hold pass(rig.model);
@@ -497,7 +513,7 @@ TEST(Metrics, AfterKnownWorkEverySumIsKnown) {
   ASSERT_TRUE(becomes_true([&] { return rig.http->counters().gone == gone + 1; }));
   pass.let_go();
   ASSERT_EQ(waiting.read_answer().status, 200);
-  // 8. No HTTP, and nothing that we have.
+  // 8. A request that is not HTTP, and an unknown route.
   HttpClient wrong = rig.client();
   wrong.send("nonsense\r\n\r\n");
   wrong.read_all();
@@ -512,7 +528,7 @@ TEST(Metrics, AfterKnownWorkEverySumIsKnown) {
   Series said = parse(answer.body, table(true, true));
 
   constexpr double kPrompts = 100 + 101 + 50 + 30 + 40 + 4 + 28 + 20 + 25;
-  constexpr double kReused = 100 + 1 + 1 + 1 + 1 + 4 + 1 + 1;  // Everybody has the BOS in common.
+  constexpr double kReused = 100 + 1 + 1 + 1 + 1 + 4 + 1 + 1;  // All prompts share the BOS.
   constexpr double kGenerated = 5 + 3 + 1 + 0 + 4 + 8 + 1 + 1 + 1;
   constexpr double kPasses = 6 + 3 + 2 + 2 + 2 + 8 + 1 + 1 + 1;
   const Series right = {
@@ -526,12 +542,12 @@ TEST(Metrics, AfterKnownWorkEverySumIsKnown) {
       {"stemma_suspensions_total", 0},
       {"stemma_prompt_tokens_total", kPrompts},
       {"stemma_reused_tokens_total", kReused},
-      {"stemma_evaluated_tokens_total", kPrompts - kReused - 29},  // The failed one's.
+      {"stemma_evaluated_tokens_total", kPrompts - kReused - 29},  // Those of the failed request.
       {"stemma_generated_tokens_total", kGenerated},
       {"stemma_retokenised_prompts_total", 1},
       {"stemma_passes_total", kPasses},
       {"stemma_failed_passes_total", 3},
-      {"stemma_first_token_seconds_count", 8},  // All but the failed one.
+      {"stemma_first_token_seconds_count", 8},  // All requests but the failed one.
       {"stemma_request_seconds_count", 7},
       {"stemma_queue_seconds_count", 9},
       {"stemma_capture_wait_seconds_count", 9},
@@ -581,7 +597,8 @@ TEST(Metrics, AfterKnownWorkEverySumIsKnown) {
         "vllm:kv_cache_usage_perc"}) {
     EXPECT_GT(said[some], 0) << some;
   }
-  // Eleven turns began: of nine requests, one of them with two choices, and two that were tried again.
+  // Eleven turns began: those of nine requests, one of them with two choices, and two that were
+  // tried again.
   const auto sum = [&](const std::string& name) {
     double all = 0;
     for (const auto& [key, value] : said) all += key.starts_with(name + "{") ? value : 0;

@@ -1,4 +1,4 @@
-// An error as OpenAI's clients read it, and the ones that more than one part of the server gives.
+// An error in OpenAI's format, and the errors that several parts of the server use.
 // Threading: plain values and pure functions.
 #pragma once
 
@@ -9,7 +9,7 @@
 namespace stemma::server {
 
 struct ApiError {
-  int status = 400;  // Of HTTP.
+  int status = 400;  // The HTTP status.
   std::string message = {};
   std::string type = "invalid_request_error";
   std::string param = {};  // The field at fault, "messages[2].content"; empty: none, sent as null.
@@ -25,7 +25,8 @@ ApiError unknown_model(std::string_view model);                     // 404
 ApiError wrong_key();                                               // 401
 ApiError context_exceeded(uint64_t prompt_tokens, uint64_t limit);  // 400
 ApiError no_token_possible(std::string_view message);               // 400
-// The same as context_exceeded, of a prompt that was not even tokenised because it has at least so many.
+// The same as context_exceeded, for a prompt of at least this many tokens that was not even
+// tokenised.
 ApiError context_surely_exceeded(uint64_t least_tokens, uint64_t limit);
 ApiError answer_too_large(uint64_t limit_bytes, std::string_view remedy);  // 400
 ApiError overloaded(std::string_view message);                             // 503

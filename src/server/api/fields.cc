@@ -7,7 +7,7 @@
 namespace stemma::server {
 namespace {
 
-constexpr size_t kShown = 64;  // Bytes of a client's own text in messages.
+constexpr size_t kShown = 64;  // Limit of a client's own text in messages, in bytes.
 
 std::string show(const Json& value) {
   std::string text;
@@ -125,7 +125,7 @@ void Fields::ignore(std::string_view name, Kind kind, std::vector<std::string>& 
 void Fields::refuse(const Unsupported& field) {
   const Json* const value = take(field.name);
   if (value == nullptr) return;
-  // Only something short can be harmless; the rest is not written out.
+  // Only short values can be harmless; others are not written out.
   std::string text;
   const bool small = (value->array() == nullptr || value->array()->size() <= 1) &&
                      (value->object() == nullptr || value->object()->size() <= 1) &&
@@ -144,6 +144,13 @@ void Fields::finish() {
   const std::string name = path((*object_)[unknown - known_.begin()].name);
   *failure_ = ApiError{
       .message = "Unknown parameter: '" + name + "'.", .param = name, .code = "unknown_parameter"};
+}
+
+void Fields::pass_over_rest(std::vector<std::string>& ignored) {
+  for (size_t i = 0; i < known_.size(); ++i) {
+    if (!known_[i] && !(*object_)[i].value.is_null()) ignored.push_back(path((*object_)[i].name));
+    known_[i] = true;
+  }
 }
 
 void Fields::fail_type(std::string_view name, std::string_view expected, const Json& got) {

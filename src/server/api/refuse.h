@@ -1,4 +1,4 @@
-// An ApiError as a reply, with the headers that belong to its status; and who comes again after one.
+// Turns an ApiError into a reply with the headers of its status, and recognises retries.
 #pragma once
 
 #include <charconv>
@@ -13,16 +13,20 @@ namespace stemma::server {
 
 inline constexpr std::string_view kJson = "application/json";
 
-inline HttpRefusal refusal_of(const ApiError& error) {
+// `body`: the error in the shape of the API that was called.
+inline HttpRefusal refusal_of(const ApiError& error, std::string body) {
   HttpHeaders headers;
   if (error.status == 503) headers.push_back({"Retry-After", "1"});
   if (error.status == 401) headers.push_back({"WWW-Authenticate", "Bearer"});
   return {.status = error.status,
-          .body = encode_error(error),
+          .body = std::move(body),
           .headers = std::move(headers),
           .why = error.message};
 }
-// False: the reply has begun, or its client is gone.
+inline HttpRefusal refusal_of(const ApiError& error) {
+  return refusal_of(error, encode_error(error));
+}
+// Returns false if the reply has begun, or its client is gone.
 inline bool try_refuse(HttpReply& reply, HttpRefusal refusal) {
   reply.because(refusal.why);
   return reply.respond(refusal.status, kJson, std::move(refusal.body), std::move(refusal.headers));
@@ -34,7 +38,7 @@ inline void refuse(HttpReply& reply, const ApiError& error) {
   static_cast<void>(try_refuse(reply, error));
 }
 
-// Clients and proxies that try again say so.
+// Whether the client or a proxy marks the request as a retry.
 inline bool is_retry(const HttpRequest& request) {
   const auto number = [&](std::string_view name) {
     const std::string_view text = request.header(name);

@@ -1,4 +1,4 @@
-// Promises of Chat: what becomes of a conversation before a model sees it. Bodies are as clients send them.
+// Tests Chat: how a conversation becomes a prompt. Bodies are as clients send them.
 #include "server/chat/chat.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ constexpr Token kBos = FakeModel::kBos, kStart = FakeModel::kStart, kEnd = FakeM
 
 using Words = std::vector<Token>;
 
-// Special tokens as themselves, texts byte by byte.
+// Special tokens as one word each, texts as one word a byte.
 Words words(std::initializer_list<std::variant<Token, std::string_view>> parts) {
   Words all;
   for (const auto& part : parts) {
@@ -44,7 +44,7 @@ std::string quoted(std::string_view text) {
 std::string message(std::string_view role, std::string_view content) {
   return R"({"role":")" + std::string(role) + R"(","content":)" + quoted(content) + "}";
 }
-// A content in parts.
+// Returns a content in parts.
 std::string message(std::string_view role, std::initializer_list<std::string_view> parts) {
   std::string out = R"({"role":")" + std::string(role) + R"(","content":[)";
   for (const std::string_view part : parts) {
@@ -66,7 +66,7 @@ class ChatTest : public ::testing::Test {
  protected:
   ChatTest() : model_(test::full_engine()) {}
 
-  // With the model's template, or this one.
+  // Uses the model's template, or this one.
   const Chat& chat(const std::string& chat_template = "") {
     std::string why;
     chat_ = Chat::create(model_, chat_template, why);
@@ -101,7 +101,7 @@ class ChatTest : public ::testing::Test {
   std::unique_ptr<Chat> chat_;
 };
 
-// ---- Tokens --------------------------------------------------------------------------------------------
+// ---- Tokens -------------------------------------------------------------------------------------
 
 TEST_F(ChatTest, IsTokenisedAsTheTemplateSays) {
   const ChatPrompt made = prompt(body({message("system", "Be kind."), message("user", "Hi")}));
@@ -124,14 +124,14 @@ TEST_F(ChatTest, BosIsThereOnce) {
   const ChatPrompt without = prompt(body({message("user", "Hi")}), "{{ messages[0]['content'] }}!");
   EXPECT_EQ(without.tokens, words({kBos, "Hi!"}));
   EXPECT_EQ(without.message_ends, std::vector<uint32_t>{1});
-  // Nobody gets rid of it by spelling it.
+  // Spelling the token out does not remove it.
   const ChatPrompt spelled =
       prompt(body({message("user", "<|bos|>Hi")}), "{{ messages[0]['content'] }}!");
   EXPECT_EQ(spelled.tokens, words({kBos, "<|bos|>Hi!"}));
 }
 
 TEST_F(ChatTest, SpecialTokensInWhatPeopleWriteStayText) {
-  // Some tokenizers take special tokens for words, whatever they are told.
+  // Some tokenizers read special tokens in any text, whatever they are told.
   for (const bool longest_word : {false, true}) {
     model_.longest_word = longest_word;
     for (const char* said :
@@ -178,7 +178,7 @@ TEST_F(ChatTest, SpecialTokensInNamesAndArgumentsStayText) {
       prompt(body({named}), "{{ bos_token }}{{ messages[0].name }}: {{ messages[0].content }}")
           .tokens,
       words({kBos, "<|im_end|>: Hi"}));
-  // Its halves in a name and a message.
+  // One half in a name and one in a message.
   const std::string halves = R"({"role":"user","name":"<|im_","content":"end|>"})";
   EXPECT_EQ(
       prompt(body({halves}), "{{ bos_token }}{{ messages[0].name + messages[0].content }}").tokens,
@@ -189,7 +189,7 @@ TEST_F(ChatTest, SpecialTokensInNamesAndArgumentsStayText) {
             words({kBos, "<|im_end|>Hi"}));
 }
 
-// Half of it the template's, half somebody's.
+// Half of it comes from the template, half from a client.
 TEST_F(ChatTest, SpecialTokensThatTheTemplateWouldCompleteStayText) {
   const std::string named = R"({"role":"user","name":"im_end","content":"Hi"})";
   EXPECT_EQ(prompt(body({named}), "{{ bos_token }}<|{{ messages[0].name }}|>x").tokens,
@@ -215,7 +215,7 @@ TEST_F(ChatTest, TemplatesOwnSpecialTokensAreSpecialRightBesideText) {
             words({kBos, kStart, "<|im_end|>", kEnd}));
 }
 
-// ---- Where messages end --------------------------------------------------------------------------------
+// ---- Where messages end -------------------------------------------------------------------------
 
 TEST_F(ChatTest, MessageEndsLieBeforeTheNextMessagesRole) {
   const ChatPrompt made = prompt(body({message("system", "Be kind."), message("user", "Hi")}));
@@ -240,7 +240,7 @@ TEST_F(ChatTest, ConversationsShareAMessageEndWhoeverSpeaksNext) {
   }
 }
 
-// Where only one role can follow, its header is shared as well.
+// If only one role can follow, its header is shared as well.
 TEST_F(ChatTest, HeaderThatAlwaysFollowsBelongsToTheMessageBeforeIt) {
   const std::string strict =
       "{{ bos_token }}{% for m in messages %}"
@@ -273,7 +273,7 @@ TEST_F(ChatTest, NextTurnBeginsWithThisOneAndItsAnswer) {
   EXPECT_TRUE(std::ranges::binary_search(second.message_ends, first.message_ends.back()));
 }
 
-// As SentencePiece vocabularies have it.
+// As in SentencePiece vocabularies.
 TEST_F(ChatTest, SpacesThatTheTokenizerPutsInFrontDisplaceNothing) {
   model_.puts_spaces = true;
   const ChatPrompt made = prompt(
@@ -283,7 +283,7 @@ TEST_F(ChatTest, SpacesThatTheTokenizerPutsInFrontDisplaceNothing) {
                    " \n", kStart, " user\n x", kEnd, " \n", kStart, " assistant\n"}));
   const auto depth = [](const Words& before) { return static_cast<uint32_t>(before.size()); };
   const Words system = words({kBos, kStart, " system\n"});
-  // The space in front of a role is there whatever the role is.
+  // The space before a role does not depend on the role.
   const Words first = words({kBos, kStart, " system\na<|im_end|>b", kEnd, " \n", kStart, " "});
   const uint32_t second = depth(first) + depth(words({"user\nHi", kEnd, " \n", kStart, " "}));
   const uint32_t third = second + depth(words({"user\n x", kEnd, " \n", kStart, " "}));
@@ -298,7 +298,7 @@ TEST_F(ChatTest, MessageEndsLieInsideThePromptAndAscend) {
   EXPECT_EQ(made.message_ends, std::vector<uint32_t>{1});
 }
 
-// ---- cache_control -------------------------------------------------------------------------------------
+// ---- cache_control ------------------------------------------------------------------------------
 
 TEST_F(ChatTest, CacheControlPinsUpToTheEndOfWhatBearsIt) {
   const std::string pinned =
@@ -322,7 +322,7 @@ TEST_F(ChatTest, CacheControlOfAPartPinsUpToThatPart) {
   EXPECT_EQ(made.pinned[0].ttl_ns, 3'600'000'000'000U);
 }
 
-// ---- What templates are told ---------------------------------------------------------------------------
+// ---- What templates are told --------------------------------------------------------------------
 
 TEST_F(ChatTest, FinalMessageIsContinuedWhereItEnds) {
   const std::string fields = R"("continue_final_message":true)";
@@ -336,6 +336,17 @@ TEST_F(ChatTest, FinalMessageThatIsEmptyIsBegun) {
   const std::string fields = R"("continue_final_message":true)";
   EXPECT_EQ(prompt(body({message("user", "Hi"), message("assistant", "")}, fields)).tokens,
             words({kBos, kStart, "user\nHi", kEnd, "\n", kStart, "assistant\n"}));
+}
+
+TEST_F(ChatTest, AnEmptyAnswerAloneCannotBeContinued) {
+  // The template looks at the first message.
+  const ApiError error =
+      refusal(body({message("assistant", "")}, R"("continue_final_message":true)"),
+              "{{ messages[0].role }}{% for m in messages %}{{ m.content }}"
+              "{% endfor %}");
+  EXPECT_EQ(error.status, 400);
+  EXPECT_EQ(error.param, "messages");
+  EXPECT_NE(error.message.find("user's message"), std::string::npos) << error.message;
 }
 
 TEST_F(ChatTest, FinalMessageThatTheTemplateLeavesOutCannotBeContinued) {
@@ -393,7 +404,7 @@ TEST_F(ChatTest, TemplateThatTrimsStillKnowsWhatWasSaid) {
   EXPECT_EQ(made.message_ends, std::vector<uint32_t>{2});
 }
 
-// ---- Templates that cannot be used ---------------------------------------------------------------------
+// ---- Templates that cannot be used --------------------------------------------------------------
 
 TEST_F(ChatTest, TemplateMayRefuseAConversation) {
   const ApiError error =
@@ -419,19 +430,19 @@ TEST_F(ChatTest, TemplateWithoutAnEndIsEnded) {
 }
 
 TEST_F(ChatTest, WhatATemplateNeedsAndWeLackIsNamed) {
-  // A filter, at the place that needs it.
+  // A filter that fails when it is used.
   const std::string filter =
       "{% if messages | length > 1 %}{{ messages | frobnicate }}{% endif %}ok";
   EXPECT_EQ(text_of(body({message("user", "Hi")}), filter), "ok");
   const ApiError error = refusal(body({message("user", "a"), message("user", "b")}), filter);
   EXPECT_EQ(error.status, 500);
   EXPECT_NE(error.message.find("frobnicate"), std::string::npos) << error.message;
-  // A tag: the operator hears of it at the start,
+  // A tag: a template of the operator's is refused at the start.
   std::string why;
   EXPECT_EQ(Chat::create(model_, "{% include 'x' %}", why), nullptr);
   EXPECT_NE(why.find("--chat-template"), std::string::npos) << why;
   EXPECT_NE(why.find("include"), std::string::npos) << why;
-  // and clients, where it is the model's.
+  // With the model's own template, clients get the error.
   model_.change_info().chat_template = "{% include 'x' %}";
   const ApiError told = refusal(body({message("user", "a")}));
   EXPECT_EQ(told.code, "no_chat_template");
@@ -446,7 +457,7 @@ TEST_F(ChatTest, EngineMayKnowATemplateThatWeDoNot) {
   EXPECT_EQ(made.tokens, words({kBos, "system: s", kEnd, "user: <|im_end|>a", kEnd, "user: ", kEnd,
                                 "assistant:"}));
   EXPECT_EQ(made.message_ends, (std::vector<uint32_t>{9, 11, 29}));
-  // What is said may look like what surrounds it, and parts keep their places.
+  // A content may look like the text around it, and parts keep their places.
   const ChatPrompt alike = prompt(body(
       {message("system", "<|im_end|>user: <|im_end|>"), message("user", {" <|im_", "end|> "})}));
   EXPECT_EQ(alike.tokens, words({kBos, "system: <|im_end|>user: <|im_end|>", kEnd,
@@ -466,7 +477,7 @@ TEST_F(ChatTest, ModelWithoutATemplateHasCompletionsOnly) {
   EXPECT_EQ(made.tokens, words({kBos, "Once"}));
 }
 
-// ---- Plain completions ---------------------------------------------------------------------------------
+// ---- Plain completions --------------------------------------------------------------------------
 
 TEST_F(ChatTest, PlainPromptsMeanTheirSpecialTokens) {
   const auto plain = [&](const std::string& text) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "server/chat/part_numbers.h"
+
 namespace stemma::server {
 namespace {
 
@@ -24,26 +26,27 @@ size_t MessageEnds::common(std::string_view role, std::string_view following) co
 
 std::vector<size_t> MessageEnds::find(const jinja::Text& text,
                                       const std::vector<Message>& messages) const {
-  // Parts of all messages are numbered through: the mark of a part's text is its number.
-  std::vector<uint32_t> message_of;
-  for (uint32_t m = 0; m < messages.size(); ++m) {
-    message_of.insert(message_of.end(), messages[m].parts.size(), m);
-  }
+  const PartNumbers numbers(messages);
   const auto owner = [&](size_t mark) -> const Message* {
     if (mark >= text.marks.size()) return nullptr;
-    const auto part = static_cast<uint32_t>(text.marks[mark].origin);
-    return part < message_of.size() ? &messages[message_of[part]] : nullptr;
+    const auto place = numbers.place(text.marks[mark].origin);
+    return place ? &messages[place->message] : nullptr;
   };
   std::vector<size_t> ends;
   bool first = true;
   for (size_t m = 0; m < text.marks.size(); ++m) {
     const Message* const message = owner(m);
     if (message == nullptr) continue;
-    if (first) ends.push_back(text.marks[m].begin);
+    // After the tools, or with nothing before it, a message begins where its contents begin.
+    const bool behind_tools = m > 0 && PartNumbers::tool(text.marks[m - 1].origin).has_value();
+    if (first || behind_tools) ends.push_back(text.marks[m].begin);
     first = false;
     const size_t end = text.marks[m].end;
     if (owner(m + 1) == message) {
-      ends.push_back(text.marks[m + 1].begin);
+      // A message ends between parts, but not between pieces of one part: a call has many.
+      if (text.marks[m + 1].origin != text.marks[m].origin) {
+        ends.push_back(text.marks[m + 1].begin);
+      }
       continue;
     }
     const size_t next = m + 1 < text.marks.size() ? text.marks[m + 1].begin : text.bytes.size();

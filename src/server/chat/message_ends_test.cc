@@ -1,4 +1,4 @@
-// Where conversations may part.
+// Tests where conversations may diverge.
 #include "server/chat/message_ends.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using Bytes = std::vector<size_t>;
 
-// A conversation whose text is put together piece by piece.
+// A conversation whose text is built piece by piece.
 class Conversation {
  public:
   Conversation& says(const std::string& role, const std::vector<std::string>& parts) {

@@ -30,7 +30,7 @@ size_t SpecialTexts::longest_at(std::string_view text) const {
   auto first = texts_.begin();
   auto last = texts_.end();
   for (size_t n = 0; n < text.size() && first != last; ++n) {
-    // Those in between have their first n bytes in common with `text`; now one more.
+    // The texts in between share their first n bytes with `text`; compare one more.
     const auto byte_of = [n](const std::string& each) {
       return n < each.size() ? int{static_cast<unsigned char>(each[n])} : -1;
     };

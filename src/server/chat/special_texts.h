@@ -1,13 +1,13 @@
-// SpecialTexts finds where what somebody wrote spells a special token of the model.
+// SpecialTexts finds where a user's text spells a special token of the model.
 //
-// It does not ask the tokenizer, which tells the longest of several only, and nothing of what would come out
-// once that one is gone: every place is looked at.
+// It does not ask the tokenizer: of several overlapping special tokens that reports only the
+// longest, and not those that appear once it is removed. SpecialTexts examines every place.
 //
-// Invariant:  a text from which the stretches are taken, and which is cut where they were, spells no special
-//             token that has a byte of [begin, end).
+// Invariant:  if the stretches are removed from a text, and it is cut where they were, it spells no
+//             special token that has a byte of [begin, end).
 // Threading:  immutable; thread-safe.
-// Cost:       made once, in a pass over the vocabulary. A search takes a few steps a byte; at worst as many
-//             as the longest text has bytes.
+// Cost:       made once, in a pass over the vocabulary. A search takes a few steps a byte; at worst
+//             as many as the longest text has bytes.
 #pragma once
 
 #include <array>
@@ -29,24 +29,23 @@ class SpecialTexts {
     size_t end;
     bool operator==(const Stretch&) const = default;
   };
-  // The parts of [begin, end) of `text` that belong to the text of a special token, also to one that
-  // reaches beyond on either side. Ascending; those that touch are one.
+  // Returns the parts of [begin, end) of `text` that belong to the text of a special token, even if
+  // that reaches beyond either side. Ascending; touching parts are merged.
   std::vector<Stretch> within(std::string_view text, size_t begin, size_t end) const;
 
-  // Where to cut [begin, end) of `text` so that no piece has the whole text of a special token: behind the
-  // first character of each. Nowhere for tokenizers that tell text from special tokens by themselves; some,
-  // which look for the longest word, do not. Ascending.
+  // Returns where to cut [begin, end) of `text` so that no piece has the whole text of a special
+  // token: behind the first character of each. Ascending. Empty for tokenizers that tell text from
+  // special tokens themselves; some that look for the longest word do not.
   std::vector<size_t> cuts(std::string_view text, size_t begin, size_t end) const;
 
  private:
-  // Bytes of the longest one that `text` begins with; 0: of none.
+  // The size of the longest special text that `text` begins with; 0: none.
   size_t longest_at(std::string_view text) const;
 
   std::vector<std::string> texts_;  // Ascending, without doubles.
   std::array<bool, 256> begins_{};  // Whether some text begins with the byte.
   size_t longest_ = 0;
-  bool slip_through_ =
-      false;  // The tokenizer makes special tokens of text that it is told is none.
+  bool slip_through_ = false;  // The tokenizer makes special tokens of text even when told not to.
 };
 
 }  // namespace stemma::server

@@ -1,4 +1,4 @@
-// Promises of SpecialTexts: no spelling of a special token is overlooked, wherever it begins or ends.
+// Tests SpecialTexts: it finds every spelling of a special token, wherever it begins or ends.
 #include "server/chat/special_texts.h"
 
 #include <gtest/gtest.h>
@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/random.h"
 #include "support/engine_kinds.h"
 #include "support/fake_model.h"
-#include "support/mix.h"
 
 namespace stemma::server {
 namespace {
@@ -56,15 +56,15 @@ TEST_F(SpecialTextsTest, CutForTokenizersThatDoNotNoneIsWhole) {
   EXPECT_EQ(specials.cuts("plain", 0, 5), std::vector<size_t>{});
 }
 
-// The invariant of the header, on texts made of pieces of spellings.
+// The header's invariant, on texts made of pieces of spellings.
 TEST_F(SpecialTextsTest, NothingIsLeftWhereTheyWereTaken) {
   constexpr std::string_view kPieces[] = {"<|",   "|>",     "im_",        "end",     "start", "bos",
                                           "<|im", "_end|>", "<|im_end|>", "<|bos|>", "x",     "<"};
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     std::string text;
-    for (uint64_t i = 0; i < 8; ++i) text += kPieces[test::mix(seed * 8 + i) % std::size(kPieces)];
-    const size_t begin = test::mix(seed) % (text.size() / 2 + 1);
-    const size_t end = begin + 1 + test::mix(seed + 1) % (text.size() - begin);
+    for (uint64_t i = 0; i < 8; ++i) text += kPieces[base::mix(seed * 8 + i) % std::size(kPieces)];
+    const size_t begin = base::mix(seed) % (text.size() / 2 + 1);
+    const size_t end = begin + 1 + base::mix(seed + 1) % (text.size() - begin);
     size_t at = 0;
     const auto look = [&](size_t to) {
       const auto tokens = model_.tokenize(std::string_view(text).substr(at, to - at), false, true);

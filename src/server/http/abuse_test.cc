@@ -1,4 +1,4 @@
-// What clients do to a server: nonsense, slowness, crowds, and going away.
+// Clients that misbehave: nonsense, slow bytes, crowds, and disconnects.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -77,7 +77,7 @@ TEST_F(HttpAbuseTest, SlowHeadsAndBodiesAre408) {
     const auto start = WallClock::now();
     const size_t at_once = text.size() - 50;
     c.send(text.substr(0, at_once));
-    // A byte now and then does not buy time.
+    // A byte now and then does not extend the time.
     for (size_t i = at_once; i < text.size() && WallClock::now() - start < 800ms; ++i) {
       c.send(text.substr(i, 1));
       std::this_thread::sleep_for(50ms);
@@ -101,7 +101,7 @@ TEST_F(HttpAbuseTest, SilentConnectionsAreClosedWithoutAWord) {
 }
 
 TEST_F(HttpAbuseTest, AReplyMayTakeLongerThanAnyTimeout) {
-  // A busy machine may take a while to send the request; from then on every time is over.
+  // A busy machine may take a while to send the request; after that every timeout passes.
   serve({.header_time = 2s, .body_time = 2s, .write_time = 400ms, .keep_alive_time = 400ms});
   HttpClient c = client();
   c.send(request_text("GET", "/held"));
@@ -143,12 +143,12 @@ TEST_F(HttpAbuseTest, LargeBodiesLeaveRoomForSmallOnes) {
   ASSERT_TRUE(soon([&] { return server_->counters().bytes_in >= sent; }));
   EXPECT_EQ(client().post("/", std::string(30'000, 's')).status, 200);
   EXPECT_EQ(client().post("/", std::string(60'000, 's')).status, 200);
-  // Another large one is one too many.
+  // Another large request is one too many.
   EXPECT_EQ(client().post("/", std::string(300'000, 'b')).status, 503);
 }
 
 TEST_F(HttpAbuseTest, LargeAnswersThatNobodyReadsHaveALimit) {
-  serve({.replies_bytes = size_t{9} << 20});  // One /large, and not two.
+  serve({.replies_bytes = size_t{9} << 20});  // Room for one /large, not for two.
   HttpClient slow(server_->port(), 60s, 4096);
   slow.send(request_text("GET", "/large"));
   ASSERT_TRUE(soon([&] { return server_->counters().bytes_out > 0; }));
@@ -221,7 +221,7 @@ TEST_F(HttpAbuseTest, AClientThatClosesIsSeenBehindWhatItSentAhead) {
   HttpClient c = client();
   c.send(request_text("GET", "/held"));
   held();
-  // More than the server reads ahead, so that it does not get to read the end.
+  // More than the server reads ahead, so it does not read the end of the stream.
   c.send(request_text("POST", "/ahead", std::string(100'000, 'x')));
   std::this_thread::sleep_for(50ms);
   c.close();
@@ -395,7 +395,7 @@ TEST_F(HttpAbuseTest, AStreamingClientThatFallsBehindIsGone) {
   const std::string piece(10'000, 'p');
   uint64_t taken = 0;
   EXPECT_TRUE(soon([&] {
-    // As fast as the loop can empty it: what fills is the client's buffer, the kernel's, then ours.
+    // Send faster than the loop can write: the client's buffer fills, then the kernel's, then ours.
     if (!reply->send(piece)) return true;
     taken += piece.size();
     return false;
@@ -422,7 +422,7 @@ TEST_F(HttpAbuseTest, OneSendMayBeLargerThanTheBuffer) {
 
 // --- many ---------------------------------------------------------------------------------------
 
-// Room for file descriptors, as far as the system lets us.
+// Raises the limit of file descriptors, as far as the system allows.
 rlim_t allow_descriptors(rlim_t wanted) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -452,7 +452,7 @@ TEST_F(HttpAbuseTest, ClientsWaitWhileThereAreNoDescriptors) {
   serve();
   HttpClient first = client();
   ASSERT_EQ(first.get("/").status, 200);
-  // One descriptor is left, for the next client's own end; the server's end finds none.
+  // One descriptor is left: the next client's own end takes it, and the server's end gets none.
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   const int spare = ::socket(AF_INET, SOCK_STREAM, 0);

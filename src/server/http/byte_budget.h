@@ -1,8 +1,8 @@
-// ByteBudget: how many bytes a server holds at once for its clients, of requests' bodies or of answers.
+// ByteBudget: limits how many bytes of request bodies, or of answers, a server holds at once.
 //
-// A share grows with what it stands for. Large shares may not take everything: a part is kept for small ones, so
-// that clients that send little are served however many others send much. A share counts as large, with all that
-// it has, once it has more than `small_bytes`.
+// A share grows with its body or answer. A part of the budget is reserved for small shares, so that
+// clients that send little are served however many others send much. Once a share has more than
+// `small_bytes`, all of it counts as large.
 //
 // Invariant:  all shares together have at most capacity_bytes; large ones together at most
 //             capacity_bytes - reserve_bytes.
@@ -23,7 +23,7 @@ class ByteBudget {
   struct Options {
     size_t capacity_bytes = 0;
     size_t small_bytes = 0;
-    size_t reserve_bytes = 0;  // Of capacity_bytes, for small shares alone.
+    size_t reserve_bytes = 0;  // The part of capacity_bytes that is for small shares only.
   };
   explicit ByteBudget(const Options& options) : options_(options) {}
 
@@ -54,7 +54,7 @@ class ByteBudget {
   size_t large_bytes_ STEMMA_GUARDED_BY(mutex_) = 0;  // Of shares that count as large.
 };
 
-// What one body, or one answer, takes of a budget.
+// One body's, or one answer's, part of a budget.
 class ByteShare {
  public:
   explicit ByteShare(std::shared_ptr<ByteBudget> budget) : budget_(std::move(budget)) {}
@@ -62,7 +62,8 @@ class ByteShare {
   ByteShare(const ByteShare&) = delete;
   ByteShare& operator=(const ByteShare&) = delete;
 
-  // It has so many bytes now, never fewer than before. False: there is no room, and nothing changed.
+  // Grows to `bytes`, which must not be fewer than before. Returns false, and changes nothing, if
+  // there is no room.
   [[nodiscard]] bool grow_to(size_t bytes) {
     if (!budget_->take(bytes_, bytes - bytes_)) return false;
     bytes_ = bytes;

@@ -24,12 +24,12 @@ using std::chrono::steady_clock;
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr auto kLingerTime = std::chrono::milliseconds(1000);
-constexpr size_t kReadAheadBytes = size_t{64} << 10;  // Of requests behind the one being answered.
+constexpr size_t kReadAheadBytes = size_t{64} << 10;  // Of requests after the current one.
 constexpr size_t kKeptBytes = 1024;                   // Buffers larger than this are not kept.
-constexpr int kMostProbeTimes = 16;     // A half-closed client is looked after so rarely.
-constexpr int kProbeAfterSeconds = 30;  // Without a word from the client's machine,
-constexpr int kProbeSeconds = 10;       // then so often,
-constexpr int kProbes = 3;              // and so many times in vain.
+constexpr int kMostProbeTimes = 16;     // Longest probe interval, in half_close_times.
+constexpr int kProbeAfterSeconds = 30;  // After this long without data from the client's machine,
+constexpr int kProbeSeconds = 10;       // probe it this often,
+constexpr int kProbes = 3;              // and give up after so many unanswered probes.
 
 void clear(std::string& text) {
   if (text.capacity() > kKeptBytes) {
@@ -39,7 +39,7 @@ void clear(std::string& text) {
   }
 }
 
-// What fails at the end of a connection changes nothing.
+// An error at the end of a connection changes nothing.
 void ignore(const error_code&) {}
 
 bool would_block(const error_code& error) {
@@ -77,8 +77,8 @@ short poll_now(int socket, short events) {
   return ::poll(&query, 1, 0) > 0 ? query.revents : short{0};
 }
 
-// So that a client whose machine or network is lost without a word is gone at some time, whether or not
-// there is something to send. A system that knows less than Linux has to do with less.
+// Lets the kernel detect at some time that a client's machine or network was lost, whether or not
+// there is something to send. Systems without Linux's options get plain keep-alive.
 void notice_silence(int socket, std::chrono::milliseconds write_time) {
   const auto set = [socket](int level, int name, int value) {
     static_cast<void>(::setsockopt(socket, level, name, &value, sizeof value));
@@ -135,7 +135,7 @@ void HttpLoop::stop() {
   work.reset();
 }
 
-// --- what can be done now -----------------------------------------------------------------------
+// --- the next step -------------------------------------------------------------------------------
 
 HttpConnection::HttpConnection(HttpLoop& loop, asio::ip::tcp::socket socket, bool refused)
     : loop_(loop),
@@ -171,7 +171,7 @@ void HttpConnection::run() {
   }
 }
 
-// True: there may be more to do.
+// Returns true if there may be more to do.
 bool HttpConnection::step() {
   if (state_ == State::closed || state_ == State::lingering || !flush()) return false;
   switch (state_) {
@@ -188,7 +188,7 @@ bool HttpConnection::step() {
   }
 }
 
-// False: the client takes no more for now, or is gone.
+// Returns false if the client takes no more for now, or is gone.
 bool HttpConnection::flush() {
   while (out_sent_ < out_.size()) {
     error_code error;
@@ -239,12 +239,12 @@ bool HttpConnection::parse() {
   }
   if (enter_stage(before)) return true;
   if (head_ended && unread_bytes() > 0) return true;
-  // The rest will never come. Nobody waits for an answer to half a request.
+  // The rest will never come, and nobody waits for an answer to half a request.
   if (ended_) close();
   return false;
 }
 
-// True: there is something to say.
+// Returns true if there is something to send.
 bool HttpConnection::enter_stage(HttpParser::Stage before) {
   if (parser_.stage() != before) since_ = steady_clock::now();
   if (parser_.stage() != HttpParser::Stage::body || !parser_.expects_continue() || continued_ ||
@@ -257,24 +257,27 @@ bool HttpConnection::enter_stage(HttpParser::Stage before) {
   return true;
 }
 
-// False: the body is not wanted, and the client is told.
+// Returns false if the body is not wanted; the client gets an error.
 bool HttpConnection::admitted() {
   if (!shared_.options.admit) return true;
   std::optional<HttpRefusal> refusal = shared_.options.admit(parser_.head());
   if (!refusal) return true;
-  HttpAsked who = asked();
-  who.why = std::move(refusal->why);
-  refusal->headers.push_back({"X-Request-Id", who.id});
+  say_refusal(asked(), *std::move(refusal));
+  return false;
+}
+
+void HttpConnection::say_refusal(HttpAsked who, HttpRefusal refusal) {
+  who.why = std::move(refusal.why);
+  refusal.headers.push_back({"X-Request-Id", who.id});
   std::string reply;
   append_head(reply,
-              {.status = refusal->status,
+              {.status = refusal.status,
                .content_type = "application/json",
-               .length = refusal->body.size(),
+               .length = refusal.body.size(),
                .keep_alive = false,
                .http_1_0 = parser_.http_1_0()},
-              refusal->headers, shared_.manner->headers);
-  say_last(who, refusal->status, reply + refusal->body);
-  return false;
+              refusal.headers, shared_.manner->headers);
+  say_last(who, refusal.status, reply + refusal.body);
 }
 
 bool HttpConnection::within_bodies() {
@@ -308,7 +311,7 @@ void HttpConnection::dispatch() {
       std::make_shared<HttpExchange>(shared_.manner, form, std::move(who), shared_from_this());
   state_ = State::replying;
   said_ = steady_clock::now();
-  if (half_closed_) input_ended();  // The time it has to show itself begins with this request.
+  if (half_closed_) input_ended();  // Its probe times begin with this request.
   if (!shared_.options.cors_origin.empty() && request.method == "OPTIONS" &&
       !request.header("access-control-request-method").empty()) {
     return preflight();
@@ -360,6 +363,10 @@ bool HttpConnection::take_reply() {
 void HttpConnection::refuse(int status, std::string_view message) {
   shared_.bad_requests.fetch_add(status == 503 ? 0 : 1, std::memory_order_relaxed);
   HttpAsked who = asked();
+  if (shared_.options.refusal && !who.path.empty()) {
+    HttpRefusal refusal = shared_.options.refusal(who.path, status, message);
+    return say_refusal(std::move(who), std::move(refusal));
+  }
   who.why = message;
   HttpHeaders headers = shared_.manner->headers;
   headers.push_back({"X-Request-Id", who.id});
@@ -386,7 +393,7 @@ void HttpConnection::linger() {
   in_used_ = 0;
 }
 
-// Closes so that the client sees a failure, and the kernel keeps nothing for it.
+// Closes so that the client sees a failure, and the kernel keeps no data for it.
 void HttpConnection::reset() {
   error_code error;
   ignore(socket_.set_option(asio::socket_base::linger(true, 0), error));
@@ -437,7 +444,7 @@ void HttpConnection::drain() {
   if (exchange_ != nullptr) exchange_->close_after();
 }
 
-// --- what is waited for -------------------------------------------------------------------------
+// --- waiting -------------------------------------------------------------------------------------
 
 void HttpConnection::wait() {
   if (state_ == State::closed) return;
@@ -489,7 +496,7 @@ void HttpConnection::input_ended() {
   probe_time_ = shared_.options.half_close_time;
 }
 
-// The exchange's lock is held here.
+// Requires the exchange's lock.
 void HttpConnection::wake() {
   asio::post(loop_.io, [self = shared_from_this()] {
     if (self->exchange_ != nullptr && self->exchange_->overflowed()) return self->reset();
@@ -504,18 +511,18 @@ void HttpConnection::tick() {
   if (state_ != State::closed && now >= deadline()) expire();
 }
 
-// While a reply is being made and nothing is read: either all has been, or the client has sent as much
-// ahead as we take.
+// Called while a reply is being made and nothing is read: either all input was read, or the client
+// has sent as much ahead as we accept.
 void HttpConnection::look_at_peer(Time now) {
   if (read_waits_) return;
   const short seen = poll_now(socket_.native_handle(), POLLRDHUP);
   if ((seen & (POLLERR | POLLHUP | POLLNVAL)) != 0) return close();
   if (!half_closed_ && (seen & POLLRDHUP) != 0) input_ended();
-  // A client that is slow has its own deadline.
+  // A slow client has its own deadline.
   if (!half_closed_ || !out_.empty() || now < half_close_until_) return;
   if (sent_bytes_ != sent_before_) return input_ended();
-  // It may be gone, or only have nothing more to ask: who is gone answers the next byte with a reset, which
-  // is seen above.
+  // The client may be gone, or may only have no more requests. If it is gone, it answers the next
+  // byte with a reset, which the poll above sees.
   if (!exchange_->probe()) return close();
   probe_time_ = std::min(2 * probe_time_, kMostProbeTimes * shared_.options.half_close_time);
   half_close_until_ = now + probe_time_;

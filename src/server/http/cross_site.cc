@@ -7,13 +7,13 @@
 namespace stemma::server {
 namespace {
 
-// "localhost" of "localhost:8080", "::1" of "[::1]:8080".
+// Returns "localhost" for "localhost:8080", "::1" for "[::1]:8080".
 std::string_view name_of(std::string_view host) {
   if (host.starts_with('[')) {
     const size_t end = host.find(']');
     return end == std::string_view::npos ? host : host.substr(1, end - 1);
   }
-  // An address of IPv6 without brackets has more than one.
+  // IPv6 addresses without brackets have more than one colon.
   if (std::ranges::count(host, ':') == 1) host = host.substr(0, host.find(':'));
   return host;
 }
@@ -65,7 +65,8 @@ std::string cross_site_problem(const HttpRequest& request, const SiteRules& rule
   if (!site.empty() && site != "same-origin" && site != "none") {
     return "a page of another site asks for it";
   }
-  // Older browsers do not say whose page posts. A page of another site cannot post this type unasked.
+  // Older browsers do not name the site of the page that posts. A page of another site cannot post
+  // this type without asking first.
   if (!request.reads() && site.empty()) {
     const std::string_view type = request.header("content-type");
     if (!equal_ignoring_case(type.substr(0, type.find(';')), "application/json")) {

@@ -1,9 +1,10 @@
-// Whether a web page of somebody else's may be behind a request.
+// Detects requests that a foreign web page may have sent.
 //
-// A server on the operator's machine is reached by every page that the operator's browser opens, and a browser
-// sends what a page asks it to. Two ways lead here without a key: a page posts blindly across sites, which
-// browsers say in Origin or Sec-Fetch-Site; or its own name is made to point to this machine (DNS rebinding), so that
-// the page seems to be ours, but its name is in Host. Programs that are no browsers send none of this, and are let in.
+// Every page that the operator's browser opens can make the browser send requests to a server on
+// the operator's machine. Without a key there are two attacks. A page posts blindly across sites;
+// browsers report that in Origin or Sec-Fetch-Site. Or a page's own name is made to point to this
+// machine (DNS rebinding), so that the page seems to be ours; then Host has the page's name.
+// Requests without the headers of a browser are let in.
 //
 // Threading:  pure functions.
 #pragma once
@@ -16,14 +17,14 @@
 namespace stemma::server {
 
 struct SiteRules {
-  std::string cors_origin = {};  // Pages of this origin may call; "*": all may.
+  std::string cors_origin = {};  // Pages of this origin may call; "*": all pages may.
   std::string host = {};         // The name or address that the server was told to listen on.
 };
 
-// "" or, in a sentence, why the request is not let in.
+// Returns a sentence that says why the request is refused, or "" if it is let in.
 std::string cross_site_problem(const HttpRequest& request, const SiteRules& rules);
 
-// Whether no page can get here by this Host: it is an address, localhost, or `own`.
+// Whether Host is an address, localhost, or `own`: no foreign page can have such a name.
 bool is_own_host(std::string_view host, std::string_view own);
 
 }  // namespace stemma::server

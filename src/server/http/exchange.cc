@@ -8,7 +8,7 @@ namespace stemma::server {
 namespace {
 
 constexpr std::string_view kNoRoom = "too many large answers wait for their clients to read them";
-constexpr int kClientGone = 499;  // As proxies count those who did not wait for their answer.
+constexpr int kClientGone = 499;  // As proxies count clients that left.
 
 class ExchangeReply final : public HttpReply {
  public:
@@ -112,8 +112,8 @@ bool HttpExchange::send(std::string_view piece) {
   if (state_ != State::streaming || overflowed_) return false;
   if (piece.empty() || bodiless_) return true;
   if (pending_.size() + unsent_ >= manner_->buffer_bytes) {
-    // The connection cuts the client off and calls on_gone, not the sender, who may hold locks.
-    // It may have been woken and wait for room since then: it is woken once more.
+    // The connection cuts the client off and calls on_gone, because the sender may hold locks. It
+    // may have been woken before and wait for room now, so wake it once more.
     overflowed_ = true;
     woken_ = false;
     wake();
@@ -187,7 +187,7 @@ void HttpExchange::on_gone(std::function<void()> callback) {
   {
     const base::MutexLock lock(mutex_);
     if (state_ == State::waiting || state_ == State::streaming) {
-      // What it takes the place of is destroyed with `callback`, without the lock.
+      // The old callback is destroyed with `callback`, without the lock.
       std::swap(on_gone_, callback);
       return;
     }

@@ -7,7 +7,7 @@
 namespace stemma::server {
 namespace {
 
-// "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", made once a second on each thread.
+// Returns "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n", made once a second on each thread.
 std::string_view date_line() {
   thread_local std::time_t made_at = 0;
   thread_local std::array<char, 64> line{};
@@ -19,7 +19,7 @@ std::string_view date_line() {
                                             "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
   std::tm utc{};
   gmtime_r(&now, &utc);
-  // Not strftime's names: they follow the locale.
+  // strftime's names depend on the locale.
   const int written = std::snprintf(
       line.data(), line.size(), "Date: %s, %02d %s %d %02d:%02d:%02d GMT\r\n", kDays[utc.tm_wday],
       utc.tm_mday, kMonths[utc.tm_mon], utc.tm_year + 1900, utc.tm_hour, utc.tm_min, utc.tm_sec);

@@ -25,21 +25,21 @@ struct ReplyHead {
   bool http_1_0 = false;
 };
 
-// Appends a head, with the date. Headers that are the server's affair, or that a line break would turn
-// into two, are left out; false says that one of the latter was among them.
+// Appends a head, with the date. Leaves out headers that only the server sets and headers with a
+// line break in them. Returns false if a header had a line break.
 bool append_head(std::string& out, const ReplyHead& head, const HttpHeaders& extra,
                  const HttpHeaders& always);
 
 void append_chunk(std::string& out, std::string_view piece);
 inline constexpr std::string_view kLastChunk = "0\r\n\r\n";
-// An interim reply: clients pass over it, asked for or not.
+// An interim reply: clients ignore it if they did not ask for it.
 inline constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
-// {"error":{"message":...,"type":"invalid_request_error","code":null}}, or "server_error" from 500 on.
-// `message` is one of ours: nothing in it needs an escape.
+// {"error":{"message":...,"type":"invalid_request_error","code":null}}; the type is "server_error"
+// from status 500 on. `message` is one of ours, so nothing in it needs an escape.
 std::string error_body(int status, std::string_view message);
 
-// A whole reply that says what is wrong and closes the connection.
+// A whole reply with an error that closes the connection.
 std::string error_reply(int status, std::string_view message, const HttpHeaders& always,
                         bool http_1_0 = false);
 

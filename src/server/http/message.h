@@ -1,11 +1,11 @@
-// What an HTTP handler sees: a request that is there completely, and a reply to fill.
+// What an HTTP handler gets: a complete request, and a reply to fill.
 //
-// HttpReply is an interface, so that handlers can be tested without a socket. A reply takes one of two
-// roads, or none:
+// HttpReply is an interface, so that handlers can be tested without a socket. A reply is sent whole
+// or as a stream:
 //
 //   waiting --respond()--> complete
 //   waiting --begin()--> streaming --send()...--end()--> complete
-//   waiting --nothing was said for a while, and keep_alive() allows it--> streaming
+//   waiting --nothing was sent for a while, and keep_alive() was called--> streaming
 //   waiting, streaming --the client went away--> gone
 //
 // Calls that do not fit the state change nothing and return false.
@@ -13,6 +13,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,7 +30,7 @@ struct HttpHeader {
 };
 using HttpHeaders = std::vector<HttpHeader>;
 
-// A body of at most so many bytes is a small one: it does not wait behind large ones.
+// A body of at most this size is small: it does not wait behind large ones.
 inline constexpr size_t kSmallBodyBytes = size_t{64} << 10U;
 
 // Threading: a plain value.
@@ -40,30 +41,33 @@ struct HttpRequest {
   HttpHeaders headers;
   std::string body;
   std::string peer;  // "127.0.0.1:41234", "[::1]:41234".
-  std::string id;    // X-Request-Id, as sent or made here; the answer has it, too.
-  // What the body takes of the server's memory for bodies. Given back when its last owner lets go.
+  std::string id;    // X-Request-Id, as sent or generated here. The answer repeats it.
+  // How many purges there had been when the handler got it (schedule/purge_log.h).
+  uint64_t purges = 0;
+  // The body's share of the server's memory for bodies. Its last owner gives it back.
   std::shared_ptr<const void> body_share;
 
-  // The first header of that name, whatever its case; empty if there is none.
+  // The first header of that name, ignoring case; empty if there is none.
   std::string_view header(std::string_view name) const noexcept;
-  // The first value of a query parameter, decoded ('+' is a space); nothing if it is not there or not
-  // decodable.
+  // The first value of a query parameter, decoded ('+' is a space). Returns nothing if it is
+  // missing or cannot be decoded.
   std::optional<std::string> parameter(std::string_view name) const;
-  // GET or HEAD: the answer to a HEAD is made like the other one, and its body is not sent.
+  // Whether it is a GET or a HEAD. Answer both alike: the body of a HEAD's answer is not sent.
   bool reads() const noexcept { return method == "GET" || method == "HEAD"; }
 };
 
-// What a log and a count want to know of a request that is answered. What was not understood is empty.
+// What logs and counters need to know about an answered request. Fields that could not be parsed
+// are empty.
 struct HttpAsked {
   std::string method = {};
   std::string path = {};
   std::string peer = {};
   std::string id = {};
-  std::string why = {};   // Of a refusal: a sentence.
-  bool own_line = false;  // Whoever answers it writes its line in the log.
+  std::string why = {};   // The reason for a refusal, as a sentence.
+  bool own_line = false;  // The handler writes the request's log line itself.
 };
 
-// An answer that says no, in JSON.
+// A refusal, with a JSON body.
 struct HttpRefusal {
   int status = 400;
   std::string body = {};
@@ -71,57 +75,59 @@ struct HttpRefusal {
   std::string why = {};  // For the log.
 };
 
-// How a stream shows that it is alive while it has nothing to say.
+// What an idle stream sends to show that it is alive.
 struct HttpKeepAlive {
   std::chrono::milliseconds every{0};  // 0: only to clients that have closed their side.
-  std::string piece;                   // What it says.
-  // What it begins with, if it has not begun.
+  std::string piece;                   // What it sends.
+  // The head, if the stream has not begun.
   std::string content_type;
   HttpHeaders headers = {};
 };
 
-// Threading:  thread-safe; completed from any thread, at any time, also after its server is gone.
-// Ownership:  the last owner who lets go of a reply that is not complete answers 500 with that; a stream
-//             is then closed so that the client can tell: without its last chunk, or with a reset.
+// Threading:  thread-safe; any thread may complete it at any time, even after its server is gone.
+// Ownership:  when the last owner drops an incomplete reply, the client gets a 500. A stream that
+//             has begun is closed so that the client can tell: without its last chunk, or with a
+//             reset.
 class HttpReply {
  public:
   virtual ~HttpReply() = default;
 
-  // The whole answer. Headers that name a length, an encoding or the connection are left out: they are
-  // the server's. So are headers with line breaks in them, and they are logged.
+  // Sends the whole answer. Drops headers that name a length, an encoding or the connection: the
+  // server sets those. Also drops, and logs, headers with line breaks in them.
   virtual bool respond(int status, std::string_view content_type, std::string body,
                        HttpHeaders headers = {}) = 0;
 
-  // A stream: its head is sent at once, so is every piece; pieces that come while the client is slow
-  // leave together. An empty piece is nothing.
+  // Begin, continue and end a stream. The head and every piece are sent at once; while the client
+  // is slow, pieces gather and leave together. Empty pieces are ignored.
   virtual bool begin(int status, std::string_view content_type, HttpHeaders headers = {}) = 0;
   virtual bool send(std::string piece) = 0;
   virtual bool end() = 0;
 
-  // The reply is to be a stream, and when it says nothing for a while this is said for it, at any time before
-  // its end. If it has not begun by then, it is begun with status 200: begin() and respond() answer false
-  // from then on, and send() is what is left.
+  // Declares that the reply will be a stream. Whenever it is idle for a while before its end, the
+  // server sends the piece. If the stream has not begun by then, the server begins it with status
+  // 200: begin() and respond() return false from then on, and only send() and end() are left.
   virtual void keep_alive(HttpKeepAlive manner) = 0;
 
-  // For HttpAsked, before the reply begins.
+  // Set fields of HttpAsked. Call them before the reply begins.
   virtual void because(std::string_view /*why*/) {}
   virtual void own_line(bool /*own*/) {}
 
-  // The client closed, or was cut off, before the reply was complete. Stays true.
+  // Whether the client closed, or was cut off, before the reply was complete. Stays true.
   virtual bool gone() const = 0;
-  // Calls `callback` once if the client goes before the reply is complete: on a thread of the server,
-  // with no lock held; at once and here if it has gone already. The callback is let go when the reply is
-  // complete or the client gone, so it may hold the reply. A second one takes the place of the first.
+  // Calls `callback` once if the client goes before the reply is complete: on a thread of the
+  // server, with no lock held; if it has gone already, at once on this thread. The callback is
+  // destroyed when the reply is complete or the client gone, so it may hold the reply. A second
+  // callback replaces the first.
   virtual void on_gone(std::function<void()> callback) = 0;
 };
 
-// Called on an I/O thread, which serves other clients too: it must return soon. What it throws is
+// Called on an I/O thread, which serves other clients too: it must return soon. An exception is
 // logged and answered with 500.
 using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<HttpReply> reply)>;
 
-// "a%20b" is "a b". Nothing for an escape that is none, and for %00.
+// Decodes "a%20b" to "a b". Returns nothing for an invalid escape and for %00.
 std::optional<std::string> percent_decoded(std::string_view text, bool plus_is_space = false);
-// ASCII letters of either case are equal.
+// Compares texts, ignoring the case of ASCII letters.
 bool equal_ignoring_case(std::string_view a, std::string_view b) noexcept;
 
 }  // namespace stemma::server

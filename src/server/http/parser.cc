@@ -7,8 +7,8 @@ namespace stemma::server {
 namespace {
 
 constexpr size_t kMethodBytes = 32;
-constexpr size_t kChunkLineBytes = 256;              // A size and extensions, which nobody uses.
-constexpr size_t kReservedBytes = size_t{64} << 10;  // What a Content-Length alone may allocate.
+constexpr size_t kChunkLineBytes = 256;              // A size, and extensions, which are ignored.
+constexpr size_t kReservedBytes = size_t{64} << 10;  // A Content-Length alone allocates no more.
 
 bool is_token_char(char c) noexcept {
   if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9')) return true;
@@ -21,7 +21,7 @@ bool is_token(std::string_view text) noexcept {
 
 bool is_blank(char c) noexcept { return c == ' ' || c == '\t'; }
 
-// CR may stand before LF only, which is checked once the line is whole.
+// CR may come only before LF; that is checked once the line is whole.
 bool has_control(std::string_view text) noexcept {
   return std::any_of(text.begin(), text.end(), [](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -35,7 +35,7 @@ std::string_view trimmed(std::string_view text) noexcept {
   return text;
 }
 
-// The next element of a comma-separated list.
+// Takes the next element of a comma-separated list.
 std::string_view next_element(std::string_view& list) noexcept {
   const std::string_view element = list.substr(0, list.find(','));
   list.remove_prefix(std::min(element.size() + 1, list.size()));
@@ -127,18 +127,18 @@ void HttpParser::take_line(std::string_view& bytes) {
 void HttpParser::line(std::string_view line) {
   switch (part_) {
     case Part::request_line:
-      // Blank lines before a request are what some clients send after a body.
+      // Some clients send blank lines after a body.
       if (!line.empty()) request_line(line);
       return;
     case Part::header_line:
       if (line.empty()) return head_done();
       return header_line(line);
     case Part::chunk_size: return chunk_size(line);
-    case Part::chunk_end:  // There was no room for more than the end of a line.
+    case Part::chunk_end:  // Only a line end fits here.
       part_ = Part::chunk_size;
       return;
     case Part::trailer_line:
-      // Trailers are bounded and not used.
+      // Trailers are limited in size and ignored.
       if (line.empty()) part_ = Part::done;
       return;
     default: return;
@@ -252,7 +252,7 @@ void HttpParser::head_done() {
 bool HttpParser::transfer_encoding() {
   const size_t headers = count("transfer-encoding");
   if (headers == 0) return true;
-  // Either of these is how one request is smuggled past a proxy inside another.
+  // Both are ways to smuggle one request inside another past a proxy.
   if (count("content-length") > 0) {
     fail(400, "both Content-Length and Transfer-Encoding");
   } else if (http_1_0_) {

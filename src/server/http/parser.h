@@ -1,15 +1,16 @@
-// HttpParser turns bytes into HTTP/1.x requests, one at a time, wherever the bytes are cut.
+// HttpParser turns bytes into HTTP/1.x requests, one at a time, however the bytes are cut.
 //
-// It is strict where leniency lets two readers of the same bytes see different requests: lines end in
-// CRLF; no folded headers, no blank before a colon, no control characters; one Content-Length, or
-// chunks, never both; exactly one Host in HTTP/1.1. It never takes more memory than its limits and what
-// has arrived: a Content-Length is a promise, not a reservation.
+// It is strict where two readers might otherwise see different requests in the same bytes: lines
+// end in CRLF; no folded headers, no blank before a colon, no control characters; one
+// Content-Length, or chunks, never both; exactly one Host in HTTP/1.1. Its memory is bounded by its
+// limits and by what has arrived: a Content-Length reserves nothing.
 //
 //   idle --first byte--> head --blank line--> body --last byte--> done --take()--> idle
 //                          '------------------- anything wrong ---> failed
 //
 // Threading:  one thread at a time.
-// Cost:       each byte is looked at a constant number of times; a head cut in many pieces is copied once.
+// Cost:       each byte is examined a constant number of times; a head cut in many pieces is copied
+//             once.
 #pragma once
 
 #include <cstddef>
@@ -33,27 +34,28 @@ class HttpParser {
 
   explicit HttpParser(const HttpLimits& limits) : limits_(limits) {}
 
-  // Takes bytes up to the end of one request, and says how many.
+  // Takes bytes up to the end of one request. Returns how many it took.
   size_t feed(std::string_view bytes);
-  // The same, but nothing of a body.
+  // The same, but only up to the end of the head.
   size_t feed_head(std::string_view bytes);
 
   Stage stage() const noexcept;
-  // Of a failure: the status to answer, and a sentence. The connection cannot be used any longer.
+  // After a failure: the status to answer, and a sentence. The connection must not be used again.
   int status() const noexcept { return status_; }
   const std::string& message() const noexcept { return message_; }
 
-  // As far as it has been read; whole once the head is there.
+  // The part of the head that was read so far.
   const HttpRequest& head() const noexcept { return request_; }
-  // Once the head is there. expects_continue(): the client waits for "100 Continue" before its body.
+  // Valid once the head is complete. expects_continue(): the client waits for "100 Continue" before
+  // it sends its body.
   bool expects_continue() const noexcept { return expects_continue_; }
   bool keep_alive() const noexcept { return keep_alive_; }
   bool http_1_0() const noexcept { return http_1_0_; }
   size_t body_bytes() const noexcept { return request_.body.size(); }
 
-  // Requires done. The parser is ready for the next request.
+  // Returns the request; requires Stage::done. The parser is then ready for the next one.
   HttpRequest take();
-  // Lets go of what it has.
+  // Drops everything and starts again.
   void clear() { *this = HttpParser(limits_); }
 
  private:
@@ -88,7 +90,7 @@ class HttpParser {
   HttpLimits limits_;
   Part part_ = Part::request_line;
   HttpRequest request_;
-  std::string line_;       // The beginning of a line whose end has not come.
+  std::string line_;       // The beginning of an incomplete line.
   size_t head_bytes_ = 0;  // Of the head, then of the trailers.
   size_t body_left_ = 0;   // Of the body, or of the chunk.
   int status_ = 0;

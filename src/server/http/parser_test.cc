@@ -22,7 +22,8 @@ std::string with_headers(const std::string& headers, const std::string& body = {
   return "POST /x HTTP/1.1\r\nHost: h\r\n" + headers + "\r\n" + body;
 }
 
-// What becomes of a request given at once: 200, or the status of its failure; 0 if more is expected.
+// Parses a request given at once. Returns 200, or the status of its failure; 0 if the parser
+// expects more.
 int outcome(std::string_view text) {
   HttpParser parser(kSmall);
   parser.feed(text);
@@ -217,8 +218,8 @@ TEST(HttpParser, OnlyTheExpectationToContinueIsKnown) {
   EXPECT_EQ(outcome(with_headers("Content-Length: 3\r\nExpect: more\r\n")), 417);
 }
 
-// Whatever the bytes: the same requests and the same failure, in one piece or in many; and never more
-// memory than allowed.
+// Random bytes give the same requests and the same failure in one piece or in many, and never use
+// more memory than allowed.
 TEST(HttpParser, RandomBytesMeanTheSameHoweverTheyAreCut) {
   const uint64_t seed = test::from_environment("STEMMA_SEED", std::random_device{}());
   std::printf("seed %llu\n", static_cast<unsigned long long>(seed));

@@ -1,14 +1,14 @@
 #include "server/http/server.h"
 
+#include "base/lock.h"
 #include "server/http/connection.h"
 
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
-#include <condition_variable>
 #include <future>
-#include <mutex>
 #include <system_error>
+#include <thread>
 
 #include "stemma/log.h"
 
@@ -21,9 +21,9 @@ using boost::system::error_code;
 
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 constexpr uint64_t kRefusedAtOnce =
-    1024;  // Clients that hear 503; others are closed without a word.
+    1024;  // Clients that get a 503; others are closed without an answer.
 
-void ignore_error(const error_code&) {}  // Closing cannot fail in a way that matters.
+void ignore_error(const error_code&) {}  // Closing cannot fail in a harmful way.
 
 bool is_sane(const HttpOptions& options) {
   const auto sane = [](std::chrono::milliseconds time) {
@@ -58,7 +58,7 @@ class HttpServer::Impl {
       try {
         log ? log(line) : stemma::log(LogLevel::warning, line);
       } catch (...) {
-        // Whoever cannot listen cannot be told.
+        // There is no way to report that the log fails.
       }
     };
     if (!options.cors_origin.empty()) {
@@ -77,7 +77,7 @@ class HttpServer::Impl {
         .reserve_bytes = reserve});
     shared_.on_closed = [this] {
       {
-        const std::scoped_lock lock(mutex_);
+        const base::Lock lock(mutex_);
       }
       closed_.notify_all();
     };
@@ -112,7 +112,7 @@ class HttpServer::Impl {
   bool is_loopback() const noexcept { return loopback_; }
 
   Result<void> start() {
-    const std::scoped_lock lock(life_);
+    const base::Lock lock(life_);
     if (stopped_) return Error(Errc::wrong_state, "the HTTP server has been stopped");
     if (started_) return {};
     try {
@@ -128,18 +128,18 @@ class HttpServer::Impl {
       return Error(Errc::out_of_memory, "the system gave no thread for the HTTP server");
     }
     started_ = true;
-    asio::post(loops_[0]->io, [this] { accept(); });
+    asio::post(loops_[0]->io, [this] { go_on_accepting(); });
     return {};
   }
 
   void stop_accepting() {
-    const std::scoped_lock lock(life_);
+    const base::Lock lock(life_);
     on_loop(*loops_[0], [this] { close_acceptor(); });
   }
 
   bool drain(std::chrono::milliseconds at_most) {
     {
-      const std::scoped_lock lock(life_);
+      const base::Lock lock(life_);
       on_loop(*loops_[0], [this] { close_acceptor(); });
       for (const auto& loop : loops_) {
         on_loop(*loop, [loop = loop.get()] { loop->drain(); });
@@ -147,10 +147,10 @@ class HttpServer::Impl {
     }
     bool all_done = false;
     {
-      std::unique_lock lock(mutex_);
+      base::Lock lock(mutex_);
       all_done = closed_.wait_for(lock, at_most, [this] { return shared_.connections_open == 0; });
     }
-    const std::scoped_lock lock(life_);
+    const base::Lock lock(life_);
     for (const auto& loop : loops_) {
       on_loop(*loop, [loop = loop.get()] { loop->cut_all(); });
     }
@@ -158,7 +158,7 @@ class HttpServer::Impl {
   }
 
   void stop() {
-    const std::scoped_lock lock(life_);
+    const base::Lock lock(life_);
     if (std::exchange(stopped_, true)) return;
     on_loop(*loops_[0], [this] { close_acceptor(); });
     for (const auto& loop : loops_) {
@@ -204,7 +204,7 @@ class HttpServer::Impl {
         loop.io.run();
         return;
       } catch (const std::exception& thrown) {
-        // Out of memory, most likely: what was being done is lost, the others go on.
+        // Probably out of memory: the current work is lost, other clients continue.
         shared_.log(std::string("http: an I/O thread goes on after: ") + thrown.what());
       } catch (...) {
         shared_.log("http: an I/O thread goes on after something that is no std::exception");
@@ -212,9 +212,9 @@ class HttpServer::Impl {
     }
   }
 
-  // Runs `what` on the loop's thread and waits for it. Requires life_.
+  // Runs `what` on the loop's thread and waits for it.
   template <class What>
-  void on_loop(HttpLoop& loop, What what) {
+  void on_loop(HttpLoop& loop, What what) STEMMA_REQUIRES(life_) {
     if (!started_) return what();
     std::promise<void> done;
     asio::post(loop.io, [&] {
@@ -234,57 +234,84 @@ class HttpServer::Impl {
     pause_->cancel();
   }
 
-  // On loop 0, one at a time; clients go round the loops.
+  // Waits for the next client, even if there is no memory to do so now.
+  void go_on_accepting() noexcept {
+    for (;;) {
+      try {
+        return accept();
+      } catch (...) {
+        shared_.accept_failures.fetch_add(1, std::memory_order_relaxed);
+        std::this_thread::sleep_for(kAcceptPause);
+      }
+    }
+  }
+
+  // Runs on loop 0, for one client at a time; clients are spread over the loops in turn.
   void accept() {
     if (!acceptor_->is_open()) return;
     HttpLoop& loop = *loops_[next_loop_++ % loops_.size()];
     acceptor_->async_accept(loop.io, [this, &loop](const error_code& error, tcp::socket socket) {
       if (!acceptor_->is_open()) return;
       if (!error) {
-        short_of_something_ = false;
-        welcome(loop, std::move(socket));
-        return accept();
+        try {
+          welcome(loop, std::move(socket));
+          short_of_something_ = false;
+        } catch (...) {  // No memory: this client is lost, others are not.
+          shared_.accept_failures.fetch_add(1, std::memory_order_relaxed);
+        }
+        return go_on_accepting();
       }
       shared_.accept_failures.fetch_add(1, std::memory_order_relaxed);
       if (error == asio::error::connection_aborted || error == asio::error::interrupted) {
-        return accept();  // That client has gone; the next one has not.
+        return go_on_accepting();  // That client has gone; accept the next one.
       }
-      // File descriptors come back when clients go. Until then they wait in the backlog.
+      // Descriptors become free when clients go. Until then new clients wait in the backlog.
       if (!std::exchange(short_of_something_, true)) {
         shared_.log("http: no client can be accepted for now: " + error.message());
       }
-      pause_->expires_after(kAcceptPause);
-      pause_->async_wait([this](const error_code& cancelled) {
-        if (!cancelled) accept();
-      });
+      try {
+        pause_->expires_after(kAcceptPause);
+        pause_->async_wait([this](const error_code& cancelled) {
+          if (!cancelled) go_on_accepting();
+        });
+      } catch (...) {
+        go_on_accepting();
+      }
     });
   }
 
   void welcome(HttpLoop& loop, tcp::socket socket) {
     shared_.connections_total.fetch_add(1, std::memory_order_relaxed);
+    if (shared_.options.accepted) shared_.options.accepted();
     const bool refused = shared_.connections_open >= shared_.options.connections;
     if (refused) {
       shared_.refused.fetch_add(1, std::memory_order_relaxed);
       if (shared_.refused_open >= kRefusedAtOnce) return;
     }
     auto connection = std::make_shared<HttpConnection>(loop, std::move(socket), refused);
-    (refused ? shared_.refused_open : shared_.connections_open).fetch_add(1);
-    asio::post(loop.io, [&loop, connection = std::move(connection)] { loop.add(connection); });
+    std::atomic<uint64_t>& open = refused ? shared_.refused_open : shared_.connections_open;
+    open.fetch_add(1);
+    try {
+      asio::post(loop.io, [&loop, connection = std::move(connection)] { loop.add(connection); });
+    } catch (...) {
+      open.fetch_sub(1);
+      throw;
+    }
   }
 
   HttpShared shared_;
-  std::mutex mutex_;  // For closed_.
-  std::condition_variable closed_;
-  std::mutex life_;  // start, drain and stop, one at a time. Never taken on an I/O thread.
+  base::WaitMutex mutex_;  // For closed_.
+  base::Condition closed_;
+  base::WaitMutex life_;  // start, drain and stop run one at a time. Never taken on an I/O thread.
   std::vector<std::unique_ptr<HttpLoop>> loops_;
-  std::unique_ptr<tcp::acceptor> acceptor_;  // On loop 0, as are pause_ and what follows.
+  std::unique_ptr<tcp::acceptor> acceptor_;  // On loop 0, like pause_ and the members after it.
   std::unique_ptr<asio::steady_timer> pause_;
   size_t next_loop_ = 0;
   bool short_of_something_ = false;
   uint16_t port_ = 0;
   bool loopback_ = false;
-  bool started_ = false;
-  bool stopped_ = false;
+  bool started_ STEMMA_GUARDED_BY(life_) = false;
+  bool stopped_ STEMMA_GUARDED_BY(life_) = false;
 };
 
 Result<std::unique_ptr<HttpServer>> HttpServer::create(const HttpOptions& options,

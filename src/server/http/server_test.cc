@@ -396,6 +396,22 @@ TEST_F(HttpServerTest, DrainCutsOffWhatDoesNotFinish) {
   EXPECT_EQ(c.read_answer().status, 0);
 }
 
+TEST_F(HttpServerTest, AClientThatThereIsNoMemoryForKeepsNobodyElseOut) {
+  std::atomic<int> clients = 0;
+  HttpOptions options;
+  options.accepted = [&] {
+    if (clients.fetch_add(1) % 2 == 0) throw std::bad_alloc();
+  };
+  serve(options);
+  for (int i = 0; i < 5; ++i) {
+    HttpClient lost = client();
+    EXPECT_EQ(lost.get("/lost").status, 0);
+    EXPECT_EQ(client().get("/next").status, 200);
+  }
+  EXPECT_EQ(server_->counters().accept_failures, 5U);
+  EXPECT_TRUE(soon([&] { return server_->counters().connections_open == 0; }));
+}
+
 TEST_F(HttpServerTest, StopAcceptingKeepsWhoIsThere) {
   serve();
   HttpClient c = client();
@@ -460,7 +476,7 @@ TEST_F(HttpServerTest, CountersAddUp) {
   EXPECT_EQ(counters.gone + counters.timeouts + counters.refused + counters.bad_requests, 0);
 }
 
-// A measurement, and no promise: prints what the layer itself costs. STEMMA_HTTP_MEASURE=seconds.
+// Only measures: prints the cost of the layer itself. STEMMA_HTTP_MEASURE=seconds.
 TEST_F(HttpServerTest, Measure) {
   const uint64_t seconds = test::from_environment("STEMMA_HTTP_MEASURE", 0);
   if (seconds == 0) GTEST_SKIP() << "STEMMA_HTTP_MEASURE is not set";

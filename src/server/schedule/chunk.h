@@ -6,9 +6,9 @@
 
 namespace stemma::server {
 
-// Where the next chunk ends: at `stop` if no more than `most` tokens lie before it. Otherwise the chunk is full,
-// unless that would leave fewer than 64 tokens for the one that follows, which are slow to compute by themselves:
-// then it leaves 64.
+// Returns where the next chunk ends: at `stop` if at most `most` tokens lie before it. Otherwise
+// the chunk has `most` tokens, or fewer so that at least 64 remain for the last chunk: fewer than
+// 64 tokens are slow to compute by themselves.
 constexpr uint32_t end_of_chunk(uint32_t begin, uint32_t stop, uint32_t most) noexcept {
   constexpr uint32_t kLeast = 64;
   const uint32_t full = std::min(stop - begin, most);

@@ -27,7 +27,7 @@ class Histogram {
     sum_ += value;
   }
 
-  // Bucket i has values up to bound(i); the last one, i == kBuckets, all others.
+  // Bucket i counts values up to bound(i); the last bucket, i == kBuckets, counts all others.
   double bound(uint32_t bucket) const noexcept { return bounds_[bucket]; }
   uint64_t in_bucket(uint32_t bucket) const noexcept { return counts_[bucket]; }
   uint64_t count() const noexcept { return count_; }

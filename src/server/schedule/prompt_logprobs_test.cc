@@ -1,4 +1,5 @@
-// Logprobs of prompts: what a Scheduler says of a prompt's tokens is what it says of them as an answer.
+// Tests logprobs of prompts: a Scheduler reports the same for a prompt's tokens as for the same
+// tokens in an answer.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -81,7 +82,8 @@ TEST_P(PromptLogprobs, AreThoseOfTheSameTokensAsAnAnswer) {
   EXPECT_TRUE(said->of_prompt.empty());
   ASSERT_EQ(said->answer.size(), 40U);
   for (const TokenLogprob& each : said->answer) words.push_back(each.chosen.token);
-  // Of what is cached, of what is computed again after a failed pass, and with an answer or without.
+  // For cached tokens, for tokens computed again after a failed pass, and with and without an
+  // answer.
   for (const uint32_t failing : {0U, 1U}) {
     for (const uint32_t tokens : {0U, 3U}) {
       model_.failing_passes = failing;
@@ -106,7 +108,7 @@ TEST_P(PromptLogprobs, AreThoseOfTheSameTokensAsAnAnswer) {
       }
     }
   }
-  // It is kept like any other prompt.
+  // The prompt is kept like any other.
   EXPECT_GE(ask(words, 1, false)->summary.cached_tokens, words.size() - 1);
 }
 

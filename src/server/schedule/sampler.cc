@@ -6,26 +6,29 @@
 #include <limits>
 #include <random>
 
+#include "base/random.h"
+
 namespace stemma::server {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
-constexpr uint32_t kBlock = 256;  // Weights that are summed as floats before doubles take over.
+constexpr uint32_t kBlock = 256;  // Weights summed as floats before doubles take over.
 constexpr uint32_t kLanes =
-    16;  // Sums side by side, so that the order is the same in any registers.
+    16;  // Parallel sums, so that the order is the same for every register width.
 
-// e^x for x <= 0, within 2 units in the last place; 0 below -87. Our own, since libraries differ in the last bit
-// and a seed is to mean the same everywhere. No branches: loops over it are vectorised.
+// e^x for x <= 0, within 2 units in the last place; 0 below -87. Our own, because libraries differ
+// in the last bit and a seed must mean the same everywhere. It has no branches, so that loops over
+// it are vectorised.
 inline float exp_negative(float x) noexcept {
   constexpr float kLog2e = 1.44269504F;
-  constexpr float kLn2High = 0.693359375F;  // Few bits, so that n * kLn2High is exact.
+  constexpr float kLn2High = 0.693359375F;  // Few bits, to keep n * kLn2High exact.
   constexpr float kLn2Low = -2.12194440e-4F;
   constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to a whole number.
   const float clamped = x < -87.0F ? -87.0F : x;
   const float shifted = clamped * kLog2e + kRound;
   const float n = shifted - kRound;
   const float r = (clamped - n * kLn2High) - n * kLn2Low;
-  // The series of e^r to r^7; |r| <= ln 2 / 2.
+  // The series of e^r up to r^7; |r| <= ln 2 / 2.
   float p = 1.0F / 5040.0F;
   p = p * r + 1.0F / 720.0F;
   p = p * r + 1.0F / 120.0F;
@@ -34,15 +37,15 @@ inline float exp_negative(float x) noexcept {
   p = p * r + 0.5F;
   p = p * r + 1.0F;
   p = p * r + 1.0F;
-  // The low bits of `shifted` are n; 2^n is made of them.
+  // The low bits of `shifted` are n; they make 2^n.
   const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) + 127U) << 23U;
   const float value = p * std::bit_cast<float>(exponent);
-  // 0 by a mask: a choice between two values would become a branch.
+  // A mask gives 0 here, because a choice between two values would become a branch.
   const uint32_t mask = -static_cast<uint32_t>(x >= -87.0F);
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & mask);
 }
 
-// Likelier, or as likely and lower.
+// More likely, or equally likely with a lower number.
 bool before(const Candidate& a, const Candidate& b) noexcept {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
@@ -74,7 +77,7 @@ Token first_at(std::span<const float> logits, float top) noexcept {
   return static_cast<Token>(std::find(logits.begin(), logits.end(), top) - logits.begin());
 }
 
-// The first logit that nothing can be done with. Requires that there is one.
+// Finds the first unusable logit. Requires that there is one.
 Error bad_logit(std::span<const float> logits) noexcept {
   const auto bad = std::find_if(logits.begin(), logits.end(), [](float logit) {
     return !(logit < std::numeric_limits<float>::infinity());
@@ -82,7 +85,8 @@ Error bad_logit(std::span<const float> logits) noexcept {
   return {Errc::corrupt, "a logit is not a number", static_cast<uint32_t>(bad - logits.begin())};
 }
 
-// The weight e^((logit - top) * scale) of up to kBlock logits, in `weights` if that is not null; their sum.
+// Returns the sum of the weights e^((logit - top) * scale) of up to kBlock logits, and stores them
+// in `weights` if that is not null.
 double weigh_block(std::span<const float> logits, float top, float scale, float* weights) noexcept {
   std::array<float, kBlock> local;
   float* const out = weights == nullptr ? local.data() : weights;
@@ -99,7 +103,7 @@ double weigh_block(std::span<const float> logits, float top, float scale, float*
   return sum;
 }
 
-// The same of all logits; `weights` may be null.
+// The same for all logits; `weights` may be null.
 double weigh(std::span<const float> logits, float top, float* weights) noexcept {
   double sum = 0.0;
   for (size_t i = 0; i < logits.size(); i += kBlock) {
@@ -109,19 +113,19 @@ double weigh(std::span<const float> logits, float top, float* weights) noexcept 
   return sum;
 }
 
-// How far a logit lies below the top, in steps of 1/32; the last bucket has the rest.
+// Buckets by a logit's distance below the top, in steps of 1/32; the last bucket has the rest.
 constexpr uint32_t kBuckets = 1024;
 uint32_t bucket_of(float logit, float top) noexcept {
   const float steps = (top - logit) * 32.0F;
   return static_cast<uint32_t>(steps < kBuckets - 1.0F ? steps : kBuckets - 1.0F);
 }
 
-// All tokens whose logit is at least `least`, in the order of their numbers.
+// Gathers all tokens whose logit is at least `least`, in the order of their numbers.
 void gather(std::span<const float> logits, float least, std::vector<Candidate>& out) {
   out.clear();
   for (size_t i = 0; i < logits.size(); i += kLanes) {
     const size_t end = std::min(logits.size(), i + kLanes);
-    // Most stretches have none; a look at all of them together is cheap.
+    // Most stretches have none; checking a whole stretch at once is cheap.
     uint32_t any = 0;
     for (size_t k = i; k < end; ++k) any |= logits[k] >= least ? 1U : 0U;
     if (any == 0) continue;
@@ -131,7 +135,7 @@ void gather(std::span<const float> logits, float least, std::vector<Candidate>& 
   }
 }
 
-// Puts what is before `pivot` (and it) in front. Returns how many.
+// Moves `pivot` and the items before it to the front. Returns how many there are.
 size_t split(std::span<Candidate> items, const Candidate& pivot) noexcept {
   size_t kept = 0;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -146,15 +150,15 @@ Candidate middle(std::span<const Candidate> items) noexcept {
   return three[1];
 }
 
-// The last of the `count` first of `items`, in the order of before(). Quickselect of our own: its steps,
-// and with weights its sums, are the same everywhere. Reorders them.
+// Returns item number `count` in the order of before(), and reorders `items`. Our own quickselect:
+// its steps, and with weights its sums, are the same everywhere.
 Candidate nth(std::span<Candidate> items, size_t count) noexcept {
   while (items.size() > 1) {
     const Candidate pivot = middle(items);
     const size_t kept = split(items, pivot);
     if (kept == count) return pivot;
     if (kept > count) {
-      // The pivot is the last of those kept and not the one; leave it out, or nothing would shrink.
+      // The pivot is the last item kept and not the answer: leave it out, or nothing would shrink.
       items = items.first(kept);
       std::swap(*std::find_if(items.begin(), items.end(),
                               [&](const Candidate& c) { return c.token == pivot.token; }),
@@ -168,7 +172,8 @@ Candidate nth(std::span<Candidate> items, size_t count) noexcept {
   return items.front();
 }
 
-// The last of the fewest first of `items` whose weights reach `share`, or the last of all. Reorders them.
+// Returns the last of the fewest first items whose weights reach `share`, or the last of all.
+// Reorders `items`.
 Candidate heaviest(std::span<Candidate> items, float top, double share) noexcept {
   while (items.size() > 1) {
     const Candidate pivot = middle(items);
@@ -190,32 +195,33 @@ Candidate heaviest(std::span<Candidate> items, float top, double share) noexcept
   return items.front();
 }
 
-// Drops what comes after `last`. What stays stays in order.
+// Drops the items after `last`. The others keep their order.
 void cut(std::vector<Candidate>& items, const Candidate& last) {
   std::erase_if(items, [&](const Candidate& item) { return before(last, item); });
 }
 
-// How far below the likeliest token candidates are looked for first. Most tokens are further away, so that
-// what is selected from is short; if it does not suffice the next distance is tried.
+// How far below the likeliest token to look for candidates first. Most tokens are further away,
+// which keeps the selection short. If there are too few, the next distance is tried.
 constexpr std::array<float, 4> kReach = {6.0F, 12.0F, 24.0F,
                                          std::numeric_limits<float>::infinity()};
 
-// The `count` first tokens, in the order of their numbers, or all there are.
+// Gathers the first `count` tokens, or all there are, in the order of their numbers.
 void gather_top(std::span<const float> logits, float top, size_t count, Workspace& workspace) {
   std::vector<Candidate>& items = workspace.candidates;
   for (const float reach : kReach) {
-    // What cannot be is no candidate: the lowest finite logit is the least.
+    // Impossible tokens are no candidates: the lowest finite logit is the limit.
     gather(logits, std::max(top - reach, std::numeric_limits<float>::lowest()), items);
     if (items.size() >= count) break;
   }
   if (items.size() <= count) return;
-  // Selecting reorders; the order of the numbers is restored by gathering what is left.
+  // Selecting reorders; gathering the remaining items restores the order of the numbers.
   const Candidate last = nth(items, count);
   gather(logits, last.logit, items);
   cut(items, last);
 }
 
-// Of the candidates, or of all tokens if there are none yet: the fewest first whose weights reach `share`.
+// Keeps the fewest first tokens whose weights reach `share`: of the candidates, or of all tokens if
+// there are none yet.
 void keep_share(std::span<const float> logits, float top, double share, bool gathered,
                 Workspace& workspace) {
   std::vector<Candidate>& items = workspace.candidates;
@@ -226,8 +232,8 @@ void keep_share(std::span<const float> logits, float top, double share, bool gat
     cut(items, last);
     return;
   }
-  // Sums of tokens about as likely tell about where the share is reached; only those are looked at one by
-  // one.
+  // Sums over similarly likely tokens show roughly where the share is reached; only the tokens
+  // there are examined one by one.
   std::vector<double>& sums = workspace.sums;
   sums.assign(kBuckets, 0.0);
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -242,7 +248,7 @@ void keep_share(std::span<const float> logits, float top, double share, bool gat
     }
   }
   if (items.empty()) {
-    // Rounding led past the last token: all are taken.
+    // Rounding led past the last token: take all.
     gather(logits, std::numeric_limits<float>::lowest(), items);
     return;
   }
@@ -251,8 +257,8 @@ void keep_share(std::span<const float> logits, float top, double share, bool gat
   cut(items, last);
 }
 
-// Where `left` lies among the weights from `begin` on. Rounding may lead past the end: then the last one
-// that is possible.
+// Finds `left` among the weights from `begin` on. Rounding may lead past the end: then returns the
+// last possible token.
 size_t pick(std::span<const float> weights, size_t begin, double left) noexcept {
   for (size_t i = begin; i < weights.size(); ++i) {
     left -= weights[i];
@@ -263,13 +269,6 @@ size_t pick(std::span<const float> weights, size_t begin, double left) noexcept 
   return last;
 }
 
-uint64_t splitmix(uint64_t& state) noexcept {
-  uint64_t z = state += 0x9E37'79B9'7F4A'7C15U;
-  z = (z ^ (z >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
-  z = (z ^ (z >> 27U)) * 0x94D0'49BB'1331'11EBU;
-  return z ^ (z >> 31U);
-}
-
 uint64_t system_seed() {
   std::random_device device;
   return static_cast<uint64_t>(device()) << 32U | device();
@@ -278,7 +277,7 @@ uint64_t system_seed() {
 }  // namespace
 
 Random::Random(uint64_t seed) noexcept {
-  for (uint64_t& word : state_) word = splitmix(seed);
+  for (uint64_t& word : state_) word = base::next_random(seed);
 }
 
 uint64_t Random::next() noexcept {
@@ -330,7 +329,7 @@ void Sampler::grow() {
   old.swap(table_);
   table_used_ = 0;
   for (const Seen& entry : old) {
-    // What is out of the window and was not generated says nothing any more.
+    // Entries outside the window that were not generated are no longer needed.
     if (entry.used && (entry.generated != 0 || entry.recent != 0)) seen(entry.token) = entry;
   }
 }
@@ -360,7 +359,7 @@ void Sampler::accept(Token token) {
   remember(token);
 }
 
-// The logits after bias and penalties; those given, if there are none.
+// Returns the logits with bias and penalties, or the given ones if there are none.
 std::span<const float> Sampler::adjusted(std::span<const float> logits,
                                          Workspace& workspace) const {
   if (sampling_.bias.empty() && table_used_ == 0) return logits;
@@ -391,7 +390,7 @@ Result<Token> Sampler::sample(std::span<const float> logits, Workspace& workspac
   }
   const std::span<const float> values = adjusted(logits, workspace);
   Peak peak = find_peak(values);
-  // A banned token's logit may be bad too: what the engine gave is what counts.
+  // A banned token's logit may be bad too: check the engine's own values.
   if (values.data() != logits.data() && !peak.bad) peak.bad = find_peak(logits).bad;
   if (peak.bad) return bad_logit(find_peak(logits).bad ? logits : values);
   if (peak.top == kNever) return Error(Errc::out_of_range, "no token is possible");
@@ -404,12 +403,12 @@ Token Sampler::draw(std::span<const float> logits, float top, Workspace& workspa
   const bool by_count = sampling_.top_k != 0 && sampling_.top_k < logits.size();
   const bool by_share = sampling_.top_p < 1.0F;
   const bool by_ratio = sampling_.min_p > 0.0F;
-  // The division is done once and in doubles; a temperature next to nothing is as good as 0.
+  // Divide once and in doubles; a temperature close to zero is as good as 0.
   const float scale = static_cast<float>(1.0 / std::max<double>(sampling_.temperature, 1e-6));
   std::vector<float>& weights = workspace.weights;
 
   if (!by_count && !by_share && !by_ratio) {
-    // Any token: weights in blocks, so that the drawn place is found by their sums.
+    // Any token may be drawn: sum the weights in blocks, to find the drawn place by the sums.
     weights.resize(logits.size());
     std::vector<double>& sums = workspace.sums;
     sums.clear();

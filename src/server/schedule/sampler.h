@@ -1,21 +1,21 @@
 // A Sampler chooses the next token of one choice of a request.
 //
-// In this order, llama.cpp's own, so that settings mean here what they mean in llama-server and on the
-// model cards written for it:
+// The steps have llama.cpp's order, so that settings mean here what they mean in llama-server and
+// on the model cards written for it:
 //
 //   logits -> bias -> penalties -> top_k -> top_p -> min_p -> temperature -> draw
 //
-// top_p and min_p look at the model's own probabilities (top_p at those of the top_k tokens), not at
-// tempered ones: a hot temperature does not let the tail back in. OpenAI does not say what it does; vLLM
-// tempers first. At temperature 1 the two are the same.
+// top_p and min_p use the model's own probabilities (top_p those of the top_k tokens), before
+// temperature: a hot temperature does not let the tail back in. OpenAI does not document its order;
+// vLLM applies temperature first. At temperature 1 both orders are the same.
 //
-// Of equal logits the lower token comes first, in all filters and at temperature 0, which takes the first
-// token of all. Equal logits and an equal seed give equal tokens on every machine: randomness,
-// exponentials and the order of sums are our own.
+// Among equal logits the lower token comes first, in all filters and at temperature 0, which always
+// takes the first token. Equal logits and an equal seed give equal tokens on every machine, because
+// randomness, exponentials and the order of sums are our own.
 //
-// Threading:  one thread at a time; a Workspace too, which samplers of one thread share.
-// Cost:       O(vocabulary) a token, no sort of it; allocates only as long as a Workspace or the table of
-//             tokens seen grows.
+// Threading:  one thread at a time, also for a Workspace; samplers of one thread share one.
+// Cost:       O(vocabulary) a token, without sorting the vocabulary; allocates only while a
+//             Workspace or the table of seen tokens grows.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) noexcept;
   uint64_t next() noexcept;
-  // In [0, 1), of 53 bits.
+  // A number in [0, 1) with 53 random bits.
   double unit() noexcept;
 
  private:
@@ -50,32 +50,33 @@ struct Candidate {
 struct Workspace {
   std::vector<float> logits;  // After bias and penalties.
   std::vector<float> weights;
-  std::vector<double> sums;  // Of blocks of weights.
+  std::vector<double> sums;  // One per block of weights.
   std::vector<Candidate> candidates;
   std::vector<Candidate> spare;
 };
 
 class Sampler {
  public:
-  // `choice`: which of a request's choices; it draws from seed + choice. Without a seed the system gives
-  // one.
+  // `choice`: which of a request's choices; it draws with seed + choice. Without a seed the system
+  // provides one.
   Sampler(const Sampling& sampling, uint32_t choice, uint32_t vocabulary);
 
-  // Never chooses it: what ends the answer, where that is to be ignored.
+  // Never chooses this token: used for end tokens with ignore_eos.
   void ban(Token token);
-  // The prompt's tokens, of which repeat_penalty sees the last `repeat_last`. Before the first accept().
+  // Takes the prompt's tokens, of which repeat_penalty sees the last `repeat_last`. Call it before
+  // the first accept().
   void prime(std::span<const Token> prompt);
 
-  // The next token. Error: invalid_argument (not `vocabulary` logits), corrupt (a logit is NaN or +inf;
-  // value() is its token), out_of_range (no token is possible).
+  // Draws the next token. Error: invalid_argument (not `vocabulary` logits), corrupt (a logit is
+  // NaN or +inf; value() is its token), out_of_range (no token is possible).
   Result<Token> sample(std::span<const float> logits, Workspace& workspace);
-  // `token` is now part of the answer: penalties count it.
+  // Adds `token` to the answer, so that penalties count it.
   void accept(Token token);
 
   uint64_t seed() const noexcept { return seed_; }
 
  private:
-  // A token of the prompt's end or of the answer. An open-addressed table of them.
+  // A slot of an open-addressed table: a token of the prompt's end or of the answer.
   struct Seen {
     Token token;
     uint32_t generated;
@@ -100,9 +101,10 @@ class Sampler {
   uint32_t window_next_ = 0;
 };
 
-// The natural logarithm of `chosen`'s probability, before bias, penalties, filters and temperature; and
-// the `count` likeliest tokens, likeliest first, in `top`.
-// Error: invalid_argument (no logits, or no such token), corrupt (a logit is NaN or +inf, or all -inf).
+// Returns the natural logarithm of `chosen`'s probability, before bias, penalties, filters and
+// temperature. Writes the `count` likeliest tokens to `top`, likeliest first.
+// Error: invalid_argument (no logits, or no such token), corrupt (a logit is NaN or +inf, or all
+// -inf).
 Result<TokenChance> chances(std::span<const float> logits, Token chosen, uint32_t count,
                             Workspace& workspace, std::vector<TokenChance>& top);
 

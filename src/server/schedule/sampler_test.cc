@@ -1,5 +1,5 @@
-// Promises of Sampler: the distribution that the settings say, the same for the same seed; and of
-// chances().
+// Tests Sampler: it follows the distribution of the settings, and a seed gives the same tokens.
+// Tests chances(), too.
 #include "server/schedule/sampler.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ std::vector<float> log_of(const std::vector<double>& chances) {
   return logits;
 }
 
-// Draws without accept(), so that each is of the same distribution.
+// Draws without accept(), so that all draws have the same distribution.
 std::vector<uint32_t> draw(const Sampling& sampling, const std::vector<float>& logits,
                            uint32_t times) {
   Sampler sampler(sampling, 0, static_cast<uint32_t>(logits.size()));
@@ -55,7 +55,7 @@ double chi_square(const std::vector<uint32_t>& counts, std::vector<double> chanc
 }
 
 const std::vector<double> kChances = {0.4, 0.3, 0.15, 0.1, 0.05};
-// For 4 degrees of freedom, passed by 1 in 1000; the seeds are fixed, so it either holds or does not.
+// For 4 degrees of freedom; 1 in 1000 exceeds it. The seeds are fixed, so the result never varies.
 constexpr double kBound4 = 18.5;
 
 TEST(Sampler, DrawsByTheModelsProbabilities) {
@@ -104,14 +104,14 @@ TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
 
 TEST(Sampler, TopPLooksAtWhatTopKLeft) {
   Sampling sampling = with_seed(5);
-  sampling.top_k = 3;     // 0.47, 0.35, 0.18 among themselves.
-  sampling.top_p = 0.8F;  // Of all tokens this would keep three.
+  sampling.top_k = 3;     // They share 0.47, 0.35, 0.18.
+  sampling.top_p = 0.8F;  // Over all tokens this would keep three.
   EXPECT_LT(chi_square(draw(sampling, log_of(kChances), 50'000), {0.4, 0.3, 0, 0, 0}), kBound4);
 }
 
 TEST(Sampler, MinPKeepsWhatIsLikelyEnoughBesideTheLikeliest) {
   Sampling sampling = with_seed(6);
-  sampling.min_p = 0.3F;  // At least 0.12.
+  sampling.min_p = 0.3F;  // At least 0.12 of all.
   EXPECT_LT(chi_square(draw(sampling, log_of(kChances), 50'000), {0.4, 0.3, 0.15, 0, 0}), kBound4);
   sampling.top_k = 2;
   EXPECT_LT(chi_square(draw(sampling, log_of(kChances), 50'000), {0.4, 0.3, 0, 0, 0}), kBound4);
@@ -124,7 +124,7 @@ TEST(Sampler, FiltersComeBeforeTemperature) {
   Sampling sampling = with_seed(7);
   sampling.top_p = 0.65F;
   sampling.temperature =
-      2.0F;  // Tempered first, two tokens would be 0.51 of all: three would stay.
+      2.0F;  // With the temperature first, two tokens would have 0.51: three would stay.
   EXPECT_LT(chi_square(draw(sampling, log_of(kChances), 50'000),
                        {std::sqrt(0.4), std::sqrt(0.3), 0, 0, 0}),
             kBound4);
@@ -150,7 +150,7 @@ TEST(Sampler, FrequencyAndPresenceCountWhatWasGenerated) {
   Workspace workspace;
   const std::vector<float> logits = {2.5F, 1.0F, 0.0F};
   Sampler frequency(sampling, 0, 3);
-  frequency.prime(std::vector<Token>{0, 0, 0, 0});  // A prompt does not count.
+  frequency.prime(std::vector<Token>{0, 0, 0, 0});  // The prompt does not count.
   std::vector<Token> answer;
   for (int i = 0; i < 4; ++i) {
     answer.push_back(frequency.sample(logits, workspace).value());
@@ -176,10 +176,10 @@ TEST(Sampler, RepeatPenaltySeesTheLastTokensOfPromptAndAnswer) {
   sampling.repeat_last = 2;
   Workspace workspace;
   Sampler sampler(sampling, 0, 3);
-  sampler.prime(std::vector<Token>{1, 0, 2});  // Of which 0 and 2 are seen.
+  sampler.prime(std::vector<Token>{1, 0, 2});  // The window has 0 and 2.
   EXPECT_EQ(sampler.sample(std::vector<float>{3.0F, 2.0F, 3.5F}, workspace).value(), 1U);
   EXPECT_EQ(sampler.sample(std::vector<float>{-1.0F, -1.5F, -1.0F}, workspace).value(), 1U);
-  sampler.accept(1);  // Now 2 and 1.
+  sampler.accept(1);  // Now it has 2 and 1.
   EXPECT_EQ(sampler.sample(std::vector<float>{2.0F, 3.0F, 3.5F}, workspace).value(), 0U);
   sampling.repeat_last = 0;
   Sampler blind(sampling, 0, 3);
@@ -197,7 +197,7 @@ TEST(Sampler, ManyTokensArePenalisedAlike) {
   Workspace workspace;
   const std::vector<float> logits(5000, 1.0F);
   for (Token i = 0; i < 5000; ++i) {
-    ASSERT_EQ(sampler.sample(logits, workspace).value(), i);  // The first that was not generated.
+    ASSERT_EQ(sampler.sample(logits, workspace).value(), i);  // The first token not generated yet.
     sampler.accept(i);
   }
 }
@@ -244,12 +244,12 @@ TEST(Sampler, LogitsThatAreNoNumbersAreAnError) {
             Errc::out_of_range);
   EXPECT_EQ(sampler.sample(std::vector<float>(3, 0.0F), workspace).error().code(),
             Errc::invalid_argument);
-  // Also where the token is forbidden anyway.
+  // The same for a token that is forbidden anyway.
   sampler.ban(2);
   EXPECT_FALSE(sampler.sample(std::vector<float>{0, 1, std::nanf(""), 2}, workspace));
 }
 
-// The obvious way: sort all, then cut.
+// The simple way: sort all tokens, then cut.
 std::vector<double> naive(const std::vector<float>& logits, const Sampling& sampling) {
   std::vector<uint32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0U);
@@ -281,7 +281,7 @@ TEST(Sampler, FiltersAgreeWithTheNaiveWayForAnyShape) {
     const uint32_t size = 1 + random.next() % 700;
     const double width = std::array{0.0, 0.5, 3.0, 40.0, 200.0}[random.next() % 5];
     std::vector<float> logits(size);
-    // Coarse, so that many are equal.
+    // Coarse, so that many logits are equal.
     for (float& logit : logits) {
       logit = static_cast<float>(std::floor(width * random.unit() * 4) / 4);
     }
@@ -298,7 +298,7 @@ TEST(Sampler, FiltersAgreeWithTheNaiveWayForAnyShape) {
     for (uint32_t i = 0; i < kDraws; ++i) ++counts[sampler.sample(logits, workspace).value()];
     for (uint32_t i = 0; i < size; ++i) {
       const double expected = kDraws * want[i] / total;
-      // Within six standard deviations; what is cut never comes.
+      // Within six standard deviations; tokens that were cut never come.
       ASSERT_LE(std::fabs(counts[i] - expected), 6 * std::sqrt(expected) + (want[i] > 0 ? 4 : 0))
           << "round " << round << " token " << i << " top_k " << sampling.top_k << " top_p "
           << sampling.top_p << " min_p " << sampling.min_p;

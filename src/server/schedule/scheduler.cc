@@ -11,26 +11,29 @@ namespace stemma::server {
 
 namespace {
 
-// How much is remembered of what was answered lately.
+// How many recent answers, and tokens of them, are remembered.
 constexpr size_t kAnswered = 64;
 constexpr uint64_t kAnsweredTokens = 1U << 20U;
 
-// A call to save ends with the step of a capture that is under way after so long.
+// After this time, a call to save ends with the current step of a capture.
 constexpr uint64_t kBitNs = 300'000;
-// While answers are computed, each of their tokens waits for a step. So steps are shorter.
+// Each answer token waits for one step, so steps are shorter while answers are computed.
 constexpr uint64_t kShortStepNs = 3'000'000;
-// Quiet for so long before anything is saved; and while threads are at work on what was.
+// The quiet time before saving begins, and the pause while threads work on saved state.
 constexpr auto kBeforeSaving = std::chrono::microseconds(5'000);
 constexpr auto kForThreads = std::chrono::microseconds(500);
-// While answers are computed, a fourth of the time is for saving, as long as there is anything to save. While
-// prompts are computed, saving gets as much time as they take. Time that was not used adds up to this.
+// While answers are computed, a fourth of the time is for saving, if there is anything to save.
+// While prompts are computed, saving gets as much time as they take. Unused time adds up to at most
+// kMostToSave.
 constexpr uint64_t kPartForSaving = 4;
 constexpr uint64_t kMostToSave = 100'000'000;
 
-uint64_t lost_by(const tier::StackStats& stats) {
-  uint64_t lost = 0;
-  for (const tier::LevelStats& level : stats.levels) lost += level.lost + level.dropped;
-  return lost;
+// Returns the part that contains token `depth` or follows it; empty if there is no such token.
+std::string part_at(const std::vector<PromptPart>& parts, uint32_t depth, uint32_t prompt_tokens) {
+  // The last token of a prompt is always computed.
+  if (parts.empty() || depth + 1 >= prompt_tokens) return {};
+  const auto part = std::ranges::find_if(parts, [&](const auto& each) { return each.end > depth; });
+  return part == parts.end() ? "template" : part->name;
 }
 
 }  // namespace
@@ -81,7 +84,7 @@ Result<Scope> Scheduler::scope(const std::string& salt) const {
   return Scope::make(spec);
 }
 
-// ---- Any thread ----------------------------------------------------------------------------------------
+// ---- Any thread ---------------------------------------------------------------------------------
 
 Result<uint64_t> Scheduler::submit(Generation asked, std::shared_ptr<Listener> listener) {
   if (asked.prompt.empty()) return Error(Errc::invalid_argument, "the prompt is empty");
@@ -91,7 +94,7 @@ Result<uint64_t> Scheduler::submit(Generation asked, std::shared_ptr<Listener> l
       return Error(Errc::invalid_argument, "no such token", token);
     }
   }
-  // One position is for the answer.
+  // Keep one position for the answer.
   const uint32_t most = traits_.context_tokens - (asked.max_tokens == 0 ? 0 : 1);
   if (asked.prompt.size() > most) {
     return Error(Errc::out_of_range, "the prompt is longer than the context", most);
@@ -99,43 +102,32 @@ Result<uint64_t> Scheduler::submit(Generation asked, std::shared_ptr<Listener> l
   const auto length = static_cast<uint32_t>(asked.prompt.size());
   asked.max_tokens = std::min(asked.max_tokens, traits_.context_tokens - length);
   STEMMA_TRY(const Scope in, scope(asked.salt));
+  if (!asked.purges) asked.purges = purges_.count();
   auto request = std::make_shared<Request>(
       Request{.asked = std::move(asked), .listener = std::move(listener), .scope = in});
   request->submitted_ns = now_ns();
   request->open_choices = request->asked.choices;
   request->summary.prompt_tokens = length;
+  for (const PriorityRange& pin : request->asked.pinned) {
+    request->summary.pinned_tokens =
+        std::max(request->summary.pinned_tokens, std::min(pin.end, length));
+  }
   request->fetch = look_in_tiers(*request);
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   if (closing_ || stopping_ || unbegun() + next_up_ >= options_.queue) {
     if (request->fetch != nullptr) request->fetch->cancel();
     if (!request->asked.retry) ++stats_.refused;
     return Error(Errc::busy,
                  closing_ || stopping_ ? "the server is ending" : "too many requests wait");
   }
+  // keep_nothing() finds the request from here on.
+  if (purges_.purged_since(*request->asked.purges, request->asked.salt)) save_nothing(*request);
   ++stats_.requests;
   request->number = next_++;
   requests_.emplace(request->number, request);
   arrived_.push_back(request);
   wake_.notify_one();
   return request->number;
-}
-
-std::shared_ptr<tier::Fetch> Scheduler::look_in_tiers(const Request& request) {
-  if (options_.tiers == nullptr || !request.asked.reuse || !options_.reuse) return nullptr;
-  const Prompt prompt{.tokens = request.asked.prompt};
-  TurnOptions options;
-  options.message_ends = request.asked.message_ends;
-  tier::FetchOptions how;
-  how.message_ends = request.asked.message_ends;
-  if (const Result<SequenceReport> here = cache_->lookup(request.scope, prompt, options)) {
-    how.have = here->reused_tokens;
-  }
-  how.saved_here = cache_->saved_tokens(request.scope, prompt);
-  uint32_t checkpoints[16];  // The deepest ones: others win less.
-  how.checkpoints_here =
-      std::span(checkpoints).first(cache_->saved_checkpoints(request.scope, prompt, checkpoints));
-  how.on_over = [bell = bell_] { bell->ring(); };
-  return options_.tiers->fetch(request.scope, prompt, how);
 }
 
 uint32_t Scheduler::unbegun() const {
@@ -148,7 +140,7 @@ bool Scheduler::is_ready(const std::shared_ptr<Request>& request) {
 }
 
 void Scheduler::cancel(uint64_t request) {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   if (!requests_.contains(request)) return;
   cancelled_.push_back(request);
   wake_.notify_one();
@@ -156,7 +148,7 @@ void Scheduler::cancel(uint64_t request) {
 
 bool Scheduler::run(const std::function<void(SequenceCache&)>& work) {
   Errand errand{.work = &work};
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   if (stopping_) return false;
   errands_.push_back(&errand);
   wake_.notify_one();
@@ -164,94 +156,52 @@ bool Scheduler::run(const std::function<void(SequenceCache&)>& work) {
   return errand.done;
 }
 
-Scheduler::Kept Scheduler::keep_everything(uint64_t until_ns) {
-  // Less than a tier's queue takes, so that nothing is dropped.
-  constexpr uint64_t kPartBytes = 32U << 20U;
-  Kept kept;
-  tier::SequenceTiers* const tiers = options_.tiers;
-  const uint64_t lost_before = tiers == nullptr ? 0 : lost_by(tiers->stack().stats());
-  kept.ran = run([&](SequenceCache& cache) { kept.drained = cache.drain({.evict = true}); });
-  if (!kept.ran || tiers == nullptr) return kept;
-  // What was evicted for it is on its way already. A tier that loses something keeps nothing from the others.
-  bool in_time = tiers->stack().flush(until_ns);
-  bool makes_good = false;
-  {
-    const std::lock_guard lock(mutex_);
-    makes_good = made_good_ != lost_before;
-  }
-  bool over = !tiers->writes_back() && !makes_good;
-  while (!over && in_time) {
-    HandedOn& all = kept.written_back;
-    const bool ran = run([&](SequenceCache& cache) {
-      tiers->offer_lost(makes_good);
-      // What a tier cannot keep beside what is used most is not written.
-      if (all.next == 0) all.next = cache.hand_on_from(tiers->hand_on_bytes());
-      const HandedOn part = cache.hand_on(all.next, kPartBytes);
-      tiers->offer_lost(false);
-      all = {all.parts + part.parts, all.bytes + part.bytes, part.next, part.over};
-    });
-    over = !ran || all.over;
-    in_time = ran && tiers->stack().flush(until_ns);
-  }
-  kept.in_tiers = in_time && lost_by(tiers->stack().stats()) == lost_before;
-  for (const tier::LevelStats& level : tiers->stack().stats().levels) {
-    const uint64_t asked = level.stored + level.promoted;
-    kept.tiers.push_back({.name = level.name,
-                          .stored = asked - std::min(asked, level.waiting + level.lost),
-                          .waiting = level.waiting,
-                          .lost = level.lost + level.dropped,
-                          .too_large = level.too_large});
-  }
-  const std::lock_guard lock(mutex_);
-  if (kept.in_tiers) made_good_ = lost_before;
-  return kept;
-}
-
 SchedulerStats Scheduler::stats() const {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   SchedulerStats now = stats_;
   now.waiting = unbegun() + stats_.waiting;
   return now;
 }
 
 std::vector<Scheduler::Running> Scheduler::running() const {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   return running_;
 }
 
 bool Scheduler::drain(uint64_t limit_ns) {
-  std::unique_lock lock(mutex_);
+  base::Lock lock(mutex_);
   closing_ = true;
   const auto limit = std::chrono::nanoseconds(std::min<uint64_t>(limit_ns, uint64_t{1} << 60U));
-  return idle_.wait_for(lock, limit, [&] { return requests_.empty() || stopping_; }) &&
-         requests_.empty();
+  return idle_.wait_for(lock, limit, [&]() STEMMA_REQUIRES(mutex_) {
+    return requests_.empty() || stopping_;
+  }) && requests_.empty();
 }
 
 void Scheduler::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     stopping_ = true;
     wake_.notify_one();
   }
   if (thread_.joinable()) thread_.join();
-  // Fetches may end after it.
-  const std::lock_guard lock(bell_->mutex);
+  // Fetches may end after the scheduler.
+  const base::Lock lock(bell_->mutex);
   bell_->scheduler = nullptr;
 }
 
-// ---- The engine's thread -------------------------------------------------------------------------------
+// ---- The engine's thread ------------------------------------------------------------------------
 
 void Scheduler::work() {
   for (;;) {
     std::vector<Errand*> errands;
     {
-      std::unique_lock lock(mutex_);
-      const auto called = [&] {
-        return stopping_ || std::ranges::any_of(arrived_, is_ready) || !cancelled_.empty() ||
-               !errands_.empty();
+      base::Lock lock(mutex_);
+      const auto called = [&]() STEMMA_REQUIRES(mutex_) {
+        return stopping_ || std::ranges::any_of(arrived_, is_ready) ||
+               std::ranges::any_of(arrived_, has_parts) || !cancelled_.empty() || !errands_.empty();
       };
-      // Quiet: what waits to be saved is saved, bit by bit, so that nobody waits for it long; and not at once, for
-      // whoever asks again at once.
+      // Quiet: save in small steps, so that no request waits long for it. Do not begin at once,
+      // because a client may send its next request at once.
       bool more = true;
       auto pause = kBeforeSaving;
       while (active_.empty() && waiting_.empty() && !called()) {
@@ -270,7 +220,7 @@ void Scheduler::work() {
     }
     for (Errand* errand : errands) {
       (*errand->work)(*cache_);
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       errand->done = true;
     }
     if (!errands.empty()) idle_.notify_all();
@@ -281,7 +231,7 @@ void Scheduler::work() {
   const Error ending(Errc::busy, "the server is ending");
   std::vector<std::shared_ptr<Request>> left;
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     for (const auto& [number, request] : requests_) left.push_back(request);
     arrived_.clear();
   }
@@ -291,7 +241,7 @@ void Scheduler::work() {
   waiting_.clear();
   publish();
   forget_ended();
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   for (Errand* errand : errands_) errand->dropped = true;
   errands_.clear();
   idle_.notify_all();
@@ -299,13 +249,14 @@ void Scheduler::work() {
 
 bool Scheduler::pass() {
   take_cancelled();
+  take_in_parts();
   admit();
   fill(batch_);
   sweep();
   if (batch_.empty()) return false;
   const uint64_t begin = now_ns();
   const Result<void> done = model_.decode(batch_);
-  // Where somebody waits for it anyway, the pass ends here, and is measured whole.
+  // If someone waits for the result anyway, the pass ends here, and all of it is measured.
   pass_over_ = !model_.info().passes_overlap || something_to_save() ||
                std::ranges::any_of(batch_, &engine::BatchItem::logits);
   if (pass_over_ && model_.info().passes_overlap) model_.sequences().settle();
@@ -323,13 +274,14 @@ bool Scheduler::pass() {
   return true;
 }
 
-// What is left over until it is quiet does not count, unless a turn has ended since.
+// State that waits for a quiet time does not count, unless a turn has ended since.
 bool Scheduler::something_to_save() { return can_save_ && cache_->pending() != 0; }
 
-// Passes follow each other: a part of the time is for saving. Who waits to begin waits for one bit of it at most.
+// When passes follow each other, a part of the time is for saving. A request that waits to begin
+// waits for one saving step at most.
 void Scheduler::save_between_passes() {
   const uint64_t now = now_ns();
-  // Beside a prompt that is computed, what is idle and not saved yet costs more time than saving it.
+  // While a prompt is computed, idle state that is not saved yet costs more time than saving it.
   const bool prompts = std::ranges::any_of(
       active_, [](const StreamPtr& stream) { return stream->state == Stream::State::prompt; });
   const uint64_t gone = now - std::min(now, saved_until_ns_);
@@ -337,10 +289,10 @@ void Scheduler::save_between_passes() {
       std::min(time_to_save_ns_ + (prompts ? gone : gone / kPartForSaving), kMostToSave);
   saved_until_ns_ = now;
   if (active_.empty()) {
-    // Nothing follows: it is quiet. Otherwise whoever asks again at once does not wait, but the one after does: with
-    // short requests that follow each other it would never be quiet.
+    // If no request follows, it is quiet. Otherwise a request that follows at once does not wait,
+    // but the one after it does: short requests in a row would leave no quiet time.
     passed_by_ = !passed_by_;
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (passed_by_ || std::ranges::none_of(arrived_, is_ready)) return;
   }
   while (something_to_save() && time_to_save_ns_ >= saving_takes_ns_) {
@@ -350,9 +302,9 @@ void Scheduler::save_between_passes() {
     time_to_save_ns_ -= std::min(time_to_save_ns_, saving_takes_ns_);
     saved_until_ns_ = end;
     if (!drained.more) can_save_ = false;
-    // The next token of an answer waits for one bit at most.
+    // The next token of an answer waits for one saving step at most.
     if (!drained.more || drained.waits || answering()) return;
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     if (std::ranges::any_of(arrived_, is_ready)) return;
   }
 }
@@ -363,7 +315,7 @@ bool Scheduler::answering() const {
 }
 
 Drained Scheduler::save_a_bit(bool quiet) {
-  // Whoever finds no place does not wait for this.
+  // Requests that find no free sequence do not wait for saving.
   uint64_t places = traits_.sequences - std::min<uint64_t>(traits_.sequences, active_.size());
   if (!active_.empty() && blocked_) places = 0;
   const uint64_t begin = now_ns();
@@ -371,7 +323,7 @@ Drained Scheduler::save_a_bit(bool quiet) {
   if (answering()) limits.step_ns = kShortStepNs;
   const Drained drained = cache_->drain(limits);
   const uint64_t end = now_ns() - drained.moving_ns;
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   for (const std::shared_ptr<Request>& request : arrived_) {
     if (request->begun_ns != 0 || places == 0) continue;
     --places;
@@ -383,7 +335,7 @@ Drained Scheduler::save_a_bit(bool quiet) {
 void Scheduler::take_cancelled() {
   std::vector<std::shared_ptr<Request>> gone;
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     for (const uint64_t number : cancelled_) {
       if (const auto found = requests_.find(number); found != requests_.end()) {
         gone.push_back(found->second);
@@ -395,21 +347,21 @@ void Scheduler::take_cancelled() {
   for (const std::shared_ptr<Request>& request : gone) {
     if (request->over) continue;
     ++sums_.cancelled;
-    --sums_.failed;  // fail() counts it.
+    --sums_.failed;  // fail() counts it, but it did not fail.
     fail(*request, Error(Errc::stale, "cancelled"), "cancelled", false);
   }
   if (!gone.empty()) sweep();
 }
 
-// ---- Beginning -----------------------------------------------------------------------------------------
+// ---- Beginning ----------------------------------------------------------------------------------
 
 void Scheduler::admit() {
   if (crowded_ && !active_.empty()) return;
   for (;;) {
-    // Room comes when somebody ends.
+    // Room becomes free when a request ends.
     if (!active_.empty() && (blocked_ || !cache_->can_admit())) return;
     if (waiting_.empty()) {
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       const auto next = std::ranges::find_if(arrived_, is_ready);
       if (next == arrived_.end()) return;
       const std::shared_ptr<Request> request = *next;
@@ -418,7 +370,7 @@ void Scheduler::admit() {
       waiting_.push_back(
           std::make_unique<Stream>(request, choice, model_.info().vocabulary, endings_));
       next_up_ = choice == 0 ? 1 : 0;
-      // The others wait until there is a prompt that they can share.
+      // The other choices wait until they can share a computed prompt.
       if (choice != 0 && request->next_choice < request->asked.choices && !request->over) {
         arrived_.push_back(request);
       }
@@ -441,17 +393,17 @@ void Scheduler::admit() {
     active_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
     {
-      const std::lock_guard lock(mutex_);
+      const base::Lock lock(mutex_);
       next_up_ = 0;
     }
-    // All that can be said of it was said before.
+    // The whole prompt was known: the answer begins at once.
     Stream& begun = *active_.back();
     if (begun.turn.computed() == begun.turn.length()) answer_first(begun, begun.turn.logits());
   }
 }
 
 void Scheduler::queue_choice(const std::shared_ptr<Request>& request) {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   arrived_.push_back(request);
 }
 
@@ -479,7 +431,7 @@ Result<void> Scheduler::start(Stream& stream) {
   if (stream.tells_prompt()) options.evaluate_at_least = stream.prompt_tokens();
   options.message_ends = request.asked.message_ends;
   options.retain = retain_of(request);
-  if (request.fetch != nullptr) take_in(request, options);
+  if (request.fetch != nullptr) take_in_rest(request, options);
   Result<Turn> begun = cache_->begin(request.scope, {.tokens = stream.words}, options);
   if (!begun) return begun.error();
   if (first) {
@@ -488,7 +440,7 @@ Result<void> Scheduler::start(Stream& stream) {
     sums_.queue_seconds.add(seconds(request.summary.timings.queued_ns));
   }
   Result<uint32_t> available = begun->execute();
-  can_save_ = true;  // It may have read what another sequence held, which is to be committed.
+  can_save_ = true;  // It may have captured another sequence's state, which is to be committed.
   if (!available) return available.error();
   stream.turn = *std::move(begun);
   stream.room = options.reserve_tokens;
@@ -504,34 +456,26 @@ Result<void> Scheduler::start(Stream& stream) {
     sums_.prompt_tokens += report.prompt_tokens;
     sums_.cached_tokens += report.reused_tokens;
     if (request.summary.retokenised_at != 0) ++sums_.retokenised;
+    request.summary.parted_in =
+        part_at(request.asked.parts, report.matched_tokens, report.prompt_tokens);
+    request.listener->begun({.prompt_tokens = report.prompt_tokens,
+                             .cached_tokens = report.reused_tokens,
+                             .pinned_tokens = request.summary.pinned_tokens});
   }
   return {};
 }
 
-void Scheduler::take_in(Request& request, const TurnOptions& options) {
-  const std::shared_ptr<tier::Fetch> fetch = std::move(request.fetch);
-  request.fetch = nullptr;
-  if (fetch->parts().empty()) return;
-  const Result<Admitted> taken =
-      cache_->admit(request.scope, {.tokens = request.asked.prompt}, fetch->parts(), options);
-  if (!taken || taken->taken == 0) return;
-  request.summary.tier_tokens = fetch->loaded_tokens();
-  request.summary.tier_bytes = taken->bytes;
-  request.summary.tier_ns = fetch->spent_ns();
-  request.summary.tier = options_.tiers->stack().tier(fetch->level()).traits().name;
-}
-
-// ---- Between passes ------------------------------------------------------------------------------------
+// ---- Between passes -----------------------------------------------------------------------------
 
 void Scheduler::sweep() {
   for (StreamPtr& stream : std::views::reverse(active_)) {
     if (stream->request->over) {
-      // A turn that was about to be computed when its request failed.
+      // The turn was about to be computed when its request failed.
       if (stream->turn.active()) static_cast<void>(stream->turn.abandon());
       stream->turn = Turn();
       stream->state = Stream::State::over;
     }
-    // First come, first served, also of those who gave way.
+    // First come, first served, even for requests that gave up their place.
     if (stream->state == Stream::State::waiting) waiting_.push_front(std::move(stream));
   }
   const size_t gone = std::erase_if(active_, [](const StreamPtr& stream) {
@@ -543,7 +487,7 @@ void Scheduler::sweep() {
 }
 
 void Scheduler::publish() {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   std::vector<Running> running;
   for (const StreamPtr& stream : active_) {
     if (stream == nullptr || !stream->turn.active()) continue;
@@ -567,15 +511,15 @@ void Scheduler::publish() {
 }
 
 void Scheduler::forget_ended() {
-  const std::lock_guard lock(mutex_);
+  const base::Lock lock(mutex_);
   std::erase_if(requests_, [](const auto& each) { return each.second->over; });
   if (requests_.empty()) idle_.notify_all();
 }
 
-// ---- Why a prompt parts from what was answered ---------------------------------------------------------
+// ---- Why a prompt differs from an earlier answer ------------------------------------------------
 
 void Scheduler::remember(const Stream& stream) {
-  if (stream.generated() == 0) return;
+  if (stream.generated() == 0 || stream.request->purged) return;
   answered_.push_front({stream.request->scope, stream.prompt_tokens(), stream.words});
   answered_tokens_ += stream.words.size();
   while (answered_.size() > kAnswered || answered_tokens_ > kAnsweredTokens) {
@@ -591,12 +535,12 @@ uint32_t Scheduler::retokenised_at(const Scope& scope, std::span<const Token> pr
     if (answer.scope != scope || answer.prompt_tokens > prompt.size()) continue;
     const auto [in_prompt, in_answer] = std::ranges::mismatch(prompt, answer.tokens);
     const auto at = static_cast<uint32_t>(in_prompt - prompt.begin());
-    // Before `matched` it kept nobody from finding what comes behind.
+    // A difference before `matched` did not prevent a match beyond it.
     if (at < answer.prompt_tokens || at < matched || in_prompt == prompt.end() ||
         in_answer == answer.tokens.end()) {
       continue;
     }
-    // Different tokens: is it the same text, beyond the first of them?
+    // The tokens differ: is the text the same, beyond the first of them?
     std::string here;
     std::string there;
     model_.append_text(*in_prompt, true, here);

@@ -5,57 +5,59 @@
 //                  ^                                                   |
 //                  '------ suspended when the context is full ---------'
 //
-// Every pass takes one token of each answer under way and fills the rest of the batch with prompts, oldest
-// first. Choices of one request that find no sequence queue again behind the requests that came meanwhile, one after
-// the other, so that nobody waits for all of them. Where there are tiers, they are asked for a prompt as soon as it arrives, and it waits, while others
-// go first, until they have answered. When an answer finds no room, the youngest request gives way: what it has is kept like any other
-// prefix, and it goes on from there later. A forward pass that fails costs the requests in it one more try.
+// Every pass computes one token of each running answer and fills the rest of the batch with
+// prompts, oldest first. Choices of one request that get no sequence queue again, one at a time,
+// behind the requests that came meanwhile, so that nobody waits for all of them. With tiers, the
+// scheduler asks them for a prompt as soon as it arrives; the request waits for their answer while
+// others go first. When an answer finds no room, the youngest request is suspended: its state is
+// kept like any other prefix, and it resumes from there later. A failed forward pass costs each
+// request in it one try.
 //
-// Invariant:  every request that submit() took hears done or failed, once; then its sequences are given
-//             back. At most `queue` wait.
+// Invariant:  every accepted request gets done() or failed(), exactly once; then its sequences are
+//             given back. At most `queue` requests wait.
 // Threading:  thread-safe. Listeners are called on the engine's thread.
 // Ownership:  the model outlives it. Listeners are held until their request has ended.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "base/lock.h"
 #include "engine/language_model.h"
 #include "server/schedule/generation.h"
 #include "server/schedule/histogram.h"
+#include "server/schedule/purge_log.h"
 #include "server/schedule/sampler.h"
 #include "stemma/sequence.h"
-#include "stemma/sequence_tiers.h"
+#include "stemma/tier/sequence_tiers.h"
 
 namespace stemma::server {
 
 struct SchedulerOptions {
   SequenceOptions cache;
-  uint32_t queue = 256;  // Requests that may wait, beside those under way.
-  // Tokens of prompts in one pass, while answers are under way; 0 = as many as the batch has.
+  uint32_t queue = 256;  // Requests that may wait, besides the running ones.
+  // Prompt tokens per pass while answers are running; 0 = as many as fit the batch.
   uint32_t prompt_tokens = 0;
-  // Room that an answer gets at a time.
+  // An answer reserves room for this many tokens at a time.
   uint32_t answer_tokens = 64;
-  // What is looked in before a request begins, and outlives it; null = none. The cache's listener is the
-  // caller's to set.
+  // Tiers to look in before a request begins; null = none. They outlive the scheduler. The caller
+  // sets the cache's listener.
   tier::SequenceTiers* tiers = nullptr;
   bool reuse = true;             // false: every prompt is computed from its beginning.
-  const Clock* clock = nullptr;  // Outlives it; null = monotonic.
+  const Clock* clock = nullptr;  // Outlives the scheduler; null = monotonic.
 };
 
-// Sums since the start, and how things are now.
+// Sums since the start, and the current state.
 struct SchedulerStats {
-  uint64_t requests = 0;  // Taken.
-  uint64_t refused = 0;   // The queue was full. A request that is tried again counts once.
+  uint64_t requests = 0;  // Accepted.
+  uint64_t refused = 0;   // The queue was full. A retry is not counted again.
   uint64_t completed = 0;
   uint64_t cancelled = 0;
   uint64_t failed = 0;
@@ -63,54 +65,57 @@ struct SchedulerStats {
   uint64_t failed_passes = 0;
   uint64_t suspensions = 0;
   uint64_t prompt_tokens = 0;     // Of requests that have begun.
-  uint64_t cached_tokens = 0;     // Of these, not computed.
-  uint64_t evaluated_tokens = 0;  // Of prompts, in passes; again where a request was suspended.
+  uint64_t cached_tokens = 0;     // Those of prompt_tokens that were not computed.
+  uint64_t evaluated_tokens = 0;  // Prompt tokens computed; a resumed request counts again.
   uint64_t generated_tokens = 0;
-  uint64_t retokenised = 0;  // Prompts that part from an answer in tokens and not in text.
-  uint64_t prompt_ns = 0;    // In passes, prompts' and answers' share of their tokens.
-  uint64_t answer_ns = 0;
+  uint64_t retokenised = 0;  // Prompts that differ from an answer in tokens but not in text.
+  uint64_t prompt_ns = 0;    // Time in passes: the share of prompt tokens.
+  uint64_t answer_ns = 0;    // Time in passes: the share of answer tokens.
   uint32_t waiting = 0;
-  uint32_t running = 0;  // Requests; a choice each counts once.
+  uint32_t running = 0;  // Running choices; each choice of a request counts.
   Histogram first_token_seconds = Histogram::latency();
   Histogram request_seconds = Histogram::latency();
   Histogram queue_seconds = Histogram::latency();
-  // That a request waited for captures before its prompt began, when there was a place for it.
+  // How long a request that could have begun waited for captures before its prompt began.
   Histogram saving_seconds = Histogram::latency();
   Histogram token_seconds = Histogram::latency();  // Between two tokens of a choice.
 };
 
 class Scheduler {
  public:
-  // null: `why`.
+  // Returns null after writing the reason to `why`.
   static std::unique_ptr<Scheduler> create(engine::LanguageModel& model,
                                            const SchedulerOptions& options, std::string& why);
   ~Scheduler();  // stop().
 
-  // Takes a request; one of 0 tokens computes the prompt and keeps it. Its number. Error: invalid_argument (an empty prompt, no choices, a token there is
-  // not), out_of_range (the prompt does not fit the context; the value is how much would), busy (the queue
-  // is full, or it is ending).
+  // Accepts a request and returns its number. With max_tokens 0 the request only computes and
+  // caches the prompt. Error: invalid_argument (an empty prompt, no choices, an unknown token),
+  // out_of_range (the prompt does not fit the context; the value is how much would), busy (the
+  // queue is full, or the scheduler is ending).
   Result<uint64_t> submit(Generation request, std::shared_ptr<Listener> listener);
-  // The client is gone. Unknown numbers are ignored. The listener hears failed(), unless it was done.
+  // Ends a request whose client is gone. Ignores unknown numbers. The listener gets failed(),
+  // unless the request had ended.
   void cancel(uint64_t request);
 
-  // Runs `work` on the engine's thread between two passes, and waits for it. false: it has stopped.
+  // Runs `work` on the engine's thread between two passes and waits for it. Returns false if the
+  // scheduler has stopped.
   bool run(const std::function<void(SequenceCache&)>& work);
 
-  // Saves what waits to be saved. Has tiers take what they lack: write-back tiers all of it, others what they lost
-  // before. That happens a part at a time, so that requests go on meanwhile. Then waits until everything is durable,
-  // at most until `until_ns` on Clock::monotonic().
+  // Saves everything that waits to be saved, then hands tiers what they lack: write-back tiers all
+  // of it, other tiers what they lost before. It works in parts, so that requests go on meanwhile.
+  // Then waits until everything is durable, at most until `until_ns` on Clock::monotonic().
   struct KeptTier {
     std::string name;
-    uint64_t stored = 0;   // Entries since the start that it took,
-    uint64_t waiting = 0;  // that wait to be taken now,
-    uint64_t lost = 0;     // and that it refused, failed or was too late to take.
-    // Entries since the start that are larger than it ever takes. They are not among those lost.
+    uint64_t stored = 0;   // Entries that the tier took since the start.
+    uint64_t waiting = 0;  // Entries that wait for it now.
+    uint64_t lost = 0;     // Entries that it refused, failed to store or was too late for.
+    // Entries since the start that exceed the tier's size limit. `lost` does not count them.
     uint64_t too_large = 0;
   };
   struct Kept {
-    bool ran = false;  // false: it has stopped.
-    // Everything that was to be taken by tiers was, in time, but for what is too large for them. Otherwise the rest
-    // may be lost with the process.
+    bool ran = false;  // false: the scheduler has stopped.
+    // The tiers took everything in time, except entries that are too large for them. If false, the
+    // rest may be lost with the process.
     bool in_tiers = true;
     Drained drained;
     HandedOn written_back;
@@ -118,21 +123,26 @@ class Scheduler {
   };
   Kept keep_everything(uint64_t until_ns);
 
-  // Forgets in the cache, by `drop` on the engine's thread, and in the tiers: what they have of the
-  // scope and follows the prefix; without a scope, everything of this model. Requests go on
-  // meanwhile. Waits for the tiers, at most until `until_ns` on Clock::monotonic().
+  // Calls `drop` on the engine's thread, which forgets in the cache, and makes the tiers forget the
+  // scope's entries that follow the prefix; without a scope, everything of this model. Requests go
+  // on meanwhile. Waits for the tiers, at most until `until_ns` on Clock::monotonic().
   struct Forgotten {
-    bool ran = false;                      // false: it has stopped.
-    std::vector<tier::LevelPurged> tiers;  // What went from each.
+    bool ran = false;                      // false: the scheduler has stopped.
+    std::vector<tier::LevelPurged> tiers;  // What each tier removed.
   };
   Forgotten forget(const Scope* scope, const Prompt& prefix, uint64_t until_ns,
                    const std::function<void(SequenceCache&)>& drop);
+  // Makes the cache and the tiers forget all of a scope; without one, everything of this model.
+  // Requests under way go on and save nothing. Add to purges() first: then requests that have
+  // arrived but were not submitted yet save nothing either.
+  Forgotten purge(const Scope* scope, uint64_t until_ns);
+  PurgeLog& purges() noexcept { return purges_; }
 
-  // What the cache can say on any thread.
+  // For the cache's calls that are safe on any thread.
   const SequenceCache& cache() const noexcept { return *cache_; }
   tier::SequenceTiers* tiers() const noexcept { return options_.tiers; }
   SchedulerStats stats() const;
-  // One line for each sequence under way: for /slots.
+  // One sequence in use, for /slots.
   struct Running {
     uint64_t request = 0;
     SequenceId sequence{};
@@ -143,10 +153,11 @@ class Scheduler {
     uint32_t cached_tokens = 0;
   };
   std::vector<Running> running() const;
-  // Of a scope with the salt; what the model says is in it.
+  // The scope of this model with the salt.
   Result<Scope> scope(const std::string& salt) const;
 
-  // Takes no more requests, and waits until those it has have ended, or until the deadline. true: all did.
+  // Accepts no more requests and waits until the accepted ones have ended, for at most `limit_ns`.
+  // Returns whether all ended.
   bool drain(uint64_t limit_ns);
   // Cancels everything and ends the thread.
   void stop();
@@ -156,7 +167,7 @@ class Scheduler {
   struct Stream;
   struct Share;
   using StreamPtr = std::unique_ptr<Stream>;
-  // What was answered lately, to tell why a prompt parts from it.
+  // A recent answer, to tell why a prompt differs from it.
   struct Answered {
     Scope scope;
     uint32_t prompt_tokens;
@@ -167,27 +178,30 @@ class Scheduler {
             std::unique_ptr<SequenceCache> cache, Scope scope);
   uint64_t now_ns() const noexcept;
   void work();
-  // One round; false: there was nothing to do.
+  // One round. Returns false if there was nothing to do.
   bool pass();
-  // Whether an answer is under way.
+  // Whether an answer is running.
   bool answering() const;
-  // A step of what waits to be saved; who waits meanwhile has it counted.
+  // One step of saving. Its time counts as waiting for the requests that could have begun.
   Drained save_a_bit(bool quiet);
   bool something_to_save();
   void save_between_passes();
   void take_cancelled();
   void admit();
-  // busy: later. Any other error: the request has failed.
+  // busy or out_of_blocks: try again later. Any other error: the request has failed.
   Result<void> start(Stream& stream);
   // Asks the tiers. Any thread.
   std::shared_ptr<tier::Fetch> look_in_tiers(const Request& request);
-  // Takes in what the tiers had.
-  void take_in(Request& request, const TurnOptions& options);
+  // Takes in what has arrived for requests whose fetches are still running.
+  void take_in_parts();
+  void take_in_rest(Request& request, const TurnOptions& options);
+  void take_in(Request& request, std::span<const SavedPart> parts, const TurnOptions& options);
   static bool is_ready(const std::shared_ptr<Request>& request);
-  uint32_t unbegun() const;  // Requests in arrived_ that have not begun. Under mutex_.
-  // Has the request's next choice begin when its turn comes.
+  static bool has_parts(const std::shared_ptr<Request>& request);
+  uint32_t unbegun() const STEMMA_REQUIRES(mutex_);  // Requests in arrived_ that have not begun.
+  // Queues the request's next choice.
   void queue_choice(const std::shared_ptr<Request>& request);
-  // The first token of a stream, and with the first choice's those of the others.
+  // Chooses the first token of a stream. For the first choice, begins the other choices too.
   void answer_first(Stream& stream, std::span<const float> logits);
   void fork_choices(Stream& first, std::span<const float> logits);
   void fill(std::vector<engine::BatchItem>& batch);
@@ -195,23 +209,30 @@ class Scheduler {
   void lose(const Error& error);
   TokenLogprob logprob_of(Token token, std::span<const float> logits, uint32_t others);
   void collect_prompt(Stream& stream, const Share& share, uint32_t begin);
-  // The next token of a stream, from logits.
+  // Draws a token that the stream's rules allow.
+  Result<Token> pick(Stream& stream, std::span<const float> logits);
+  // Chooses the next token of a stream.
   void choose(Stream& stream, std::span<const float> logits);
-  // false: the stream has been suspended or ended.
+  // Returns false if the stream has been suspended or ended.
   bool make_room(Stream& stream);
   void suspend(Stream& stream);
   void end(Stream& stream, StopCause cause, std::string stop_text = {});
+  bool ends_answer(const Request& request, Token token) const;
   void fail(Request& request, const Error& error, const std::string& message, bool overloaded);
   void finish_if_done(Request& request);
   void sweep();
   uint32_t retokenised_at(const Scope& scope, std::span<const Token> prompt,
                           uint32_t matched) const;
   void remember(const Stream& stream);
+  static void save_nothing(Request& request);
+  // Makes requests under way save nothing: those of the scope, or all. Adds their scopes to
+  // `scopes`.
+  void keep_nothing(const Scope* scope, std::vector<Scope>& scopes);
   void publish();
-  // Requests whose listeners have heard the end.
+  // Forgets requests whose listeners have been told of the end.
   void forget_ended();
-  // What the policy is told of a request: as it begins, and when it is known how it ended. Its session is the
-  // cache's to add.
+  // What the policy learns about a request when it begins, and again when it has ended. The cache
+  // adds the session.
   static Retain retain_of(const Request& request, FinishReason finish = FinishReason::unknown,
                           uint32_t output_tokens = 0);
 
@@ -222,53 +243,59 @@ class Scheduler {
   EngineTraits traits_;
   Scope scope_;                 // Without a salt.
   std::vector<Token> endings_;  // Tokens that end an answer.
+  PurgeLog purges_;
 
-  // The engine's thread alone.
+  // Used on the engine's thread only.
   std::vector<StreamPtr> active_;
-  std::deque<StreamPtr> waiting_;  // Suspended ones, then the one that is next.
+  std::deque<StreamPtr> waiting_;  // Suspended streams, then the stream that begins next.
   std::vector<engine::BatchItem> batch_;
   std::vector<Share> shares_;  // Which part of the batch is whose.
   Workspace workspace_;
   std::vector<TokenChance> top_;
+  std::vector<float> allowed_logits_;  // For a draw among the tokens that rules allow.
   std::deque<Answered> answered_;
   uint64_t answered_tokens_ = 0;
-  // The last pass found no room: those who gave way wait until one has succeeded, or nobody would go on.
+  // The last pass found no room. Suspended streams wait until a pass succeeds; otherwise no stream
+  // would make progress.
   bool crowded_ = false;
-  // The one that is next found no room, and nobody has ended since: it is not planned again before.
+  // The next stream found no room, and no stream has ended since: planning it again is useless.
   bool blocked_ = false;
-  bool can_save_ = true;          // Not all that waits to be saved waits until it is quiet.
-  uint64_t time_to_save_ns_ = 0;  // Left from passes, and
-  uint64_t saving_takes_ns_ = 0;  // what the last bit took;
-  uint64_t saved_until_ns_ = 0;   // when that was.
-  bool passed_by_ =
-      false;               // The last request that followed another at once did not wait for a bit.
-  bool pass_over_ = true;  // The last pass does not go on in the engine.
-  // Of prompts in passes that may not have been over.
+  bool can_save_ = true;          // Some captures need not wait for a quiet moment.
+  uint64_t time_to_save_ns_ = 0;  // What passes have left for saving.
+  uint64_t saving_takes_ns_ = 0;  // How long the last step of saving took.
+  uint64_t saved_until_ns_ = 0;   // When it ended.
+  bool passed_by_ = false;        // The last request that came at once did not wait for saving.
+  bool pass_over_ = true;         // The engine has finished the last pass.
+  // Prompt tokens, and time, of passes that the engine may still have been computing.
   uint64_t prompts_since_ = 0;
   uint64_t prompts_since_ns_ = 0;
   SchedulerStats sums_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable idle_;
+  mutable base::WaitMutex mutex_;
+  base::Condition wake_;
+  base::Condition idle_;
   // Requests with a choice to begin, each once.
-  std::deque<std::shared_ptr<Request>> arrived_;
-  uint32_t next_up_ = 0;    // 1: the one that arrived first is in waiting_, and has not begun.
-  uint64_t made_good_ = 0;  // Of what tiers lost, so much was offered to them again.
-  std::vector<uint64_t> cancelled_;
+  std::deque<std::shared_ptr<Request>> arrived_ STEMMA_GUARDED_BY(mutex_);
+  uint32_t next_up_ STEMMA_GUARDED_BY(mutex_) =
+      0;  // 1: a request that has not begun is in waiting_.
+  uint64_t made_good_ STEMMA_GUARDED_BY(mutex_) =
+      0;  // How many of the entries that tiers lost were offered to them again.
+  // The last call that kept everything could not flush: tiers may have given up entries.
+  bool flush_failed_ STEMMA_GUARDED_BY(mutex_) = false;
+  std::vector<uint64_t> cancelled_ STEMMA_GUARDED_BY(mutex_);
   struct Errand {
     const std::function<void(SequenceCache&)>* work;
     bool done = false;
     bool dropped = false;
   };
-  std::vector<Errand*> errands_;
-  std::unordered_map<uint64_t, std::shared_ptr<Request>> requests_;
-  SchedulerStats stats_;  // As of the last pass.
-  std::vector<Running> running_;
-  uint64_t next_ = 1;
-  bool closing_ = false;
-  bool stopping_ = false;
-  // Wakes the engine's thread for as long as there is one.
+  std::vector<Errand*> errands_ STEMMA_GUARDED_BY(mutex_);
+  std::unordered_map<uint64_t, std::shared_ptr<Request>> requests_ STEMMA_GUARDED_BY(mutex_);
+  SchedulerStats stats_ STEMMA_GUARDED_BY(mutex_);  // As of the last pass.
+  std::vector<Running> running_ STEMMA_GUARDED_BY(mutex_);
+  uint64_t next_ STEMMA_GUARDED_BY(mutex_) = 1;
+  bool closing_ STEMMA_GUARDED_BY(mutex_) = false;
+  bool stopping_ STEMMA_GUARDED_BY(mutex_) = false;
+  // Wakes the engine's thread, if it still runs.
   struct Bell;
   std::shared_ptr<Bell> bell_;
   std::thread thread_;

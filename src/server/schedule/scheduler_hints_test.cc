@@ -1,4 +1,4 @@
-// What a Scheduler tells the retention policy of a request: seen where everything saved is told of.
+// The hints that a Scheduler gives the retention policy, observed on the parts that it saves.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -6,11 +6,13 @@
 
 #include "support/scheduler_rig.h"
 #include "support/server_rig.h"
+#include "support/step_script.h"
 
 namespace stemma::server {
 namespace {
 
-// What was said of what was saved last. The engine's thread alone, and others after /cache/save or run().
+// The hint of the part saved last. Only the engine's thread uses it; others may after /cache/save
+// or run().
 class Hints final : public SavedListener {
  public:
   void saved(const Scope&, const Prompt&, const SavedPart& part, const ContentKey&,
@@ -29,7 +31,7 @@ class SchedulerHints : public ::testing::Test {
  protected:
   SchedulerHints() : rig_(test::full_engine(), with(hints_)) {}
 
-  // Asks, has everything saved, and tells what was said of it.
+  // Asks, saves everything, and returns the last hint.
   Retain told(const std::string& prompt, uint32_t max_tokens,
               const std::function<void(Generation&)>& change = {}) {
     const auto ear = rig_.ask(prompt, max_tokens, change);
@@ -46,7 +48,7 @@ class SchedulerHints : public ::testing::Test {
     }));
     return retain;
   }
-  // A prompt whose answer ends by itself, or does not, within 30 tokens.
+  // Returns a prompt whose answer does or does not end by itself within 30 tokens.
   std::string prompt_that_ends(bool ends) const {
     for (uint32_t seed = 1;; ++seed) {
       std::string prompt = words(200, seed);
@@ -87,6 +89,38 @@ TEST_F(SchedulerHints, ACancelledAnswerIsOne) {
   EXPECT_GE(retain.output_tokens, 1U);
 }
 
+// Its parser finds the call only once the answer is over.
+class LateCaller final : public Listener {
+ public:
+  explicit LateCaller(std::shared_ptr<Ear> ear) : ear_(std::move(ear)) {}
+  void piece(Piece piece) override { ear_->piece(std::move(piece)); }
+  bool calls_tools(uint32_t) override { return over_; }
+  void ended(ChoiceEnd end) override {
+    over_ = true;
+    ear_->ended(std::move(end));
+  }
+  void done(const Summary& summary) override { ear_->done(summary); }
+  void failed(const Error& error, const std::string& message, bool overloaded) override {
+    ear_->failed(error, message, overloaded);
+  }
+
+ private:
+  const std::shared_ptr<Ear> ear_;
+  bool over_ = false;
+};
+
+TEST_F(SchedulerHints, ACallThatIsFoundAtTheEndOfAnAnswerIsOne) {
+  const auto ear = std::make_shared<Ear>();
+  Generation generation;
+  generation.prompt = *rig_.model.tokenize(prompt_that_ends(true), true, true);
+  generation.max_tokens = 30;
+  generation.sampling.temperature = 0;
+  ASSERT_TRUE(
+      rig_.scheduler->submit(std::move(generation), std::make_shared<LateCaller>(ear)).has_value());
+  ASSERT_TRUE(ear->wait());
+  EXPECT_EQ(after().finish, FinishReason::tool_use);
+}
+
 TEST_F(SchedulerHints, SessionsAreTellable) {
   const auto named = [](const char* name) {
     return [name](Generation& generation) { generation.session = name; };
@@ -119,7 +153,7 @@ TEST_F(SchedulerHints, PrioritiesAndHowLongTheyCount) {
   EXPECT_EQ(hints_.ranges[0].ttl_ns, 5U);
 }
 
-// From JSON to the policy.
+// From the JSON field to the policy.
 TEST(AppHints, WhatClientsSayReachesThePolicy) {
   Hints hints;
   test::ServerRigOptions options;
@@ -147,6 +181,47 @@ TEST(AppHints, WhatClientsSayReachesThePolicy) {
   ASSERT_EQ(hints.ranges.size(), 1U);
   EXPECT_EQ(hints.ranges[0].priority, kPinnedPriority);
   EXPECT_EQ(hints.ranges[0].ttl_ns, uint64_t{3'600} * 1'000'000'000);
+}
+
+// From the headers that agents send, in every API that they speak.
+TEST(AppHints, SessionsInHeadersReachThePolicyAndCallsAreToolUse) {
+  Hints hints;
+  test::ScriptedRigOptions options = test::step_rig(test::full_engine());
+  options.scheduler.cache.listener = &hints;
+  options.app.any_model = true;
+  const test::ScriptedRig rig(options, test::do_step);
+  uint32_t step = 0;
+  const auto told = [&](const std::string& target, const test::HttpFields& headers) {
+    test::Json body = {{"model", "m"}};
+    ++step;
+    const std::string text = test::letters(300, step) + " step " + std::to_string(step);
+    const test::Json messages = {{{"role", "user"}, {"content", text}}};
+    if (target == "/v1/responses") {
+      body["input"] = text;
+      body["tools"] = {
+          {{"type", "function"}, {"name", "read"}, {"parameters", test::step_arguments()}}};
+    } else if (target == "/v1/messages") {
+      body["max_tokens"] = 2000;
+      body["messages"] = messages;
+      body["tools"] = {{{"name", "read"}, {"input_schema", test::step_arguments()}}};
+    } else {
+      body["messages"] = messages;
+      body["tools"] = {{{"type", "function"},
+                        {"function", {{"name", "read"}, {"parameters", test::step_arguments()}}}}};
+    }
+    EXPECT_EQ(rig.ask(target, body, headers).status, 200);
+    EXPECT_EQ(rig.ask("/cache/save", test::Json::object()).status, 200);
+    EXPECT_EQ(hints.last.finish, FinishReason::tool_use) << target;
+    return hints.last.session;
+  };
+  const SessionId claude = told("/v1/messages", {{"x-claude-code-session-id", "ann"}});
+  EXPECT_NE(claude, kNoSession);
+  EXPECT_EQ(told("/v1/messages", {{"x-claude-code-session-id", "ann"}}), claude);
+  EXPECT_NE(told("/v1/messages", {{"x-claude-code-session-id", "ben"}}), claude);
+  // The name counts, not the header or the API.
+  EXPECT_EQ(told("/v1/responses", {{"session-id", "ann"}}), claude);
+  EXPECT_EQ(told("/v1/chat/completions", {{"x-session-id", "ann"}}), claude);
+  EXPECT_EQ(told("/v1/chat/completions", {}), kNoSession);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The engine's thread, from what goes into a forward pass to what is said of what came out of it.
+// The engine's thread: from filling a forward pass to reporting its results.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -14,9 +14,9 @@ namespace {
 // A forward pass that fails is tried again this often.
 constexpr uint32_t kTries = 2;
 
-FinishReason finish_of(StopCause cause) {
+FinishReason finish_of(StopCause cause, bool calls_tools) {
   switch (cause) {
-    case StopCause::eos:
+    case StopCause::eos: return calls_tools ? FinishReason::tool_use : FinishReason::end_turn;
     case StopCause::stop_text: return FinishReason::end_turn;
     case StopCause::length: return FinishReason::length;
     case StopCause::cancelled:
@@ -25,15 +25,26 @@ FinishReason finish_of(StopCause cause) {
   return FinishReason::unknown;
 }
 
+const char* nothing_possible(const Generation& asked) {
+  const bool banned = !asked.sampling.bias.empty() || asked.sampling.ignore_eos;
+  if (asked.rules == nullptr) {
+    return "no token may follow: logit_bias bans all that the model could say";
+  }
+  return banned ? "no token may follow: logit_bias or ignore_eos bans all that the form of the "
+                  "answer allows"
+                : "no token may follow: the model's vocabulary cannot express the form of the "
+                  "answer";
+}
+
 }  // namespace
 
-// ---- A pass --------------------------------------------------------------------------------------------
+// ---- A pass -------------------------------------------------------------------------------------
 
 void Scheduler::fill(std::vector<engine::BatchItem>& batch) {
   batch.clear();
   shares_.clear();
   const uint32_t most = model_.info().batch_tokens;
-  // Answers first: their clients are reading.
+  // Answers first, because clients are reading them.
   for (size_t i = 0; i < active_.size() && batch.size() < most; ++i) {
     Stream& stream = *active_[i];
     if (stream.state != Stream::State::answer || !make_room(stream)) continue;
@@ -41,7 +52,7 @@ void Scheduler::fill(std::vector<engine::BatchItem>& batch) {
     shares_.push_back({&stream, static_cast<uint32_t>(batch.size()), 1, false});
     batch.push_back({stream.words.back(), position, stream.turn.sequence(), true});
   }
-  // Making room for one may have suspended another that was in already.
+  // Making room for one stream may have suspended another that was already in the batch.
   std::erase_if(shares_,
                 [&](const Share& share) { return share.stream->state != Stream::State::answer; });
   if (shares_.size() != batch.size()) {
@@ -71,7 +82,7 @@ void Scheduler::fill(std::vector<engine::BatchItem>& batch) {
 }
 
 bool Scheduler::make_room(Stream& stream) {
-  // The token that was chosen last is to be computed; it takes a position.
+  // The last chosen token is computed next; it takes a position.
   const std::span<const Token> token(&stream.words.back(), 1);
   if (stream.turn.length() == stream.words.size()) return true;
   while (stream.room == 0) {
@@ -122,7 +133,8 @@ void Scheduler::settle(std::span<const engine::BatchItem> batch, uint64_t spent_
   if (options_.tiers != nullptr) {
     for (const Share& share : shares) prompts_since_ += share.prompt ? share.count : 0;
     prompts_since_ns_ += spent_ns;
-    // What a token takes to compute is what a tier has to beat; a few tell more of a pass than of tokens.
+    // A tier must be faster than computing these tokens. A few tokens measure the pass more than
+    // the tokens.
     if (over && prompts_since_ >= 8) {
       options_.tiers->stack().prefilled(
           prompts_since_,
@@ -140,7 +152,7 @@ void Scheduler::settle(std::span<const engine::BatchItem> batch, uint64_t spent_
     if (share.prompt && stream.tells_prompt()) {
       collect_prompt(stream, share, batch[share.begin].position);
     }
-    // A pass that may go on does not tell yet what it took.
+    // The time of a pass that may still run is not known yet.
     stream.unmeasured_ns += spent;
     const uint64_t measured = over ? std::exchange(stream.unmeasured_ns, 0) : kMeasuredLater;
     if (const Result<void> computed = stream.turn.computed(end, measured); !computed) {
@@ -173,7 +185,8 @@ TokenLogprob Scheduler::logprob_of(Token token, std::span<const float> logits, u
   return entry;
 }
 
-// The share begins at position `begin`; after each of its tokens it is known how likely the next one was.
+// The share begins at position `begin`. After each of its tokens the probability of the next one is
+// known.
 void Scheduler::collect_prompt(Stream& stream, const Share& share, uint32_t begin) {
   Request& request = *stream.request;
   std::vector<TokenLogprob>& told = request.prompt_logprobs;
@@ -211,11 +224,11 @@ void Scheduler::fork_choices(Stream& first, std::span<const float> logits) {
     options.exclusive = false;
     options.session = request->asked.session;
     options.retain = retain_of(*request);
-    // A request that reuses nothing leaves nothing; its choices share what it has just computed.
+    // A request without reuse keeps nothing; its choices share only what it just computed.
     options.keep = request->asked.reuse;
     if (!request->asked.reuse) options.reuse = Reuse::live;
     Result<Turn> forked = first.turn.fork(options);
-    // No sequence or no room just now; later the prompt is a prefix like any other.
+    // No sequence or no room now; later the choice finds the prompt like any other prefix.
     if (!forked) return queue_choice(request);
     ++request->next_choice;
     stream->turn = *std::move(forked);
@@ -228,7 +241,7 @@ void Scheduler::fork_choices(Stream& first, std::span<const float> logits) {
 }
 
 void Scheduler::lose(const Error& error) {
-  // Nothing was changed, and there is somebody who can wait.
+  // The engine changed nothing, and one of several requests can wait.
   if (error.code() == Errc::out_of_blocks && shares_.size() > 1) {
     Stream* youngest = shares_.front().stream;
     for (const Share& share : shares_) {
@@ -251,7 +264,41 @@ void Scheduler::lose(const Error& error) {
   }
 }
 
-// ---- Answering -----------------------------------------------------------------------------------------
+// ---- Answering ----------------------------------------------------------------------------------
+
+// Most tokens that a good model draws are allowed. If this one is forbidden, draw again among the
+// allowed ones.
+Result<Token> Scheduler::pick(Stream& stream, std::span<const float> logits) {
+  // A mask may allow a token too many near a limit of its grammar, so try this often.
+  constexpr uint32_t kMostDraws = 64;
+  const Request& request = *stream.request;
+  Result<Token> token = stream.sampler.sample(logits, workspace_);
+  if (stream.rules == nullptr || !token) return token;
+  TokenRules& rules = *stream.rules;
+  const auto allowed = [&](Token which) {
+    return ends_answer(request, which) ? rules.may_end() : rules.allows(which);
+  };
+  if (allowed(*token)) return token;
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  std::vector<float>& left = allowed_logits_;
+  left.assign(logits.begin(), logits.end());
+  if (const auto mask = rules.mask(); mask != nullptr) {
+    for (Token which = 0; which < left.size(); ++which) {
+      if (!mask->allows(which)) left[which] = kNever;
+    }
+  }
+  const auto end_with = [&](Token which) {
+    if (which < left.size()) left[which] = rules.may_end() ? logits[which] : kNever;
+  };
+  for (const Token which : endings_) end_with(which);
+  for (const Token which : request.asked.end_tokens) end_with(which);
+  for (uint32_t draw = 0; draw < kMostDraws; ++draw) {
+    token = stream.sampler.sample(left, workspace_);
+    if (!token || allowed(*token)) return token;
+    left[*token] = kNever;
+  }
+  return Error(Errc::out_of_range, "no token is possible");
+}
 
 void Scheduler::choose(Stream& stream, std::span<const float> logits) {
   Request& request = *stream.request;
@@ -261,10 +308,9 @@ void Scheduler::choose(Stream& stream, std::span<const float> logits) {
     end(stream, StopCause::length);
     return;
   }
-  const Result<Token> chosen = stream.sampler.sample(logits, workspace_);
+  const Result<Token> chosen = pick(stream, logits);
   if (!chosen && chosen.error().code() == Errc::out_of_range) {
-    fail(request, chosen.error(),
-         "no token may follow: logit_bias bans all that the model could say", false);
+    fail(request, chosen.error(), nothing_possible(request.asked), false);
     return;
   }
   if (!chosen) {
@@ -285,18 +331,22 @@ void Scheduler::choose(Stream& stream, std::span<const float> logits) {
   ++request.summary.generated_tokens;
   stream.sampler.accept(token);
   stream.words.push_back(token);
-  if (model_.ends_generation(token)) {
+  if (stream.rules != nullptr) stream.rules->accept(token);
+  if (ends_answer(request, token)) {
     end(stream, StopCause::eos);
     return;
   }
   std::string bytes;
-  model_.append_text(token, false, bytes);
+  const std::vector<Token>* const printed = request.asked.printed.get();
+  model_.append_text(token, printed != nullptr && std::ranges::binary_search(*printed, token),
+                     bytes);
   if (request.asked.top_logprobs) {
     stream.logprobs.push_back(logprob_of(token, logits, *request.asked.top_logprobs));
   }
   Piece piece;
   piece.choice = stream.choice;
   const TextStream::Released released = stream.text.add(bytes, piece.text);
+  piece.tokens = released.tokens;
   if (request.asked.top_logprobs) {
     const auto count = std::min<size_t>(released.tokens, stream.logprobs.size());
     piece.logprobs.assign(std::make_move_iterator(stream.logprobs.begin()),
@@ -304,16 +354,25 @@ void Scheduler::choose(Stream& stream, std::span<const float> logits) {
     stream.logprobs.erase(stream.logprobs.begin(), stream.logprobs.begin() + count);
   }
   if (!piece.text.empty() || !piece.logprobs.empty()) request.listener->piece(std::move(piece));
-  if (released.stop) {
+  if (released.stop && *released.stop >= request.asked.stop.size()) {
+    end(stream, StopCause::eos);
+  } else if (released.stop) {
     end(stream, StopCause::stop_text, stream.text.stops()[*released.stop]);
+  } else if (stream.rules != nullptr && stream.rules->must_end()) {
+    end(stream, StopCause::eos);
   } else if (stream.still_to_come() == 0) {
     end(stream, StopCause::length);
   }
 }
 
+bool Scheduler::ends_answer(const Request& request, Token token) const {
+  return model_.ends_generation(token) ||
+         std::ranges::find(request.asked.end_tokens, token) != request.asked.end_tokens.end();
+}
+
 void Scheduler::end(Stream& stream, StopCause cause, std::string stop_text) {
   Request& request = *stream.request;
-  if (cause != StopCause::stop_text) {
+  if (!stream.text.stopped()) {
     Piece piece;
     piece.choice = stream.choice;
     stream.text.finish(piece.text);
@@ -321,15 +380,22 @@ void Scheduler::end(Stream& stream, StopCause cause, std::string stop_text) {
     if (!piece.text.empty() || !piece.logprobs.empty()) request.listener->piece(std::move(piece));
   }
   remember(stream);
-  const Retain retain = retain_of(request, finish_of(cause), stream.generated());
+  std::vector<Token> answer(stream.words.begin() + stream.prompt_tokens(), stream.words.end());
+  if (cause == StopCause::eos && !answer.empty() && ends_answer(request, answer.back())) {
+    answer.pop_back();
+  }
+  request.listener->ended({.choice = stream.choice,
+                           .cause = cause,
+                           .stop_text = std::move(stop_text),
+                           .generated_tokens = stream.generated(),
+                           .tokens = std::move(answer)});
+  // Some calls are known only once the answer is over.
+  const bool calls = request.listener->calls_tools(stream.choice);
+  const Retain retain = retain_of(request, finish_of(cause, calls), stream.generated());
   static_cast<void>(stream.turn.finish(&retain));
   can_save_ = true;
   stream.turn = Turn();
   stream.state = Stream::State::over;
-  request.listener->ended({.choice = stream.choice,
-                           .cause = cause,
-                           .stop_text = std::move(stop_text),
-                           .generated_tokens = stream.generated()});
   --request.open_choices;
   finish_if_done(request);
 }
@@ -353,7 +419,7 @@ void Scheduler::fail(Request& request, const Error& error, const std::string& me
   request.over = true;
   ++sums_.failed;
   {
-    const std::lock_guard lock(mutex_);
+    const base::Lock lock(mutex_);
     std::erase_if(arrived_, [&](const auto& each) { return each.get() == &request; });
   }
   for (const StreamPtr& stream : active_) {

@@ -1,5 +1,5 @@
-// Scheduler, over a model whose answers follow from every word that it was given: what is computed, what is
-// reused, who waits, and what becomes of requests that fail or are cancelled.
+// Tests Scheduler, over a model whose answers depend on every word of the prompt: what is computed,
+// what is reused, which requests wait, and what happens to failed and cancelled ones.
 #include "server/schedule/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/random.h"
 #include "support/engine_kinds.h"
 #include "support/environment.h"
 #include "support/fake_model.h"
-#include "support/mix.h"
 #include "support/scheduler_rig.h"
 
 namespace stemma::server {
@@ -29,7 +29,7 @@ namespace {
 
 using test::EngineKind;
 
-// ---- Answers -------------------------------------------------------------------------------------------
+// ---- Answers ------------------------------------------------------------------------------------
 
 class EveryModel : public ::testing::TestWithParam<EngineKind> {};
 
@@ -119,7 +119,7 @@ TEST(Scheduler, ChoicesEvaluateThePromptOnce) {
   EXPECT_EQ(ear->ends.size(), 4U);
   EXPECT_EQ(rig.scheduler->stats().evaluated_tokens, 101U);
   EXPECT_NE(ear->text(0), ear->text(1));
-  // More than there are sequences: the rest waits, and finds the prompt.
+  // More choices than sequences: the rest waits, and finds the prompt.
   const auto many = rig.ask(words(100, 2), 6, [](Generation& g) {
     g.choices = 11;
     g.sampling.temperature = 1;
@@ -137,7 +137,7 @@ TEST(Scheduler, ChoicesThatDoNotWantReuseLeaveNothingToOthers) {
   Rig rig(test::full_engine(), options);
   const std::string prompt = words(100, 1);
   const auto many = rig.ask(prompt, 12, [](Generation& g) {
-    g.choices = 7;  // More than there are sequences.
+    g.choices = 7;  // More choices than sequences.
     g.reuse = false;
   });
   ASSERT_TRUE(many->wait());
@@ -153,14 +153,14 @@ TEST(Scheduler, ChoicesThatDoNotWantReuseLeaveNothingToOthers) {
   rig.expect_quiet();
 }
 
-// One request with many choices takes its turn with every choice, so that others get in between.
+// The choices of a large request queue one by one, so that other requests get in between.
 TEST(Scheduler, RequestWithManyChoicesDoesNotHoldOthersUp) {
   Rig rig;
   constexpr uint32_t kChoices = 40;
   const auto long_answer = [](Generation& g) { g.sampling.ignore_eos = true; };
   std::vector<std::shared_ptr<Ear>> others;
   std::vector<size_t>
-      ended_before;  // Choices of the large request when each other had its first text.
+      ended_before;  // Choices of the large request that ended before another one's first text.
   ended_before.reserve(3);
   std::shared_ptr<Ear> large;
   rig.together([&] {
@@ -168,7 +168,7 @@ TEST(Scheduler, RequestWithManyChoicesDoesNotHoldOthersUp) {
       long_answer(g);
       g.choices = kChoices;
     });
-    // The others come when the first choices are under way, and hold all sequences.
+    // The others arrive while the first choices run and hold all sequences.
     large->at_piece(10, [&] {
       for (uint32_t i = 0; i < 3; ++i) {
         others.push_back(rig.ask(words(50, 10 + i), 10, long_answer));
@@ -192,9 +192,9 @@ TEST(Scheduler, RequestWithManyChoicesDoesNotHoldOthersUp) {
   rig.expect_quiet();
 }
 
-// Whoever waits is planned again when somebody has ended, not in every pass.
+// A waiting request is planned again when another one has ended, not in every pass.
 TEST(Scheduler, RequestsThatWaitAreNotTriedInEveryPass) {
-  for (const uint32_t context : {1024U, 256U}) {  // There is no sequence; there is no room.
+  for (const uint32_t context : {1024U, 256U}) {  // No free sequence; no room.
     FakeSequences::Options engine = test::full_engine();
     engine.context_tokens = context;
     Rig rig(engine);
@@ -216,7 +216,8 @@ TEST(Scheduler, RequestsThatWaitAreNotTriedInEveryPass) {
   }
 }
 
-// Also of two such requests, and while the queue is full: only requests that have not begun count as waiting.
+// The same with two such requests, and while the queue is full: only requests that have not begun
+// count as waiting.
 TEST(Scheduler, ChoicesThatWaitTakeNoPlaceInTheQueue) {
   SchedulerOptions options;
   options.queue = 2;
@@ -229,7 +230,7 @@ TEST(Scheduler, ChoicesThatWaitTakeNoPlaceInTheQueue) {
   };
   rig.together([&] {
     ears.push_back(many(1));
-    // Its other choices wait from now on; two more requests still fit into the queue.
+    // From now on its other choices wait; two more requests still fit into the queue.
     ears.front()->at_piece(10, [&] {
       ears.push_back(many(2));
       ears.push_back(many(3));
@@ -351,7 +352,7 @@ TEST(Scheduler, KeptLogitsAnswerWithoutAForwardPass) {
 }
 
 TEST(Scheduler, PromptThatIsTheSameTextInOtherTokensIsToldSo) {
-  // The fake's tokens are bytes, so the special ones serve: as tokens, and spelled out.
+  // The fake's tokens are bytes, so use special tokens: as tokens, and spelled out.
   Rig rig;
   const auto ear =
       rig.ask("abc", 8, [](Generation& g) { g.sampling.bias = {{FakeModel::kStart, 100.0F}}; });
@@ -364,7 +365,7 @@ TEST(Scheduler, PromptThatIsTheSameTextInOtherTokensIsToldSo) {
   ASSERT_TRUE(other->wait());
   EXPECT_EQ(other->summary.retokenised_at, 4U);
   EXPECT_EQ(rig.scheduler->stats().retokenised, 1U);
-  // The turn after that is found beyond the place, as it was sent: that is not why it is computed.
+  // The next turn matches beyond that place, as it was sent: the difference causes no computation.
   Generation third;
   third.prompt = *rig.model.tokenize("abc<|im_start|><|im_start|> and more", true, false);
   third.max_tokens = 1;
@@ -376,7 +377,7 @@ TEST(Scheduler, PromptThatIsTheSameTextInOtherTokensIsToldSo) {
   EXPECT_EQ(rig.scheduler->stats().retokenised, 1U);
 }
 
-// ---- Room ----------------------------------------------------------------------------------------------
+// ---- Room ---------------------------------------------------------------------------------------
 
 TEST(Scheduler, AnswersThatDoNotFitTogetherGiveWayAndGoOn) {
   FakeSequences::Options engine = test::full_engine();
@@ -400,7 +401,7 @@ TEST(Scheduler, AnswersThatDoNotFitTogetherGiveWayAndGoOn) {
   rig.expect_quiet();
 }
 
-// A window's cells may be short though the books have room.
+// A window's cells may run out though the books have room.
 TEST(Scheduler, EngineThatFindsNoRoomForAllServesThemInTurn) {
   Rig rig;
   rig.model.most_sequences = 1;
@@ -463,7 +464,7 @@ TEST(Scheduler, QueueHasABound) {
   rig.expect_quiet();
 }
 
-// ---- Ends ----------------------------------------------------------------------------------------------
+// ---- Ends ---------------------------------------------------------------------------------------
 
 TEST(Scheduler, CancelledRequestsGiveTheirSequenceBack) {
   Rig rig;
@@ -479,7 +480,7 @@ TEST(Scheduler, CancelledRequestsGiveTheirSequenceBack) {
   rig.expect_quiet();
   EXPECT_EQ(rig.scheduler->stats().cancelled, 1U);
   EXPECT_EQ(rig.scheduler->stats().failed, 0U);
-  // What it had computed serves the next.
+  // The next request reuses what it had computed.
   const auto next = rig.ask(words(50, 1) + "!", 1);
   ASSERT_TRUE(next->wait());
   EXPECT_EQ(next->summary.cached_tokens, 51U);
@@ -518,7 +519,7 @@ TEST(Scheduler, FailedPassIsTriedAgain) {
 
 TEST(Scheduler, ThoseWhoLostAPassGoOnInTheirOldOrder) {
   FakeSequences::Options engine = test::full_engine();
-  engine.context_tokens = 1U << 20U;  // None of them ends meanwhile.
+  engine.context_tokens = 1U << 20U;  // None of them ends during the test.
   Rig rig(engine);
   rig.model.pass_us = 5'000;
   std::vector<std::shared_ptr<Ear>> ears;
@@ -532,7 +533,7 @@ TEST(Scheduler, ThoseWhoLostAPassGoOnInTheirOldOrder) {
     for (const Scheduler::Running& each : rig.scheduler->running()) numbers.push_back(each.request);
     return numbers;
   };
-  // What is told of a pass is told at its end.
+  // The state of a pass is published at its end.
   while (order().size() < 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const std::vector<uint64_t> before = order();
   rig.model.failing_passes = 1;
@@ -593,7 +594,7 @@ TEST(Scheduler, DrainIsOverWhenEverybodyHasHeard) {
 TEST(Scheduler, ErrandsAreWaitedForWhoeverElseIsServed) {
   Rig rig;
   std::atomic<bool> over = false;
-  // Ends of requests wake those who wait for errands, too.
+  // The end of a request also wakes threads that wait for errands.
   std::thread asking([&] {
     for (uint32_t i = 0; !over; ++i) {
       EXPECT_TRUE(rig.ask(words(4, i), 1)->wait());
@@ -632,7 +633,7 @@ TEST(Scheduler, StopCancelsWhatIsUnderWay) {
   EXPECT_FALSE(rig.scheduler->run([](SequenceCache&) {}));
 }
 
-// ---- Everything at once --------------------------------------------------------------------------------
+// ---- Everything at once -------------------------------------------------------------------------
 
 TEST(Scheduler, ClientsOfAllKindsOnManyThreads) {
   const auto seed = static_cast<uint32_t>(test::from_environment("STEMMA_SERVER_SEED", 1));
@@ -651,9 +652,9 @@ TEST(Scheduler, ClientsOfAllKindsOnManyThreads) {
     std::vector<std::thread> clients;
     for (uint32_t c = 0; c < 8; ++c) {
       clients.emplace_back([&, c] {
-        uint64_t dice = test::mix(seed * 100 + c);
+        uint64_t dice = base::mix(seed * 100 + c);
         const auto roll = [&](uint32_t sides) {
-          dice = test::mix(dice + 0x9E37'79B9'7F4A'7C15U);
+          dice = base::mix(dice + 0x9E37'79B9'7F4A'7C15U);
           return static_cast<uint32_t>(dice % sides);
         };
         while (std::chrono::steady_clock::now() < until) {

@@ -1,17 +1,19 @@
-// A Scheduler over tiers: what another one computed is taken in before a request begins, and a tier that does
-// not answer keeps nobody waiting for long.
+// A Scheduler over tiers: it loads another scheduler's results before a request begins, and a tier
+// that does not answer delays nobody for long.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "stemma/faulty_tier.h"
-#include "stemma/host_tier.h"
-#include "stemma/sequence_tiers.h"
+#include "stemma/tier/faulty_tier.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/sequence_tiers.h"
 #include "support/scheduler_rig.h"
 #include "tiers/borrowed_tier.h"
+#include "tiers/gated_tier.h"
 
 namespace stemma::server {
 namespace {
@@ -24,13 +26,14 @@ std::unique_ptr<Tier> host_tier() {
   return std::move(make_host_tier(options)).value();
 }
 
-// A server: a model, its cache and its scheduler, over a tier that others use as well.
+// A server: a model, its cache and its scheduler, over a tier shared with others.
 struct Server {
-  // A busy machine is not a late tier, if nothing else is said.
+  // By default, a busy machine does not make a tier late.
   Server(const test::EngineKind& kind, Tier& shared,
          tier::WritePolicy write = tier::WritePolicy::write_through,
-         uint64_t query_ns = 60 * kSecond, Tier* broken = nullptr) {
+         uint64_t query_ns = 60 * kSecond, Tier* broken = nullptr, uint64_t part_bytes = 0) {
     tier::StackOptions levels;
+    if (part_bytes != 0) levels.load_part_bytes = part_bytes;
     levels.query_ns = query_ns;
     levels.load_ns = 60 * kSecond;
     levels.levels.push_back({.tier = std::make_unique<test::Borrowed>(shared), .write = write});
@@ -44,7 +47,7 @@ struct Server {
     options.cache.listener = tiers.get();
     rig = std::make_unique<Rig>(kind.options, options);
   }
-  // What it computed is where others look for it.
+  // Puts its results where other servers look for them.
   void settle() {
     rig->scheduler->run([](SequenceCache& cache) { cache.drain({.evict = true}); });
     EXPECT_TRUE(stack->flush(Clock::monotonic().now_ns() + 60 * kSecond));
@@ -55,7 +58,7 @@ struct Server {
   std::unique_ptr<Rig> rig;
 };
 
-// Somewhere there the answer to 200 words ended.
+// Adds the depths where the answer to 200 words may have ended.
 void where_answers_end(Generation& asked) {
   for (uint32_t depth = 200; depth <= 221; ++depth) asked.message_ends.push_back(depth);
 }
@@ -79,7 +82,7 @@ TEST_P(OverTiers, AnotherServerGoesOn) {
   const std::shared_ptr<Ear> ear = there.rig->ask(next, 20, where_answers_end);
   ASSERT_TRUE(ear->wait());
   EXPECT_EQ(ear->text(), there.rig->expected(next, 20));
-  // What can be saved at all comes back from there.
+  // State that can be saved at all comes back from the tier.
   const bool saves = GetParam().saves();
   EXPECT_EQ(ear->summary.cached_tokens != 0, saves);
   EXPECT_EQ(ear->summary.tier, saves ? "host" : "");
@@ -87,7 +90,45 @@ TEST_P(OverTiers, AnotherServerGoesOn) {
   there.rig->expect_quiet();
 }
 
-// Nobody says where the answers ended.
+// Parts that are usable alone are loaded while the rest of the prompt is still on its way.
+TEST_P(OverTiers, WhatHasArrivedIsTakenInBeforeTheRest) {
+  if (!GetParam().saves()) return;
+  const std::unique_ptr<Tier> shared = host_tier();
+  const std::string talk = words(400, 1);
+  {
+    Server here(GetParam(), *shared);
+    ASSERT_TRUE(here.rig->ask(talk, 4)->wait());
+    here.settle();
+  }
+  test::Gated gate(*shared);
+  // One entry at a time.
+  Server there(GetParam(), gate, tier::WritePolicy::write_through, 60 * kSecond, nullptr, 1);
+  const std::shared_ptr<Ear> ear = there.rig->ask(talk, 4);
+  const EngineTraits traits = FakeSequences(GetParam().options).traits();
+  const bool bit_by_bit = traits.segments && traits.rewind == Rewind::any;
+  if (bit_by_bit) {
+    // The part must arrive while the second entry is held back.
+    uint64_t taken = 0;
+    const uint64_t until_ns = Clock::monotonic().now_ns() + 60 * kSecond;
+    while (taken == 0 && Clock::monotonic().now_ns() < until_ns) {
+      there.rig->scheduler->run([&](SequenceCache& cache) { taken = cache.stats().segment_bytes; });
+    }
+    EXPECT_NE(taken, 0U);
+    EXPECT_EQ(there.rig->scheduler->stats().cached_tokens, 0U) << "it waits for the rest";
+  }
+  gate.open();
+  ASSERT_TRUE(ear->wait());
+  EXPECT_EQ(ear->text(), there.rig->expected(talk, 4));
+  if (bit_by_bit) {
+    EXPECT_GE(ear->summary.cached_tokens, 384U);
+    EXPECT_EQ(ear->summary.tier, "host");
+    EXPECT_GE(ear->summary.tier_tokens, 384U);
+    EXPECT_GT(ear->summary.tier_bytes, 0U);
+  }
+  there.rig->expect_quiet();
+}
+
+// Nobody tells the server where the answers ended.
 TEST_P(OverTiers, AServerGoesOnWhereTheOneBeforeStoppedInEveryTurn) {
   const std::unique_ptr<Tier> shared = host_tier();
   std::string talk = words(150, 1);
@@ -97,7 +138,8 @@ TEST_P(OverTiers, AServerGoesOnWhereTheOneBeforeStoppedInEveryTurn) {
     const std::shared_ptr<Ear> ear = server.rig->ask(talk, 20);
     ASSERT_TRUE(ear->wait());
     EXPECT_EQ(ear->text(), server.rig->expected(talk, 20));
-    // Of what the server before had, all but the token that it said last and had no need to compute.
+    // All that the server before had, except the last token, which it generated and had no need to
+    // compute.
     if (GetParam().saves() && turn != 0) {
       EXPECT_GE(ear->summary.cached_tokens, before - 1) << turn;
     }
@@ -126,7 +168,7 @@ TEST_P(OverTiers, AServerThatEndsLeavesAllToAWriteBackTier) {
     EXPECT_TRUE(kept.in_tiers);
     EXPECT_TRUE(kept.written_back.over);
     EXPECT_EQ(kept.written_back.parts != 0, saves);
-    // It is there: the second time there is nothing left to do.
+    // Everything is there: the second time there is nothing to do.
     const Scheduler::Kept again =
         here.rig->scheduler->keep_everything(Clock::monotonic().now_ns() + 30 * kSecond);
     EXPECT_EQ(again.written_back.parts, 0U);
@@ -176,7 +218,7 @@ TEST_P(OverTiers, AForgottenTenantIsForgottenEverywhere) {
   EXPECT_GT(other->summary.tier_tokens, 0U) << "others keep what is theirs";
 }
 
-// It was loaded before the tenant was forgotten, and its request begins afterwards.
+// The prompt was loaded before the tenant was forgotten, and its request begins afterwards.
 TEST_P(OverTiers, WhatWasFetchedBeforeDoesNotComeBack) {
   if (!GetParam().saves()) GTEST_SKIP() << "nothing of it reaches a tier";
   const std::unique_ptr<Tier> shared = host_tier();
@@ -246,8 +288,8 @@ TEST(OverATier, ThatStallsAWriteBackEndsInTime) {
   shared.set_plan({});
 }
 
-// A tier that is out of order loses what it is given. Who saves everything hears of it, and what was lost is
-// written once the tier works again.
+// A broken tier loses its entries. A call that saves everything reports that, and the lost entries
+// are written once the tier works again.
 TEST(OverATier, ThatLosesEntriesNothingIsSaidToBeThere) {
   for (const auto write : {tier::WritePolicy::write_through, tier::WritePolicy::write_back}) {
     FaultyTier shared(host_tier(), {.fail = 1000});
@@ -264,18 +306,18 @@ TEST(OverATier, ThatLosesEntriesNothingIsSaidToBeThere) {
     EXPECT_EQ(lost.tiers[0].name, "host");
     EXPECT_EQ(lost.tiers[0].stored, 0U);
     EXPECT_EQ(lost.tiers[0].waiting, 0U);
-    // Some may have been lost before they were offered again, and lost again.
+    // Some entries may have been lost, offered again, and lost again.
     const uint64_t parts = server.tiers->stats().heard;
     EXPECT_GE(parts, 3U);
     EXPECT_GE(lost.tiers[0].lost, parts);
-    // It still loses everything.
+    // The tier still loses everything.
     EXPECT_FALSE(save().in_tiers);
     shared.set_plan({});
     const Scheduler::Kept good = save();
     EXPECT_TRUE(good.in_tiers);
     EXPECT_EQ(good.tiers[0].stored, parts) << "each part is there once";
     EXPECT_EQ(good.tiers[0].waiting, 0U);
-    // Nothing is left to do.
+    // There is nothing left to do.
     const Scheduler::Kept again = save();
     EXPECT_TRUE(again.in_tiers);
     EXPECT_EQ(again.written_back.parts, 0U);
@@ -284,6 +326,39 @@ TEST(OverATier, ThatLosesEntriesNothingIsSaidToBeThere) {
     const std::shared_ptr<Ear> ear = other.rig->ask(talk, 5);
     ASSERT_TRUE(ear->wait());
     EXPECT_GT(ear->summary.tier_tokens, 0U);
+  }
+}
+
+// A tier whose sync fails once, and which then gives up what it cannot vouch for.
+class Unsyncable final : public test::Borrowed {
+ public:
+  explicit Unsyncable(Tier& tier) : Borrowed(tier) {}
+  bool flush(uint64_t until_ns) override {
+    if (!fails.exchange(false)) return Borrowed::flush(until_ns);
+    Borrowed::flush(until_ns);
+    purge({}, until_ns);
+    return false;
+  }
+  std::atomic<bool> fails{false};
+};
+
+TEST(OverATier, WhoseSyncFailsEverythingIsWrittenAgain) {
+  for (const auto write : {tier::WritePolicy::write_through, tier::WritePolicy::write_back}) {
+    const std::unique_ptr<Tier> below = host_tier();
+    Unsyncable shared(*below);
+    Server server(test::every_engine().front(), shared, write);
+    const auto save = [&] {
+      return server.rig->scheduler->keep_everything(Clock::monotonic().now_ns() + 600 * kSecond);
+    };
+    ASSERT_TRUE(server.rig->ask(words(200, 1), 5)->wait());
+    ASSERT_TRUE(save().in_tiers);
+    const uint64_t parts = below->stats().entries;
+    ASSERT_GE(parts, 3U);
+    shared.fails = true;
+    EXPECT_FALSE(save().in_tiers);
+    EXPECT_EQ(below->stats().entries, 0U);
+    EXPECT_TRUE(save().in_tiers);
+    EXPECT_EQ(below->stats().entries, parts);
   }
 }
 
@@ -336,7 +411,7 @@ TEST(OverATier, ThatStallsNobodyWaitsForLong) {
     ASSERT_TRUE(ear->wait());
     EXPECT_EQ(ear->text(), server.rig->expected(talk, 5));
   }
-  // Requests that wait for it can be cancelled, and it may go away under them.
+  // Requests that wait for the tier can be cancelled, and the scheduler may stop meanwhile.
   for (uint32_t i = 0; i < 20; ++i) {
     server.rig->ask(words(100, 100 + i), 5);
     if (i % 2 == 0) server.rig->scheduler->cancel(server.rig->number);

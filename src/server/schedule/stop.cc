@@ -6,7 +6,8 @@
 namespace stemma::server {
 namespace {
 
-// borders[n]: how long the longest proper beginning of the first n + 1 bytes is that they also end with.
+// borders[n]: the length of the longest proper prefix of the first n + 1 bytes that is also a
+// suffix of them.
 std::vector<uint32_t> borders_of(std::string_view text) {
   std::vector<uint32_t> borders(text.size(), 0);
   for (uint32_t i = 1, k = 0; i < text.size(); ++i) {
@@ -17,7 +18,7 @@ std::vector<uint32_t> borders_of(std::string_view text) {
   return borders;
 }
 
-// Bytes of the character that `text`, valid and not empty, begins with.
+// Size of the first character of `text`, which is valid and not empty.
 uint32_t first_character(std::string_view text) {
   const uint8_t byte = static_cast<uint8_t>(text.front());
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
@@ -28,13 +29,13 @@ uint32_t first_character(std::string_view text) {
 TextStream::TextStream(std::vector<std::string> stops) : stops_(std::move(stops)) {
   matchers_.resize(stops_.size());
   for (size_t i = 0; i < stops_.size(); ++i) {
-    // A matcher without borders is asleep.
+    // A matcher without borders is never used.
     if (is_utf8(stops_[i])) matchers_[i].borders = borders_of(stops_[i]);
   }
 }
 
-// Leads the matchers through `text` up to the first byte at which a stop text is complete. Returns which
-// one, the longest of several, and in `end` how many bytes of `text` that took.
+// Feeds `text` to the matchers up to the first byte that completes a stop text. Returns the longest
+// stop text completed there, and in `end` how many bytes of `text` that took.
 std::optional<uint32_t> TextStream::match(std::string_view text, uint64_t& end) {
   std::optional<uint32_t> found;
   for (end = 0; end < text.size() && !found;) {
@@ -53,7 +54,7 @@ std::optional<uint32_t> TextStream::match(std::string_view text, uint64_t& end) 
   return found;
 }
 
-// Takes the characters of this call into the text, and releases what no stop text can need.
+// Adds this call's characters to the text, and releases what no stop text can need.
 TextStream::Released TextStream::take(std::string& out) {
   Released released;
   uint64_t hold = 0;
@@ -67,7 +68,7 @@ TextStream::Released TextStream::take(std::string& out) {
   }
   if (released.stop) {
     stopped_ = true;
-    // What is left to hold is the stop text, which is complete in held_ and goes nowhere.
+    // The rest of held_ is the complete stop text, which is never released.
     hold = stops_[*released.stop].size();
   }
   released.tokens = release(hold, out);
@@ -85,7 +86,7 @@ uint32_t TextStream::release(uint64_t hold, std::string& out) {
   held_.erase(0, bytes);
   released_ += bytes;
   const auto last = std::find_if(tokens_.begin(), tokens_.end(), [&](const Span& token) {
-    // After a stop text no token ends any more: those with some text before it go with that text.
+    // Nothing ends after a stop text: tokens with some text before it are counted with that text.
     return stopped_ ? token.begin >= released_ && token.end > released_ : token.end > released_;
   });
   const uint32_t count = static_cast<uint32_t>(last - tokens_.begin());
@@ -101,11 +102,11 @@ TextStream::Released TextStream::add(std::string_view bytes, std::string& out) {
   if (stopped_) return {};
   const uint64_t begin = released_ + held_.size();
   fresh_.clear();
-  // A character of several tokens belongs to all of them, from its beginning to its end.
+  // A character of several tokens belongs to each of them as a whole.
   const uint32_t waited = characters_.waiting();
   characters_.add(bytes, fresh_);
   const uint64_t end = begin + fresh_.size();
-  // What waited is now a character, or U+FFFD: the first of the fresh ones.
+  // The waiting bytes are now a character, or U+FFFD: the first of the fresh ones.
   if (waited != 0 && !fresh_.empty()) close_open(begin + first_character(fresh_));
   tokens_.push_back({begin, end});
   if (characters_.waiting() != 0) {

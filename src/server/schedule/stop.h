@@ -1,18 +1,18 @@
-// A TextStream turns the bytes of generated tokens into text that may be sent: whole characters, nothing
-// of a stop text, and nothing that may turn out to be the beginning of one.
+// A TextStream turns the bytes of generated tokens into text that may be sent: whole characters,
+// without any stop text and without anything that may become the beginning of one.
 //
 //   token bytes --> characters --> held back while a stop text may begin there --> released
-//                   (U+FFFD for what is none; a beginning waits for the next token)
+//                   (U+FFFD for invalid bytes; a partial character waits for the next token)
 //
-// The answer ends as soon as some stop text is complete; of those that are complete at the same byte the
-// longest counts, and the answer is what stands before it. So the outcome depends on the text alone and
-// not on how it was cut into tokens.
+// The answer ends as soon as a stop text is complete, and does not include it. If several stop
+// texts end at the same byte, the longest counts. So the outcome depends on the text alone and not
+// on how it was cut into tokens.
 //
-// Invariant:  released texts, joined, are valid UTF-8, the same for every way to cut the bytes; a token is
-//             released with the text of its last byte.
+// Invariant:  released texts, joined, are valid UTF-8 and the same for every way to cut the bytes;
+//             a token is released with the text of its last byte.
 // Threading:  one thread at a time.
-// Cost:       O(bytes x stop texts): one Knuth-Morris-Pratt matcher for each, 4 bytes a byte of it. What is
-//             held back is shorter than the longest stop text.
+// Cost:       O(bytes x stop texts): each has a Knuth-Morris-Pratt matcher of 4 bytes per byte of
+//             text. Held text is shorter than the longest stop text.
 #pragma once
 
 #include <cstdint>
@@ -33,28 +33,28 @@ class TextStream {
   // An empty stop text, or one that is not UTF-8, never matches.
   explicit TextStream(std::vector<std::string> stops = {});
 
-  // What a call released, beside the text that it appended.
+  // What a call released, besides the text that it appended.
   struct Released {
-    // How many more tokens are released, in the order they came. Those inside the stop text never are;
-    // one that reaches into it is.
+    // How many more tokens are released, in the order they came. Tokens inside the stop text are
+    // never released; a token that reaches into it is.
     uint32_t tokens = 0;
-    std::optional<uint32_t> stop;  // Which stop text is complete. Nothing more is taken.
+    std::optional<uint32_t> stop;  // Which stop text is complete. Later tokens are ignored.
   };
 
-  // The next token. Appends the text that can be sent now to `out`.
+  // Takes the next token's bytes. Appends the text that can be sent now to `out`.
   Released add(std::string_view bytes, std::string& out);
-  // The answer ended otherwise: releases everything.
+  // Releases everything. Call it when the answer ended for another reason.
   Released finish(std::string& out);
 
   bool stopped() const noexcept { return stopped_; }
   // The stop texts, as given.
   const std::vector<std::string>& stops() const noexcept { return stops_; }
-  // Text that waits, without a character that has only begun.
+  // The size of the held text, without an incomplete character.
   uint64_t held_bytes() const noexcept { return held_.size(); }
   uint64_t released_bytes() const noexcept { return released_; }
 
  private:
-  // Where one stop text stands.
+  // The progress of one stop text.
   struct Matcher {
     std::vector<uint32_t> borders;  // KMP's failure table.
     uint32_t matched = 0;           // Bytes of it that the text ends with.
@@ -62,7 +62,7 @@ class TextStream {
   // Where a token's text lies in the whole text.
   struct Span {
     uint64_t begin;
-    uint64_t end;  // kOpen: in the character that has begun.
+    uint64_t end;  // kOpen: it ends in the incomplete character.
   };
   static constexpr uint64_t kOpen = ~uint64_t{0};
 
@@ -77,7 +77,7 @@ class TextStream {
   std::string fresh_;  // Characters of this call.
   std::string held_;
   uint64_t released_ = 0;     // Bytes.
-  std::vector<Span> tokens_;  // Not released; those of an unfinished character last.
+  std::vector<Span> tokens_;  // Not released; those of the incomplete character come last.
   uint32_t open_ = 0;         // How many of them end in that character.
   bool stopped_ = false;
 };

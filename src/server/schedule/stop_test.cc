@@ -1,4 +1,5 @@
-// Promises of TextStream: whole characters, stop texts that never show, tokens released with their text.
+// Tests TextStream: whole characters, stop texts that never appear, tokens released with their
+// text.
 #include "server/schedule/stop.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +58,7 @@ TEST(TextStream, WhatIsNoCharacterIsReplaced) {
   EXPECT_EQ(run({"a\xFFz"}, {}).text, "a\xEF\xBF\xBDz");
   EXPECT_EQ(run({"\xE2\x82", "x"}, {}).text, "\xEF\xBF\xBDx");
   EXPECT_EQ(run({"end\xE2\x82"}, {}).text, "end\xEF\xBF\xBD");
-  EXPECT_EQ(run({"\xC0\xAF"}, {}).text, "\xEF\xBF\xBD\xEF\xBF\xBD");  // Longer than needed.
+  EXPECT_EQ(run({"\xC0\xAF"}, {}).text, "\xEF\xBF\xBD\xEF\xBF\xBD");  // Overlong form.
   EXPECT_EQ(run({"\xED\xA0\x80"}, {}).text,                           // A surrogate.
             "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(run({"\xF4\x90\x80\x80"}, {}).text,  // Beyond U+10FFFF.
@@ -86,7 +87,7 @@ TEST(TextStream, WhatTurnsOutToBeNoStopTextIsReleasedWithItsTokens) {
   std::string out;
   EXPECT_EQ(stream.add("E", out).tokens, 0U);
   EXPECT_EQ(stream.add("N", out).tokens, 0U);
-  EXPECT_EQ(stream.add("E", out).tokens, 2U);  // "EN" can go; "E" may begin anew.
+  EXPECT_EQ(stream.add("E", out).tokens, 2U);  // "EN" can go; "E" may begin again.
   EXPECT_EQ(out, "EN");
   EXPECT_EQ(stream.finish(out).tokens, 1U);
   EXPECT_EQ(out, "ENE");
@@ -100,7 +101,7 @@ TEST(TextStream, ATokenThatReachesIntoTheStopTextIsReleased) {
 }
 
 TEST(TextStream, TheFirstCompleteStopTextWinsAndOfSeveralTheLongest) {
-  EXPECT_EQ(run({"abcd"}, {"bcd", "c"}).text, "ab");  // "c" is complete before "bcd".
+  EXPECT_EQ(run({"abcd"}, {"bcd", "c"}).text, "ab");  // "c" ends before "bcd".
   EXPECT_EQ(run({"abcd"}, {"bcd", "c"}).stop, 1U);
   EXPECT_EQ(run({"abcd"}, {"c", "bc"}).text, "a");  // Both end with the c.
   EXPECT_EQ(run({"abcd"}, {"c", "bc"}).stop, 1U);
@@ -123,7 +124,7 @@ TEST(TextStream, TokensWithoutTextAreReleasedInOrder) {
   EXPECT_EQ(stream.add("Z", out).tokens, 3U);
 }
 
-// The obvious way: the whole text, looked through from every end.
+// The simple way: search the whole text from every end.
 Outcome naive_stop(const std::vector<std::string>& tokens, const std::vector<std::string>& stops) {
   std::string bytes;
   for (const std::string& token : tokens) bytes += token;
@@ -166,7 +167,7 @@ TEST(TextStream, AgreesWithTheNaiveWayHoweverTheTextIsCut) {
     }
     std::vector<std::string> tokens;
     for (size_t at = 0; at < bytes.size();) {
-      const size_t n = below(4);  // Also tokens without bytes.
+      const size_t n = below(4);  // Tokens without bytes, too.
       tokens.push_back(bytes.substr(at, n));
       at += n;
     }
@@ -181,7 +182,7 @@ TEST(TextStream, AgreesWithTheNaiveWayHoweverTheTextIsCut) {
       if (released.stop) stop = released.stop;
       ASSERT_TRUE(is_utf8(text));
       ASSERT_TRUE(want.text.starts_with(text)) << "released too much: " << text;
-      // No token before its text: what the released ones say is there, to the last byte.
+      // No token before its text: the released tokens' text is there, to the last byte.
       std::string said;
       Utf8Stream characters;
       characters.add(source, said);
@@ -200,7 +201,7 @@ TEST(TextStream, AgreesWithTheNaiveWayHoweverTheTextIsCut) {
     ASSERT_EQ(stop.has_value(), want.stop.has_value());
     if (stop) {
       ASSERT_EQ(stops[*stop], stops[*want.stop]);
-      // All of the text comes from released tokens, and the last of them from the text.
+      // All text comes from released tokens, and the last of them ends in the text.
       ASSERT_TRUE(to_utf8(source).starts_with(text));
       if (count != 0 && !tokens[count - 1].empty()) {
         std::string before;

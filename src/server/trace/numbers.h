@@ -1,7 +1,8 @@
-// TraceNumbers: numbers for digests, from 1 in the order they were first seen.
+// TraceNumbers: numbers digests, from 1 in the order they were first seen.
 //
-// Of a digest of 256 bits it keeps 128: no two of a few million are ever equal by chance. Where one lies in
-// the table is decided by a secret, so that nobody who chooses prompts can choose that.
+// It keeps 128 bits of a 256-bit digest, enough that no two of a few million are equal by chance. A
+// secret decides where a digest lies in the table, so that clients cannot choose it by their
+// prompts.
 // Threading:  one thread at a time.
 // Cost:       24 to 48 bytes a digest, half as much again while it grows.
 #pragma once
@@ -31,11 +32,11 @@ class TraceNumbers {
   explicit TraceNumbers(uint64_t secret) noexcept : secret_(secret | 1U) {}
 
   uint32_t size() const noexcept { return static_cast<uint32_t>(digests_.size()); }
-  // 0: it was never added.
+  // Returns 0 if the digest was never added.
   uint32_t find(const TraceDigest& digest) const noexcept {
     return slots_.empty() ? 0 : slots_[slot_of(digest)];
   }
-  // Requires that it is not there. Throws std::bad_alloc, and has changed nothing then.
+  // Requires that the digest is new. If it throws std::bad_alloc, nothing has changed.
   uint32_t add(const TraceDigest& digest) {
     if (slots_.size() < 2 * (digests_.size() + 1)) grow();
     digests_.push_back(digest);
@@ -43,7 +44,7 @@ class TraceNumbers {
   }
 
  private:
-  // Where it is, or would be.
+  // The slot where the digest is, or would be.
   size_t slot_of(const TraceDigest& digest) const noexcept {
     const uint64_t mixed = (digest.low ^ (digest.high * secret_)) * secret_;
     size_t slot = static_cast<size_t>(mixed >> 32U) & (slots_.size() - 1);
@@ -59,7 +60,7 @@ class TraceNumbers {
   }
 
   uint64_t secret_;
-  std::vector<TraceDigest> digests_;  // By number, less one.
+  std::vector<TraceDigest> digests_;  // By number minus one.
   std::vector<uint32_t> slots_;       // Numbers; a power of two, at least half of them 0.
 };
 

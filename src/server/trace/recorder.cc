@@ -41,7 +41,7 @@ std::vector<TraceDigest> digests_of(const Scope& scope, std::span<const Token> p
   return digests;
 }
 
-// Two tenants may use one name for two conversations.
+// Two tenants may use one name for different conversations.
 TraceDigest digest_of(const Scope& scope, std::string_view session) {
   key::Sha256 hash;
   hash.update(scope.digest());
@@ -54,7 +54,7 @@ uint64_t random_start() {
   return uint64_t{device()} << 32U | device();
 }
 
-// What is known of a request when it is taken.
+// What is known about a request when it is accepted.
 struct Taken {
   uint32_t input_tokens = 0;
   std::optional<TraceDigest> session;
@@ -62,10 +62,10 @@ struct Taken {
 
 }  // namespace
 
-// ---- One recording -------------------------------------------------------------------------------------
+// ---- One recording ------------------------------------------------------------------------------
 
-// Locks: numbering_ before lines_. What takes time happens under the first, which the engine's thread never
-// takes.
+// Locks: numbering_ before lines_. Slow work happens under numbering_, which the engine's thread
+// never takes.
 class TraceRecorder::Recording {
  public:
   Recording(uint64_t number, uint32_t block_tokens, const Options& options,
@@ -92,11 +92,11 @@ class TraceRecorder::Recording {
     send();
   }
 
-  // Its place in the order, for ended(). Nothing: the recording is over.
+  // Returns its place in the order, for ended(); nothing if the recording is over.
   std::optional<uint64_t> take(const Taken& request, std::span<const TraceDigest> blocks) try {
     const base::MutexLock numbering(numbering_);
     if (over()) return {};
-    // What is known of a prompt is a prefix of it.
+    // The known blocks of a prompt are a prefix of it.
     const auto known = std::partition_point(
         blocks.begin(), blocks.end(), [this](const TraceDigest& block) STEMMA_REQUIRES(numbering_) {
           return blocks_.find(block) != 0;
@@ -135,7 +135,7 @@ class TraceRecorder::Recording {
 
   void ended(uint64_t place, FinishReason finish, uint32_t output_tokens) try {
     const base::MutexLock lock(lines_);
-    // It may have been written without this.
+    // Its line may have been written already, without this.
     if (over() || place < written_) return;
     Entry& entry = waiting_[place - written_];
     entry.finish = finish;
@@ -146,7 +146,7 @@ class TraceRecorder::Recording {
     give_up();
   }
 
-  // Writes all that waits, with what is known of it.
+  // Writes all waiting requests, with what is known of them.
   void finish(const char* why) {
     const base::MutexLock lock(lines_);
     if (over()) return;
@@ -160,14 +160,14 @@ class TraceRecorder::Recording {
     reply_->end();
     set_over(why);
   }
-  // Nothing more can be written.
+  // Ends the recording without writing anything more.
   void drop(const char* why) {
     const base::MutexLock lock(lines_);
     if (!over()) set_over(why);
   }
   void give_up() { drop("there was no memory for more of it"); }
 
-  // For the log, when it is over.
+  // The log line for its end.
   std::string tell_end() {
     const base::MutexLock lock(lines_);
     return "recording " + std::to_string(number_) + " ended, " + std::to_string(written_) +
@@ -179,7 +179,7 @@ class TraceRecorder::Recording {
     uint64_t time_ns = 0;
     uint32_t input_tokens = 0;
     uint32_t output_tokens = kUnknown;
-    uint32_t session = 0;  // 0: none was named.
+    uint32_t session = 0;  // 0 if the request named none.
     uint32_t turn = 0;
     uint32_t node = 0;
     uint32_t fresh = 0;
@@ -187,7 +187,7 @@ class TraceRecorder::Recording {
     bool ended = false;
   };
 
-  // All in front that have ended, in one piece.
+  // Writes all ended requests at the front, in one piece.
   void write_ended() STEMMA_REQUIRES(lines_) {
     out_.clear();
     while (!waiting_.empty() && waiting_.front().ended) {
@@ -224,7 +224,7 @@ class TraceRecorder::Recording {
     field(",", entry.fresh);
     out_ += "]}\n";
   }
-  // The reply takes it without waiting, or says that its client is gone or too far behind.
+  // The reply takes it without blocking, or reports that its client is gone or too far behind.
   void send() STEMMA_REQUIRES(lines_) {
     if (out_.empty() || over() || reply_->send(std::exchange(out_, {}))) return;
     set_over("its reader is gone, or reads too slowly");
@@ -244,7 +244,7 @@ class TraceRecorder::Recording {
   base::Mutex numbering_;
   TraceNumbers blocks_ STEMMA_GUARDED_BY(numbering_);
   TraceNumbers sessions_ STEMMA_GUARDED_BY(numbering_);
-  std::vector<uint32_t> turns_ STEMMA_GUARDED_BY(numbering_);  // By session, less one.
+  std::vector<uint32_t> turns_ STEMMA_GUARDED_BY(numbering_);  // By session number minus one.
 
   base::Mutex lines_;
   const std::shared_ptr<HttpReply> reply_;
@@ -254,7 +254,7 @@ class TraceRecorder::Recording {
   const char* why_ STEMMA_GUARDED_BY(lines_) = "";
 };
 
-// ---- All of them ---------------------------------------------------------------------------------------
+// ---- All of them --------------------------------------------------------------------------------
 
 // Outlives the recorder while a client or a request may still call.
 class TraceRecorder::Recordings : public std::enable_shared_from_this<Recordings> {
@@ -281,7 +281,8 @@ class TraceRecorder::Recordings : public std::enable_shared_from_this<Recordings
       options_.log("recording " + std::to_string(made->number()) + " begins, in blocks of " +
                    std::to_string(block_tokens) + " tokens");
     }
-    // The reply lets go of this when it is complete or its client gone; until then it holds the reply.
+    // The reply drops this callback when it is complete or its client is gone; until then the
+    // callback holds the reply.
     reply->on_gone([reply, all = weak_from_this(), gone = std::weak_ptr(made)] {
       const std::shared_ptr<Recording> recording = gone.lock();
       if (recording == nullptr) return;
@@ -295,7 +296,7 @@ class TraceRecorder::Recordings : public std::enable_shared_from_this<Recordings
     const base::MutexLock lock(mutex_);
     return list_;
   }
-  // One that is over.
+  // Removes a recording that is over.
   void remove(const Recording& recording) {
     std::shared_ptr<Recording> removed;
     {
@@ -320,10 +321,10 @@ class TraceRecorder::Recordings : public std::enable_shared_from_this<Recordings
   List list_ STEMMA_GUARDED_BY(mutex_);
   uint64_t last_ STEMMA_GUARDED_BY(mutex_) = 0;
   bool closed_ STEMMA_GUARDED_BY(mutex_) = false;
-  std::atomic<uint32_t> count_ = 0;  // Of list_.
+  std::atomic<uint32_t> count_ = 0;  // Size of list_.
 };
 
-// ---- One request ---------------------------------------------------------------------------------------
+// ---- One request --------------------------------------------------------------------------------
 
 class TraceRecorder::Request final : public RecordedRequest {
  public:
@@ -387,11 +388,11 @@ class TraceRecorder::Request final : public RecordedRequest {
   const std::shared_ptr<Recordings> all_;
   Taken what_;
   std::vector<Part> parts_;
-  base::Mutex mutex_;  // Before those of recordings. Places and blocks of parts_ change under it.
+  base::Mutex mutex_;  // Locked before those of recordings. Guards the places and blocks of parts_.
   bool taken_ STEMMA_GUARDED_BY(mutex_) = false;
 };
 
-// ---- The recorder --------------------------------------------------------------------------------------
+// ---- The recorder -------------------------------------------------------------------------------
 
 TraceRecorder::TraceRecorder(Options options)
     : recordings_(std::make_shared<Recordings>(std::move(options))) {}
@@ -429,7 +430,7 @@ std::shared_ptr<RecordedRequest> TraceRecorder::look(const Scope& scope,
   if (!records()) return nullptr;
   return std::make_shared<Request>(recordings_, scope, prompt, session);
 } catch (const std::bad_alloc&) {
-  // A trace without this request would be wrong, and the request must not suffer.
+  // A trace without this request would be wrong, but the request must not fail.
   for (const std::shared_ptr<Recording>& each : recordings_->list()) {
     each->give_up();
     recordings_->remove(*each);
@@ -437,7 +438,7 @@ std::shared_ptr<RecordedRequest> TraceRecorder::look(const Scope& scope,
   return nullptr;
 }
 
-// ---- Between a scheduler and a listener ----------------------------------------------------------------
+// ---- Between a scheduler and a listener ---------------------------------------------------------
 
 namespace {
 
@@ -446,12 +447,18 @@ class TellingListener final : public Listener {
   TellingListener(std::shared_ptr<RecordedRequest> request, std::shared_ptr<Listener> listener)
       : request_(std::move(request)), listener_(std::move(listener)) {}
 
+  void begun(const AnswerBegun& begun) override { listener_->begun(begun); }
   void prompt(std::vector<TokenLogprob>&& logprobs) override {
     listener_->prompt(std::move(logprobs));
   }
   void piece(Piece piece) override { listener_->piece(std::move(piece)); }
+  bool calls_tools(uint32_t choice) override {
+    const bool calls = listener_->calls_tools(choice);
+    if (calls && finish_ == FinishReason::end_turn) finish_ = FinishReason::tool_use;
+    return calls;
+  }
   void ended(ChoiceEnd end) override {
-    // Of several choices, the one that was cut off says most: it would have gone on.
+    // Of several choices, report the one that was cut off: it would have continued.
     if (end.cause == StopCause::length) finish_ = FinishReason::length;
     listener_->ended(std::move(end));
   }

@@ -1,4 +1,5 @@
-// TraceRecorder, against a model that knows every prompt: what is written, in which order, and what is not.
+// Compares TraceRecorder with a model that knows every prompt: what is written and what is not, and
+// in which order.
 #include "server/trace/recorder.h"
 
 #include <gtest/gtest.h>
@@ -22,10 +23,10 @@
 namespace stemma::server {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint32_t kBlock = 16;
 
-// A client that keeps what it is sent, up to `room` bytes.
+// A client that keeps the bytes it gets, up to `room` of them.
 class Reader final : public HttpReply {
  public:
   bool respond(int, std::string_view, std::string, HttpHeaders) override { return false; }
@@ -54,7 +55,7 @@ class Reader final : public HttpReply {
     on_gone_ = std::move(callback);
   }
 
-  // The client closes.
+  // The client closes the connection.
   void leave() {
     std::function<void()> callback;
     {
@@ -110,7 +111,7 @@ std::vector<Token> joined(std::vector<Token> first, const std::vector<Token>& se
   return first;
 }
 
-// The trace that a file with this text would be.
+// Loads this text as a trace file.
 replay::Trace loaded(const std::string& text) {
   replay::Trace trace;
   replay::LoadReport report;
@@ -165,7 +166,7 @@ TEST(TraceRecorder, WritesTheDocumentedLines) {
   EXPECT_EQ(reader->text(), "{\"stemma_trace\":1,\"block_tokens\":16}\n");
   const std::vector<Token> first = prompt_of(47, 1);
   rig.take(first)->ended(FinishReason::length, 7);
-  rig.clock.advance_ns(120 * kMs + 45'678);
+  rig.clock.advance_ns(120 * kMillisecond + 45'678);
   std::vector<Token> second = joined({first.begin(), first.begin() + 16}, prompt_of(50, 2));
   rig.take(second, "ann")->ended(FinishReason::end_turn, 0);
   EXPECT_TRUE(rig.recorder.end(*rig.number));
@@ -179,7 +180,7 @@ TEST(TraceRecorder, WritesTheDocumentedLines) {
             "{\"end\":2}\n");
 }
 
-// What a request was, for the model.
+// A request as the model sees it.
 struct Said {
   std::string salt;
   std::string session;
@@ -189,7 +190,7 @@ struct Said {
   FinishReason finish = FinishReason::unknown;
 };
 
-// The same from whole prefixes, compared word by word.
+// Computes the same from whole prefixes, compared word by word.
 replay::Trace by_force(const std::vector<Said>& all) {
   replay::Trace trace;
   trace.block_tokens = kBlock;
@@ -237,7 +238,7 @@ TEST(TraceRecorder, RandomTrafficIsWrittenAsAModelWouldWriteIt) {
       open.erase(open.begin() + static_cast<ptrdiff_t>(which));
     };
     for (uint32_t i = 0; i < 120; ++i) {
-      rig.clock.advance_ns(bits() % 3 * kMs);
+      rig.clock.advance_ns(bits() % 3 * kMillisecond);
       Said said;
       said.salt = bits() % 3 == 0 ? "salt" : "";
       if (bits() % 3 != 0) said.session = std::string(1, static_cast<char>('a' + bits() % 4));
@@ -299,7 +300,7 @@ TEST(TraceRecorder, RefusedRequestsLeaveNothing) {
   EXPECT_EQ(loaded(reader->text()).requests.size(), 1U);
 }
 
-// A client may know its answer before the thread that took its request has come to say so.
+// A client may have its answer before the thread that accepted its request reports that.
 TEST(TraceRecorder, AnEndMayComeFirst) {
   Rig rig;
   const auto reader = rig.record();
@@ -324,13 +325,13 @@ TEST(TraceRecorder, ScopesAndTheirSessionsAreKeptApart) {
   EXPECT_EQ(trace.requests[3].turn, 2U);
 }
 
-// Everything else equal, other words and other names make the same file: so neither is in it.
+// If only words and names differ, the file is the same: so it contains neither.
 TEST(TraceRecorder, OtherWordsAndNamesMakeTheSameFile) {
   const auto record = [](uint32_t seed, const std::string& name) {
     Rig rig;
     const auto reader = rig.record();
     for (uint32_t i = 0; i < 20; ++i) {
-      rig.clock.advance_ns(kMs);
+      rig.clock.advance_ns(kMillisecond);
       rig.ask(joined(prompt_of(100, seed), prompt_of(40 + i, seed + 1 + i % 7)),
               name + std::to_string(i % 3), name);
     }
@@ -345,7 +346,7 @@ TEST(TraceRecorder, TooManyBlocksEndTheRecordingAndLeaveAWholeTrace) {
   const auto reader = rig.record();
   const auto waits = rig.take(prompt_of(16 * 4, 1));
   rig.ask(prompt_of(16 * 6, 2));
-  rig.ask(prompt_of(16 * 6, 2));  // Nothing new.
+  rig.ask(prompt_of(16 * 6, 2));  // This has no new blocks.
   EXPECT_FALSE(reader->ended());
   rig.ask(prompt_of(16, 3));
   EXPECT_TRUE(reader->ended());
@@ -423,7 +424,7 @@ TEST(TraceRecorder, RequestsOfManyThreadsMakeAWholeTrace) {
       for (uint32_t i = 0; i < kEach; ++i) {
         auto request = recorder.look(scope_of(""), joined(prompt_of(32, i % 5), prompt_of(i, t)),
                                      i % 2 != 0 ? "s" : "");
-        // Its end comes on another thread, at any time.
+        // Its end is reported on another thread, at any time.
         std::thread other([request] { request->ended(FinishReason::end_turn, 1); });
         request->taken();
         other.join();
@@ -444,7 +445,7 @@ TEST(TraceNumbers, AreThoseOfFirstAppearance) {
   std::mt19937_64 bits(1);
   for (uint32_t i = 0; i < 20'000; ++i) {
     const uint64_t value = bits() % 8'000;
-    const TraceDigest digest{value % 7, value};  // Much alike.
+    const TraceDigest digest{value % 7, value};  // Many values are similar.
     const auto [at, fresh] = model.try_emplace(value, static_cast<uint32_t>(model.size() + 1));
     ASSERT_EQ(numbers.find(digest), fresh ? 0 : at->second);
     if (fresh) {

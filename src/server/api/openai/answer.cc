@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "json/json.h"
 #include "json/utf8.h"
+#include "server/api/random_id.h"
 
 namespace stemma::server {
 namespace {
@@ -24,7 +26,7 @@ void append_field(std::string& out, std::string_view name, double value) {
   append_json_number(out, value);
 }
 
-// What has no logprob (the first token of a prompt) is null; what cannot be has OpenAI's -9999.
+// A missing logprob (a prompt's first token) is null; an impossible token gets OpenAI's -9999.
 void append_logprob(std::string& out, float logprob) {
   if (logprob < -9999.0F) logprob = -9999.0F;
   append_json_number(out, logprob);
@@ -50,29 +52,20 @@ void append_chat_token(std::string& out, const TokenChance& chance, std::string_
 
 // {"content":[{"token","logprob","bytes","top_logprobs":[...]}],"refusal":null}
 void append_chat_logprobs(std::string& out, std::span<const TokenLogprob> tokens) {
-  out += R"({"content":[)";
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i != 0) out += ',';
-    append_chat_token(out, tokens[i].chosen, tokens[i].bytes);
-    out += R"(,"top_logprobs":[)";
-    for (size_t k = 0; k < tokens[i].others.size(); ++k) {
-      if (k != 0) out += ',';
-      append_chat_token(out, tokens[i].others[k].first, tokens[i].others[k].second);
-      out += '}';
-    }
-    out += "]}";
-  }
-  out += R"(],"refusal":null})";
+  out += R"({"content":)";
+  append_token_logprobs(out, tokens);
+  out += R"(,"refusal":null})";
 }
 
 bool continues(char byte) noexcept { return (static_cast<uint8_t>(byte) & 0xC0U) == 0x80; }
 
-// Characters, counted by their first bytes.
+// Counts characters by their first bytes.
 uint64_t characters(std::string_view text) noexcept {
   return std::count_if(text.begin(), text.end(), [](char byte) { return !continues(byte); });
 }
 
-// The likeliest tokens as an object. Two that read alike would be one name twice: the likelier one stays.
+// Writes the likeliest tokens as an object. Of two with the same text, only the likelier is
+// written.
 void append_others(std::string& out, const TokenLogprob& token) {
   out += '{';
   for (size_t k = 0; k < token.others.size(); ++k) {
@@ -89,8 +82,8 @@ void append_others(std::string& out, const TokenLogprob& token) {
   out += '}';
 }
 
-// {"tokens":[],"token_logprobs":[],"top_logprobs":[],"text_offset":[]}. `offset`: characters before the
-// first of them; after the call, before the next.
+// {"tokens":[],"token_logprobs":[],"top_logprobs":[],"text_offset":[]}. `offset` counts the
+// characters before the first token; after the call, before the next one.
 void append_legacy_logprobs(std::string& out, std::span<const TokenLogprob> tokens,
                             uint64_t& offset) {
   const auto list = [&](std::string_view name, auto&& append) {
@@ -112,7 +105,7 @@ void append_legacy_logprobs(std::string& out, std::span<const TokenLogprob> toke
     }
   });
   list(R"(,"text_offset":[)", [&](const TokenLogprob& token) {
-    // A token inside a character stands where that character began.
+    // A token that begins inside a character has the offset of that character.
     const bool inside = !token.bytes.empty() && continues(token.bytes.front()) && offset != 0;
     append_json_number(out, offset - (inside ? 1 : 0));
     offset += characters(token.bytes);
@@ -123,15 +116,64 @@ void append_legacy_logprobs(std::string& out, std::span<const TokenLogprob> toke
 double ms(uint64_t ns) noexcept { return static_cast<double>(ns) * 1e-6; }
 double per(double value, double count) noexcept { return count > 0.0 ? value / count : 0.0; }
 
-void append_finish(std::string& out, const ChoiceEnd& end) {
+void append_finish(std::string& out, const AnswerEnd& end) {
   out += R"("finish_reason":")";
-  out += finish_reason(end.cause);
+  out += finish_reason(end.stop);
   out += '"';
-  if (end.cause == StopCause::stop_text) {
-    // Which one, as vLLM says it.
+  if (end.stop == AnswerStop::stop_text) {
+    // Which stop text it was, as vLLM reports it.
     out += R"(,"stop_reason":)";
     append_json_string(out, end.stop_text);
   }
+}
+
+// Writes {"id","type","function":{"name","arguments"}}, or for a custom tool
+// {"id","type","custom":{"name","input"}}.
+void append_call(std::string& out, const AnswerBlock& call) {
+  out += R"({"id":)";
+  append_json_string(out, call.call_id);
+  out += call.custom ? R"(,"type":"custom","custom":{"name":)"
+                     : R"(,"type":"function","function":{"name":)";
+  append_json_string(out, call.name);
+  out += call.custom ? R"(,"input":)" : R"(,"arguments":)";
+  append_json_string(out, call.text);
+  out += "}}";
+}
+
+// Joins the texts of all blocks of a kind.
+std::string joined(std::span<const AnswerBlock> blocks, AnswerBlock::Kind kind) {
+  std::string text;
+  for (const AnswerBlock& block : blocks) {
+    if (block.kind == kind) text += block.text;
+  }
+  return text;
+}
+
+void append_message(std::string& out, std::span<const AnswerBlock> blocks) {
+  const std::string text = joined(blocks, AnswerBlock::Kind::text);
+  const std::string thinking = joined(blocks, AnswerBlock::Kind::thinking);
+  bool calls = false;
+  for (const AnswerBlock& block : blocks) calls |= block.kind == AnswerBlock::Kind::call;
+  out += R"({"role":"assistant","content":)";
+  if (text.empty() && calls) {
+    out += "null";
+  } else {
+    append_json_string(out, text);
+  }
+  if (!thinking.empty()) {
+    out += R"(,"reasoning_content":)";
+    append_json_string(out, thinking);
+  }
+  if (calls) {
+    out += R"(,"tool_calls":[)";
+    for (const AnswerBlock& block : blocks) {
+      if (block.kind != AnswerBlock::Kind::call) continue;
+      if (out.back() != '[') out += ',';
+      append_call(out, block);
+    }
+    out += ']';
+  }
+  out += R"(,"refusal":null})";
 }
 
 void append_extras(std::string& out, const Summary& summary) {
@@ -159,79 +201,132 @@ void append_head(std::string& out, const AnswerHead& head, std::string_view obje
 
 }  // namespace
 
-std::string answer_id(AnswerKind kind, uint64_t random_high, uint64_t random_low) {
-  constexpr std::string_view kLetters =
-      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  std::string id = kind == AnswerKind::chat ? "chatcmpl-" : "cmpl-";
-  for (uint64_t bits : {random_high, random_low}) {
-    // 62^11 > 2^64.
-    for (uint32_t i = 0; i < 11; ++i, bits /= kLetters.size())
-      id += kLetters[bits % kLetters.size()];
+void append_token_logprobs(std::string& out, std::span<const TokenLogprob> tokens) {
+  out += '[';
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i != 0) out += ',';
+    append_chat_token(out, tokens[i].chosen, tokens[i].bytes);
+    out += R"(,"top_logprobs":[)";
+    for (size_t k = 0; k < tokens[i].others.size(); ++k) {
+      if (k != 0) out += ',';
+      append_chat_token(out, tokens[i].others[k].first, tokens[i].others[k].second);
+      out += '}';
+    }
+    out += "]}";
   }
-  return id;
+  out += ']';
 }
 
-std::string_view finish_reason(StopCause cause) noexcept {
-  switch (cause) {
-    case StopCause::eos:
-    case StopCause::stop_text: return "stop";
-    case StopCause::length: return "length";
-    case StopCause::cancelled: return "abort";
-    case StopCause::failed: break;
+std::string answer_id(AnswerKind kind) {
+  return random_id(kind == AnswerKind::chat ? "chatcmpl-" : "cmpl-");
+}
+
+std::string_view finish_reason(AnswerStop stop) noexcept {
+  switch (stop) {
+    case AnswerStop::end:
+    case AnswerStop::stop_text: return "stop";
+    case AnswerStop::length: return "length";
+    case AnswerStop::tool_calls: return "tool_calls";
+    case AnswerStop::cancelled: return "abort";
+    case AnswerStop::failed: break;
   }
   return "error";
 }
 
-void AnswerChoice::add(Piece piece) {
-  text += piece.text;
-  std::move(piece.logprobs.begin(), piece.logprobs.end(), std::back_inserter(logprobs));
-}
-
-AnswerWriter::AnswerWriter(AnswerHead head) : head_(std::move(head)) {
+OpenaiWriter::OpenaiWriter(AnswerHead head) : head_(std::move(head)), choices_(head_.choices) {
   event_head_ = "data: ";
   append_head(event_head_, head_,
               head_.kind == AnswerKind::chat ? "chat.completion.chunk" : "text_completion");
 }
 
-void AnswerWriter::open(uint32_t choice, std::string& out) const {
-  out += event_head_;
-  out += R"({"index":)";
-  append_json_number(out, uint64_t{choice});
+std::string_view OpenaiWriter::content_type(bool stream) const {
+  return stream ? "text/event-stream" : "application/json";
 }
 
-void AnswerWriter::close(std::string& out) const {
-  // OpenAI's clients tell the last event by its usage.
+void OpenaiWriter::start(const AnswerBegun&, std::string&) {}
+
+// Writes an event up to the choice's content. A chat's choice begins with its role.
+OpenaiWriter::Choice& OpenaiWriter::open(uint32_t choice, std::string& out) {
+  if (choices_.size() <= choice) choices_.resize(choice + size_t{1});
+  Choice& at = choices_[choice];
+  const auto head = [&] {
+    out += event_head_;
+    out += R"({"index":)";
+    append_json_number(out, uint64_t{choice});
+  };
+  if (!std::exchange(at.begun, true) && head_.kind == AnswerKind::chat) {
+    head();
+    out += R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null})";
+    close(out);
+  }
+  head();
+  return at;
+}
+
+void OpenaiWriter::close(std::string& out) const {
+  // OpenAI's clients recognise the last event by its usage.
   out += head_.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n";
 }
 
-void AnswerWriter::begin(uint32_t choice, std::string& out) const {
-  if (head_.kind != AnswerKind::chat) return;
-  open(choice, out);
-  out += R"(,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null})";
-  close(out);
+// Writes a part as a member of a delta.
+void OpenaiWriter::append_delta(const AnswerPart& part, std::string& out) const {
+  using Kind = dialect::EventKind;
+  const dialect::Event& event = part.event;
+  switch (event.kind) {
+    case Kind::content:
+    case Kind::reasoning:
+      out += event.kind == Kind::content ? R"("content":)" : R"("reasoning_content":)";
+      append_json_string(out, event.text);
+      return;
+    case Kind::call_begin:
+    case Kind::arguments:
+      out += R"("tool_calls":[{"index":)";
+      append_json_number(out, uint64_t{event.call});
+      if (event.kind == Kind::call_begin) {
+        out += R"(,"id":)";
+        append_json_string(out, part.call_id);
+        out += part.custom ? R"(,"type":"custom","custom":{"name":)"
+                           : R"(,"type":"function","function":{"name":)";
+        append_json_string(out, event.text);
+        out += part.custom ? R"(,"input":""}}])" : R"(,"arguments":""}}])";
+      } else {
+        out += part.custom ? R"(,"custom":{"input":)" : R"(,"function":{"arguments":)";
+        append_json_string(out, event.text);
+        out += "}}]";
+      }
+      return;
+    case Kind::call_end: return;  // Only its logprobs are written.
+  }
 }
 
-void AnswerWriter::piece(const Piece& piece, std::string& out) {
-  if (piece.text.empty() && piece.logprobs.empty()) return;
-  open(piece.choice, out);
+void OpenaiWriter::part(const AnswerPart& part, std::string& out) {
+  const bool call = part.event.kind == dialect::EventKind::call_begin;
+  const bool says = part.event.kind != dialect::EventKind::call_end && !part.event.text.empty();
+  if (!call && !says && (part.logprobs.empty() || !head_.logprobs)) return;
+  Choice& choice = open(part.choice, out);
   const bool chat = head_.kind == AnswerKind::chat;
-  out += chat ? R"(,"delta":{"content":")" : R"(,"text":")";
-  append_json_escaped(out, piece.text);
-  out += chat ? R"("},"logprobs":)" : R"(","logprobs":)";
+  if (chat) {
+    out += R"(,"delta":{)";
+    append_delta(part, out);
+    out += R"(},"logprobs":)";
+  } else {
+    out += R"(,"text":)";
+    append_json_string(out, part.event.text);
+    out += R"(,"logprobs":)";
+  }
   if (!head_.logprobs) {
     out += "null";
   } else if (chat) {
-    append_chat_logprobs(out, piece.logprobs);
+    append_chat_logprobs(out, part.logprobs);
   } else {
-    if (text_offsets_.size() <= piece.choice) text_offsets_.resize(piece.choice + size_t{1});
-    append_legacy_logprobs(out, piece.logprobs, text_offsets_[piece.choice]);
+    append_legacy_logprobs(out, part.logprobs, choice.text_offset);
   }
   out += R"(,"finish_reason":null})";
   close(out);
 }
 
-void AnswerWriter::end(const ChoiceEnd& end, const Summary* summary, std::string& out) const {
-  open(end.choice, out);
+void OpenaiWriter::append_end(const AnswerEnd& end, const Summary* summary,
+                              std::string& out) const {
   out += head_.kind == AnswerKind::chat ? R"(,"delta":{},"logprobs":null,)"
                                         : R"(,"text":"","logprobs":null,)";
   append_finish(out, end);
@@ -241,49 +336,80 @@ void AnswerWriter::end(const ChoiceEnd& end, const Summary* summary, std::string
   out += "}\n\n";
 }
 
-void AnswerWriter::usage(const Summary& summary, std::string& out) const {
-  if (!head_.include_usage) return;
-  out += event_head_;
-  out += R"(],"usage":)";
-  append_usage(out, summary);
-  append_extras(out, summary);
-  out += "}\n\n";
+void OpenaiWriter::end_choice(const AnswerEnd& end, std::string& out) {
+  thinking_tokens_ += end.thinking_tokens;
+  // The last choice waits for the summary.
+  if (++ended_ >= head_.choices) {
+    last_end_ = end;
+    return;
+  }
+  open(end.choice, out);
+  append_end(end, nullptr, out);
 }
 
-void AnswerWriter::done(std::string& out) { out += "data: [DONE]\n\n"; }
+void OpenaiWriter::finish(const Summary& summary, std::string& out) {
+  if (last_end_) {
+    open(last_end_->choice, out);
+    append_end(*last_end_, &summary, out);
+  }
+  if (head_.include_usage) {
+    out += event_head_;
+    out += R"(],"usage":)";
+    append_usage(out, summary, thinking_tokens_);
+    append_extras(out, summary);
+    out += "}\n\n";
+  }
+  out += "data: [DONE]\n\n";
+}
 
-std::string AnswerWriter::whole(std::span<const AnswerChoice> choices,
-                                const Summary& summary) const {
-  std::string out;
+void OpenaiWriter::fail(const ApiError& error, std::string& out) {
+  out += encode_error_event(error);
+}
+
+std::string OpenaiWriter::refusal(const ApiError& error) const { return encode_error(error); }
+
+void OpenaiWriter::append_choice(const WholeChoice& choice, std::string& out) const {
   const bool chat = head_.kind == AnswerKind::chat;
-  append_head(out, head_, chat ? "chat.completion" : "text_completion");
-  for (size_t i = 0; i < choices.size(); ++i) {
-    const AnswerChoice& choice = choices[i];
-    out += i == 0 ? R"({"index":)" : R"(,{"index":)";
-    append_json_number(out, uint64_t{choice.end.choice});
-    out += chat ? R"(,"message":{"role":"assistant","content":)" : R"(,"text":)";
-    append_json_string(out, choice.text);
-    out += chat ? R"(,"refusal":null},"logprobs":)" : R"(,"logprobs":)";
-    uint64_t offset = 0;
-    if (!head_.logprobs) {
-      out += "null";
-    } else if (chat) {
-      append_chat_logprobs(out, choice.logprobs);
-    } else {
-      append_legacy_logprobs(out, choice.logprobs, offset);
-    }
-    out += ',';
-    append_finish(out, choice.end);
-    out += '}';
+  out += R"({"index":)";
+  append_json_number(out, uint64_t{choice.end.choice});
+  if (chat) {
+    out += R"(,"message":)";
+    append_message(out, choice.blocks);
+  } else {
+    out += R"(,"text":)";
+    append_json_string(out, joined(choice.blocks, AnswerBlock::Kind::text));
+  }
+  out += R"(,"logprobs":)";
+  uint64_t offset = 0;
+  if (!head_.logprobs) {
+    out += "null";
+  } else if (chat) {
+    append_chat_logprobs(out, choice.logprobs);
+  } else {
+    append_legacy_logprobs(out, choice.logprobs, offset);
+  }
+  out += ',';
+  append_finish(out, choice.end);
+  out += '}';
+}
+
+std::string OpenaiWriter::whole(std::span<const WholeChoice> choices, const Summary& summary) {
+  std::string out;
+  append_head(out, head_, head_.kind == AnswerKind::chat ? "chat.completion" : "text_completion");
+  uint32_t thinking_tokens = 0;
+  for (const WholeChoice& choice : choices) {
+    if (&choice != choices.data()) out += ',';
+    append_choice(choice, out);
+    thinking_tokens += choice.end.thinking_tokens;
   }
   out += R"(],"usage":)";
-  append_usage(out, summary);
+  append_usage(out, summary, thinking_tokens);
   append_extras(out, summary);
   out += '}';
   return out;
 }
 
-void append_usage(std::string& out, const Summary& summary) {
+void append_usage(std::string& out, const Summary& summary, uint32_t thinking_tokens) {
   out += '{';
   append_field(out, "prompt_tokens", uint64_t{summary.prompt_tokens});
   out += ',';
@@ -292,11 +418,15 @@ void append_usage(std::string& out, const Summary& summary) {
   append_field(out, "total_tokens", uint64_t{summary.prompt_tokens} + summary.generated_tokens);
   out += R"(,"prompt_tokens_details":{)";
   append_field(out, "cached_tokens", uint64_t{summary.cached_tokens});
+  if (thinking_tokens != 0) {
+    out += R"(},"completion_tokens_details":{)";
+    append_field(out, "reasoning_tokens", uint64_t{thinking_tokens});
+  }
   out += "}}";
 }
 
 void append_timings(std::string& out, const Summary& summary) {
-  // As llama-server has them: prompt_n is what had to be computed.
+  // As in llama-server: prompt_n counts the tokens that had to be computed.
   const uint64_t prompt_n =
       summary.prompt_tokens - std::min(summary.prompt_tokens, summary.cached_tokens);
   const uint64_t predicted_n = summary.generated_tokens;
@@ -347,6 +477,10 @@ void append_report(std::string& out, const Summary& summary) {
     out += "null";
   } else {
     append_json_number(out, uint64_t{summary.retokenised_at});
+  }
+  if (!summary.parted_in.empty()) {
+    out += R"(,"parted_in":)";
+    append_json_string(out, summary.parted_in);
   }
   out += ',';
   append_field(out, "queued_ms", ms(summary.timings.queued_ns));

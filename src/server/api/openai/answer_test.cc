@@ -1,4 +1,4 @@
-// Promises of answers: what OpenAI's clients expect, valid JSON whatever the model says.
+// Tests answers: they are what OpenAI's clients expect, and valid JSON whatever the model writes.
 #include "server/api/openai/answer.h"
 
 #include <gtest/gtest.h>
@@ -14,17 +14,18 @@ namespace {
 
 using Parsed = nlohmann::json;
 
-AnswerHead head(AnswerKind kind, bool usage = false, bool logprobs = false) {
+AnswerHead head(AnswerKind kind, bool usage = false, bool logprobs = false, uint32_t choices = 1) {
   return {.kind = kind,
           .id = "id-1",
           .model = "m \"x\"",
           .fingerprint = "fp",
           .created_s = 17,
+          .choices = choices,
           .include_usage = usage,
           .logprobs = logprobs};
 }
 
-// The events of a stream; [DONE] as a string.
+// Returns the events of a stream, with [DONE] as a string.
 std::vector<Parsed> events(std::string_view text) {
   std::vector<Parsed> out;
   while (!text.empty()) {
@@ -58,17 +59,23 @@ Summary summary() {
   return out;
 }
 
+using EventKind = dialect::EventKind;
+
+AnswerPart says(std::string text, uint32_t choice = 0, std::vector<TokenLogprob> logprobs = {}) {
+  return {.choice = choice, .event = {.text = std::move(text)}, .logprobs = std::move(logprobs)};
+}
+AnswerPart event_part(EventKind kind, std::string text, uint32_t call = 0) {
+  return {.event = {.kind = kind, .call = call, .text = std::move(text)}};
+}
+
 TEST(AnswerStream, OfAChatIsRolesTextEndsUsageAndDone) {
-  AnswerWriter writer(head(AnswerKind::chat, true));
+  OpenaiWriter writer(head(AnswerKind::chat, true));
   std::string out;
-  writer.begin(0, out);
-  writer.piece({.choice = 0, .text = "Hi \"you\"\n", .logprobs = {}}, out);
-  writer.piece({.choice = 0, .text = "", .logprobs = {}}, out);  // Nothing to say.
-  const Summary sums = summary();
-  writer.end({.choice = 0, .cause = StopCause::length, .stop_text = "", .generated_tokens = 4},
-             nullptr, out);
-  writer.usage(sums, out);
-  AnswerWriter::done(out);
+  writer.start({}, out);
+  writer.part(says("Hi \"you\"\n"), out);
+  writer.part(says(""), out);  // An empty part writes nothing.
+  writer.end_choice({.stop = AnswerStop::length, .generated_tokens = 4}, out);
+  writer.finish(summary(), out);
   const std::vector<Parsed> list = events(out);
   ASSERT_EQ(list.size(), 5U);
   for (size_t i = 0; i < 4; ++i) {
@@ -97,36 +104,36 @@ TEST(AnswerStream, OfAChatIsRolesTextEndsUsageAndDone) {
 }
 
 TEST(AnswerStream, WithoutUsageSaysNothingOfItAndTheLastEndReports) {
-  AnswerWriter writer(head(AnswerKind::chat));
+  OpenaiWriter writer(head(AnswerKind::chat, false, false, 3));
   std::string out;
-  const Summary sums = summary();
-  writer.piece({.choice = 2, .text = "x", .logprobs = {}}, out);
-  writer.end(
-      {.choice = 2, .cause = StopCause::stop_text, .stop_text = "\n#", .generated_tokens = 1},
-      &sums, out);
-  writer.usage(sums, out);
+  writer.end_choice({.choice = 1}, out);
+  writer.end_choice({.choice = 0}, out);
+  out.clear();
+  writer.part(says("x", 2), out);
+  writer.end_choice(
+      {.choice = 2, .stop = AnswerStop::stop_text, .stop_text = "\n#", .generated_tokens = 1}, out);
+  writer.finish(summary(), out);
   const std::vector<Parsed> list = events(out);
-  ASSERT_EQ(list.size(), 2U);
-  EXPECT_FALSE(list[0].contains("usage"));
-  EXPECT_EQ(list[0]["choices"][0]["index"], 2);
-  EXPECT_EQ(list[1]["choices"][0]["finish_reason"], "stop");
-  EXPECT_EQ(list[1]["choices"][0]["stop_reason"], "\n#");
+  ASSERT_EQ(list.size(), 4U);
   EXPECT_FALSE(list[1].contains("usage"));
-  EXPECT_EQ(list[1]["timings"]["predicted_n"], 4);
-  EXPECT_EQ(list[1]["stemma"]["miss"], "first_use");
+  EXPECT_EQ(list[1]["choices"][0]["index"], 2);
+  EXPECT_EQ(list[2]["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(list[2]["choices"][0]["stop_reason"], "\n#");
+  EXPECT_FALSE(list[2].contains("usage"));
+  EXPECT_EQ(list[2]["timings"]["predicted_n"], 4);
+  EXPECT_EQ(list[2]["stemma"]["miss"], "first_use");
+  EXPECT_EQ(list[3], "[DONE]");
 }
 
 TEST(AnswerStream, OfACompletionHasTextAndRunningOffsets) {
-  AnswerWriter writer(head(AnswerKind::completion, false, true));
+  OpenaiWriter writer(head(AnswerKind::completion, false, true, 2));
   std::string out;
-  writer.begin(0, out);
-  EXPECT_TRUE(out.empty());  // Roles are for chats.
-  writer.piece({.choice = 0,
-                .text = "a\xE2\x82\xAC",
-                .logprobs = {token(1, -0.5F, "a\xE2"), token(2, -1.0F, "\x82\xAC")}},
-               out);
-  writer.piece({.choice = 1, .text = "z", .logprobs = {token(3, -1.0F, "z")}}, out);
-  writer.piece({.choice = 0, .text = "b", .logprobs = {token(3, -2.0F, "b")}}, out);
+  writer.start({}, out);
+  EXPECT_TRUE(out.empty());  // Only chats have roles.
+  writer.part(says("a\xE2\x82\xAC", 0, {token(1, -0.5F, "a\xE2"), token(2, -1.0F, "\x82\xAC")}),
+              out);
+  writer.part(says("z", 1, {token(3, -1.0F, "z")}), out);
+  writer.part(says("b", 0, {token(3, -2.0F, "b")}), out);
   const std::vector<Parsed> list = events(out);
   ASSERT_EQ(list.size(), 3U);
   EXPECT_EQ(list[0]["object"], "text_completion");
@@ -136,18 +143,49 @@ TEST(AnswerStream, OfACompletionHasTextAndRunningOffsets) {
   EXPECT_EQ(list[2]["choices"][0]["logprobs"]["text_offset"], Parsed({2}));
 }
 
+TEST(AnswerStream, ThinkingAndCallsAreDeltasOfTheirOwn) {
+  OpenaiWriter writer(head(AnswerKind::chat));
+  std::string out;
+  writer.part(event_part(EventKind::reasoning, "hm"), out);
+  AnswerPart begin = event_part(EventKind::call_begin, "read");
+  begin.call_id = "call_1";
+  writer.part(begin, out);
+  writer.part(event_part(EventKind::arguments, "{\"a\":"), out);
+  writer.part(event_part(EventKind::arguments, "1}"), out);
+  writer.part(event_part(EventKind::call_end, ""), out);
+  begin = event_part(EventKind::call_begin, "patch", 1);
+  begin.call_id = "call_2";
+  begin.custom = true;
+  writer.part(begin, out);
+  AnswerPart input = event_part(EventKind::arguments, "+x", 1);
+  input.custom = true;
+  writer.part(input, out);
+  writer.end_choice({.stop = AnswerStop::tool_calls}, out);
+  writer.finish(summary(), out);
+  const std::vector<Parsed> list = events(out);
+  ASSERT_EQ(list.size(), 9U);
+  const auto delta = [&](size_t i) { return list[i]["choices"][0]["delta"]; };
+  EXPECT_EQ(delta(1), Parsed({{"reasoning_content", "hm"}}));
+  EXPECT_EQ(delta(2)["tool_calls"][0], Parsed::parse(R"({"index":0,"id":"call_1","type":"function",
+                              "function":{"name":"read","arguments":""}})"));
+  EXPECT_EQ(delta(3)["tool_calls"][0],
+            Parsed::parse(R"({"index":0,"function":{"arguments":"{\"a\":"}})"));
+  EXPECT_EQ(delta(5)["tool_calls"][0], Parsed::parse(R"({"index":1,"id":"call_2","type":"custom",
+                              "custom":{"name":"patch","input":""}})"));
+  EXPECT_EQ(delta(6)["tool_calls"][0], Parsed::parse(R"({"index":1,"custom":{"input":"+x"}})"));
+  EXPECT_EQ(list[7]["choices"][0]["finish_reason"], "tool_calls");
+}
+
 TEST(Answer, OfAChatIsOneObject) {
-  AnswerWriter writer(head(AnswerKind::chat, false, true));
-  std::vector<AnswerChoice> choices(2);
-  choices[0].add({.choice = 0,
-                  .text = "A",
-                  .logprobs = {token(5, -0.25F, "A",
-                                     {{{5, -0.25F}, "A"},
-                                      {{6, -std::numeric_limits<float>::infinity()}, "\xFF"}})}});
-  choices[0].add({.choice = 0, .text = "B", .logprobs = {token(7, -1.5F, "B")}});
-  choices[1].text = "C";
-  choices[1].end = {
-      .choice = 1, .cause = StopCause::length, .stop_text = "", .generated_tokens = 1};
+  OpenaiWriter writer(head(AnswerKind::chat, false, true, 2));
+  std::vector<WholeChoice> choices(2);
+  choices[0].blocks = {{.text = "A"}, {.text = "B"}};
+  choices[0].logprobs = {
+      token(5, -0.25F, "A",
+            {{{5, -0.25F}, "A"}, {{6, -std::numeric_limits<float>::infinity()}, "\xFF"}}),
+      token(7, -1.5F, "B")};
+  choices[1].blocks = {{.text = "C"}};
+  choices[1].end = {.choice = 1, .stop = AnswerStop::length, .generated_tokens = 1};
   const Parsed answer = Parsed::parse(writer.whole(choices, summary()));
   EXPECT_EQ(answer["object"], "chat.completion");
   EXPECT_EQ(answer["choices"][0]["message"]["role"], "assistant");
@@ -167,15 +205,38 @@ TEST(Answer, OfAChatIsOneObject) {
   EXPECT_EQ(answer["usage"]["total_tokens"], 14);
 }
 
+TEST(Answer, OfAChatWithCallsHasThemAndNoContent) {
+  OpenaiWriter writer(head(AnswerKind::chat));
+  using BlockKind = AnswerBlock::Kind;
+  WholeChoice choice;
+  choice.blocks = {{.kind = BlockKind::thinking, .text = "hm"},
+                   {.kind = BlockKind::call, .text = "{}", .name = "read", .call_id = "call_1"},
+                   {.kind = BlockKind::call,
+                    .text = "+x",
+                    .name = "patch",
+                    .call_id = "call_2",
+                    .custom = true}};
+  choice.end.stop = AnswerStop::tool_calls;
+  choice.end.thinking_tokens = 3;
+  const Parsed answer = Parsed::parse(writer.whole({&choice, 1}, summary()));
+  const Parsed& message = answer["choices"][0]["message"];
+  EXPECT_TRUE(message["content"].is_null());
+  EXPECT_EQ(message["reasoning_content"], "hm");
+  EXPECT_EQ(message["tool_calls"], Parsed::parse(R"([{"id":"call_1","type":"function",
+                               "function":{"name":"read","arguments":"{}"}},
+                              {"id":"call_2","type":"custom",
+                               "custom":{"name":"patch","input":"+x"}}])"));
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 3);
+}
+
 TEST(Answer, OfACompletionHasTheLegacyLogprobs) {
-  AnswerWriter writer(head(AnswerKind::completion, false, true));
-  AnswerChoice choice;
-  choice.add(
-      {.choice = 0,
-       .text = "ab",
-       .logprobs = {
-           token(1, std::nanf(""), "a"),  // The first token of an echoed prompt.
-           token(2, -0.5F, "b", {{{2, -0.5F}, "b"}, {{8, -1.0F}, "\xFF"}, {{9, -2.0F}, "\xFE"}})}});
+  OpenaiWriter writer(head(AnswerKind::completion, false, true));
+  WholeChoice choice;
+  choice.blocks = {{.text = "ab"}};
+  choice.logprobs = {
+      token(1, std::nanf(""), "a"),  // The first token of an echoed prompt.
+      token(2, -0.5F, "b", {{{2, -0.5F}, "b"}, {{8, -1.0F}, "\xFF"}, {{9, -2.0F}, "\xFE"}})};
   const Parsed answer = Parsed::parse(writer.whole({&choice, 1}, summary()));
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["choices"][0]["text"], "ab");
@@ -184,10 +245,10 @@ TEST(Answer, OfACompletionHasTheLegacyLogprobs) {
   EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
   EXPECT_EQ(logprobs["token_logprobs"][1], -0.5);
   EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
-  // Two tokens that read alike are one name, with the likelier one's number.
+  // Two tokens with the same text share a name, with the likelier one's number.
   EXPECT_EQ(logprobs["top_logprobs"][1], Parsed({{"b", -0.5}, {"\xEF\xBF\xBD", -1.0}}));
   EXPECT_EQ(logprobs["text_offset"], Parsed({0, 1}));
-  AnswerWriter plain(head(AnswerKind::completion));
+  OpenaiWriter plain(head(AnswerKind::completion));
   EXPECT_TRUE(
       Parsed::parse(plain.whole({&choice, 1}, summary()))["choices"][0]["logprobs"].is_null());
 }
@@ -206,7 +267,7 @@ TEST(Answer, TimingsAreLlamaServers) {
   EXPECT_DOUBLE_EQ(timings["predicted_per_token_ms"], 0.5);
   EXPECT_DOUBLE_EQ(timings["predicted_per_second"], 2000.0);
   out.clear();
-  append_timings(out, Summary{});  // Nothing is divided by nothing.
+  append_timings(out, Summary{});  // No division by zero.
   EXPECT_EQ(Parsed::parse(out)["prompt_per_second"], 0.0);
 }
 
@@ -227,18 +288,19 @@ TEST(Answer, ReportsWhatWasReusedAndWhy) {
 }
 
 TEST(Answer, IdsSayWhatTheyAreOfAndDiffer) {
-  EXPECT_EQ(answer_id(AnswerKind::chat, 0, 0), "chatcmpl-" + std::string(22, '0'));
-  EXPECT_TRUE(answer_id(AnswerKind::completion, 1, 2).starts_with("cmpl-"));
-  EXPECT_NE(answer_id(AnswerKind::chat, 1, 2), answer_id(AnswerKind::chat, 2, 1));
-  EXPECT_EQ(answer_id(AnswerKind::chat, ~uint64_t{0}, ~uint64_t{0}).size(), 31U);
+  EXPECT_TRUE(answer_id(AnswerKind::chat).starts_with("chatcmpl-"));
+  EXPECT_TRUE(answer_id(AnswerKind::completion).starts_with("cmpl-"));
+  EXPECT_NE(answer_id(AnswerKind::chat), answer_id(AnswerKind::chat));
+  EXPECT_EQ(answer_id(AnswerKind::chat).size(), 31U);
 }
 
-TEST(Answer, EveryCauseHasAReason) {
-  EXPECT_EQ(finish_reason(StopCause::eos), "stop");
-  EXPECT_EQ(finish_reason(StopCause::stop_text), "stop");
-  EXPECT_EQ(finish_reason(StopCause::length), "length");
-  EXPECT_EQ(finish_reason(StopCause::cancelled), "abort");
-  EXPECT_EQ(finish_reason(StopCause::failed), "error");
+TEST(Answer, EveryStopHasAReason) {
+  EXPECT_EQ(finish_reason(AnswerStop::end), "stop");
+  EXPECT_EQ(finish_reason(AnswerStop::stop_text), "stop");
+  EXPECT_EQ(finish_reason(AnswerStop::length), "length");
+  EXPECT_EQ(finish_reason(AnswerStop::tool_calls), "tool_calls");
+  EXPECT_EQ(finish_reason(AnswerStop::cancelled), "abort");
+  EXPECT_EQ(finish_reason(AnswerStop::failed), "error");
 }
 
 TEST(Answer, ModelsAndTokensAreListed) {

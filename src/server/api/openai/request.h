@@ -1,10 +1,11 @@
-// Bodies of OpenAI's and llama-server's endpoints, decoded to plain values.
+// Decodes bodies of OpenAI's and llama-server's endpoints to plain values.
 //
-// Nothing is dropped in silence. A field either means something here, or is listed in `ignored` because it
-// changes no answer ("user", "metadata"), or is refused by name: 400 with the code unsupported_parameter
-// for what others support and we do not (unless its value asks for nothing), unknown_parameter for what
-// nobody knows. null is the same as absent. A name twice in one object is refused, since two readers of it
-// could differ. Values outside their range are refused with the range.
+// Nothing is dropped silently. A field has a meaning here, is refused by name, or is listed in
+// `ignored`. Unsupported fields that would change the answer are refused with the code
+// unsupported_parameter, unless their value asks for nothing. Fields that change no answer ("user",
+// "metadata") are listed; in chats unknown fields are listed too, because clients are often newer
+// than servers. null is the same as absent. A name twice in one object is refused, because two
+// readers could understand it differently. Values outside their range are refused with the range.
 //
 // Threading:  pure functions.
 // Cost:       one pass over the body and one over its values.
@@ -18,13 +19,13 @@
 
 namespace stemma::server {
 
-// Each fills `request`, or says what is wrong with the body; `request` is then of no use.
+// Each fills `request`, or returns what is wrong with the body; `request` is then unusable.
 [[nodiscard]] std::optional<ApiError> decode_chat(std::string_view body, const ApiRules& rules,
                                                   ChatRequest& request);
 [[nodiscard]] std::optional<ApiError> decode_completion(std::string_view body,
                                                         const ApiRules& rules,
                                                         CompletionRequest& request);
-// The body of /apply-template is that of a chat completion.
+// /apply-template takes the body of a chat completion.
 [[nodiscard]] std::optional<ApiError> decode_apply_template(std::string_view body,
                                                             const ApiRules& rules,
                                                             ChatRequest& request);
