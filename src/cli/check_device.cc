@@ -20,7 +20,8 @@ int run_check_device(std::span<const std::string_view> arguments) {
     std::fputs("usage: stemma check-device NAME\n", stderr);
     return 2;
   }
-  // If it dies, its reason is wanted and nothing else: no core file, no debugger that looks at the stack.
+  // If the driver crashes here, only the reason matters: write no core file, and let no debugger
+  // inspect the stack.
   const rlimit none{};
   setrlimit(RLIMIT_CORE, &none);
   setenv("GGML_NO_BACKTRACE", "1", 1);
@@ -35,7 +36,7 @@ int run_check_device(std::span<const std::string_view> arguments) {
 std::string check_gpus() {
   // Starting a driver takes seconds on machines with many GPUs.
   constexpr std::chrono::seconds kPatience{60};
-  // Of several equal cards one is enough.
+  // One of several equal cards is enough.
   std::set<std::string> kinds;
   for (const engine::FoundGpu& gpu : engine::find_gpus().gpus) {
     if (!kinds.insert(gpu.plugin + " " + gpu.device.description).second) continue;

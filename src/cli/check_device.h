@@ -1,5 +1,5 @@
-// `stemma check-device NAME`, which `stemma serve` runs for each GPU before it loads a model (device_check.h). Not
-// for people, so `stemma --help` does not list it.
+// `stemma check-device NAME`: `stemma serve` runs it for each GPU before it loads a model
+// (device_check.h). It is not for people, so `stemma --help` does not list it.
 #pragma once
 
 #include <span>
@@ -8,10 +8,12 @@
 
 namespace stemma::cli {
 
-// Exit status: 0 the device computes, 1 not, 2 wrong arguments; or it is killed by what the device's library does.
+// Returns the exit code: 0 the device computes, 1 it does not, 2 bad arguments. A fault in the
+// device's library may kill the process instead.
 int run_check_device(std::span<const std::string_view> arguments);
 
-// Runs it for every kind of GPU that layers would be put on. "" or why one cannot compute, and what to do.
+// Runs it for every kind of GPU that would get layers. Returns "", or why a GPU cannot compute and
+// what to do about it.
 std::string check_gpus();
 
 }  // namespace stemma::cli

@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "cli/demo_scenes.h"
+#include "flags/flags.h"
 
 namespace stemma::cli {
 namespace {
@@ -36,44 +36,19 @@ struct Arguments {
   bool help = false;
 };
 
-// Returns an empty string, or what is wrong.
+// Returns an empty string, or an error message.
 std::string parse(std::span<const std::string_view> words, Arguments& out) {
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    const std::string_view name = word.substr(0, word.find('='));
-    if (word == "--json") {
-      out.json = true;
-    } else if (word == "--help" || word == "-h") {
-      out.help = true;
-    } else if (name == "--requests" || name == "--seed") {
-      std::string_view value;
-      if (name.size() < word.size()) {
-        value = word.substr(name.size() + 1);
-      } else if (i + 1 < words.size()) {
-        value = words[++i];
-      } else {
-        return std::string(name) + " needs a value";
-      }
-      uint64_t number = 0;
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-      const bool whole = error == std::errc() && end == value.data() + value.size();
-      if (name == "--seed") {
-        if (!whole) return "--seed needs a whole number";
-        out.seed = number;
-      } else {
-        if (!whole || number < 10 || number > 100'000) {
-          return "--requests needs a number from 10 to 100000";
-        }
-        out.requests = number;
-      }
-    } else {
-      return "unknown argument '" + std::string(word) + "'";
-    }
-  }
-  return {};
+  flags::Flags flags;
+  flags.whole("--requests", out.requests, decltype(out.requests){10},
+              decltype(out.requests){100'000});
+  flags.whole("--seed", out.seed, decltype(out.seed){0});
+  flags.on("--json", out.json);
+  const std::string wrong = flags.read(words);
+  out.help = flags.help();
+  return wrong;
 }
 
-// A line on standard error that says how far it is, when somebody looks.
+// Shows the progress on standard error if that is a terminal.
 class ProgressLine {
  public:
   explicit ProgressLine(uint64_t total) : total_(total), shown_(isatty(STDERR_FILENO) == 1) {}
@@ -100,7 +75,7 @@ class ProgressLine {
   std::string name_;
 };
 
-// 12345678 as 12,345,678.
+// Formats 12345678 as 12,345,678.
 std::string grouped(uint64_t number) {
   std::string digits = std::to_string(number);
   for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");

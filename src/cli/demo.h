@@ -1,4 +1,5 @@
-// `stemma demo`: the reference engine over prompts that share prefixes, with the cache and without.
+// `stemma demo`: runs prompts that share prefixes through the reference engine, with and without
+// the cache.
 #pragma once
 
 #include <span>

@@ -50,7 +50,7 @@ paged::ModelConfig full_model(uint64_t seed) {
   return config;
 }
 
-// Every third layer attends to everything, the others to a window or through a state.
+// Every third layer attends to everything; the others use a window or a recurrent state.
 paged::ModelConfig hybrid_model(uint64_t seed) {
   paged::ModelConfig config = full_model(seed);
   config.groups = {{},
@@ -60,7 +60,7 @@ paged::ModelConfig hybrid_model(uint64_t seed) {
   return config;
 }
 
-// Runs all conversations of a scene and notes the logits of every sampled position.
+// Runs all conversations of a scene and records the logits of every sampled position.
 class Stage final : public paged::Listener {
  public:
   using Notes = std::map<std::vector<uint32_t>, std::vector<float>>;
@@ -98,7 +98,7 @@ class Stage final : public paged::Listener {
   const Notes& notes() const { return notes_; }
 
   void on_logits(const paged::Request& request) override {
-    // Noting is the demo's affair, not the engine's: it is taken out of the time.
+    // Recording belongs to the demo, not to the engine: its time is subtracted.
     const auto begin = std::chrono::steady_clock::now();
     std::vector<uint32_t> key = request.text.tokens;
     for (const MediaItem& item : request.text.media) {
@@ -120,7 +120,7 @@ class Stage final : public paged::Listener {
 
  private:
   static paged::KvLayout layout_of(const Scene& scene) {
-    // Room for the working set: what the cache is worth when it is too small is for `stemma bench`.
+    // There is room for the working set. `stemma bench` measures caches that are too small.
     std::vector<paged::GroupMemory> memory;
     for (const paged::LayerGroup& group : scene.model.groups) {
       const bool recurrent = group.attention == Attention::recurrent;
@@ -137,7 +137,7 @@ class Stage final : public paged::Listener {
     spec.sample_seed = conversation.sample_seed;
     spec.best_of = cached_ ? conversation.best_of : 1;
     speakers_[engine_->submit(spec).value()] = {&conversation, turn};
-    // Without a cache nothing can be forked: every continuation reads the prompt itself.
+    // Without a cache nothing can be forked: every continuation computes the prompt itself.
     for (uint32_t i = 1; !cached_ && i < conversation.best_of; ++i) {
       spec.sample_seed = paged::branch_seed(conversation.sample_seed, i);
       engine_->submit(spec).value();

@@ -1,5 +1,5 @@
-// What the demo shows: scenes of requests that share prefixes, each run twice through the reference
-// engine, once with a cache and once with the cache switched off.
+// The demo's scenes: requests that share prefixes, each run twice through the reference engine,
+// once with the cache and once with the cache switched off.
 // Threading: one thread at a time.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace stemma::cli {
 
-// A conversation: every turn's prompt is all that was said before and something new.
+// A conversation: every turn's prompt is the whole conversation so far plus something new.
 struct Conversation {
   std::vector<paged::Text> turns;
   uint32_t new_tokens = 12;
@@ -28,7 +28,7 @@ struct Scene {
   uint32_t requests() const;  // Turns of all conversations.
 };
 
-// Scenes with about `requests` requests together.
+// Makes scenes with about `requests` requests in all.
 std::vector<Scene> make_scenes(uint32_t requests, uint64_t seed);
 
 struct SceneResult {
@@ -42,13 +42,13 @@ struct SceneResult {
   uint64_t forks = 0;
   double seconds = 0;
   double seconds_without = 0;
-  uint64_t logits = 0;     // Vectors compared.
-  uint64_t different = 0;  // Of them.
+  uint64_t logits = 0;     // Logit vectors compared.
+  uint64_t different = 0;  // Compared vectors that differ.
 
   double speed_up() const { return seconds > 0 ? seconds_without / seconds : 0; }
 };
 
-// Told after each finished request, in both runs.
+// Called after each finished request, in both runs.
 using Progress = std::function<void()>;
 SceneResult run_scene(const Scene& scene, const Progress& progress);
 

@@ -32,7 +32,7 @@ std::string lower(std::string_view text) {
 
 std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
 
-// 1: `events` happened; 0: it is late; -1: a signal came.
+// Returns 1 if `events` happened, 0 after `until`, -1 if a signal arrived.
 int wait(int socket, short events, std::optional<HttpStream::Time> until, const sigset_t* mask) {
   pollfd watched{.fd = socket, .events = events, .revents = 0};
   timespec left{};
@@ -134,7 +134,7 @@ std::string HttpStream::connect(const HttpUrl& url, Time until) {
     socket_ = -1;
   }
   if (socket_ < 0) return "cannot reach " + url.authority() + ": " + reason(error);
-  // A machine that vanishes says nothing.
+  // A machine that disappears sends no notice, so the kernel probes for it.
   const int on = 1;
   const int idle_s = 30;
   setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
@@ -176,7 +176,7 @@ std::string HttpStream::open(const HttpUrl& url, std::string_view method, std::s
         std::from_chars(at, at + 3, status_).ptr != at + 3) {
       return unlike;
     }
-    if (status_ >= 200) break;  // Interim answers are passed over.
+    if (status_ >= 200) break;  // Skip interim answers.
   }
   if (lower(header("transfer-encoding")).find("chunked") != std::string::npos) {
     body_ = Body::chunks;
@@ -227,7 +227,7 @@ HttpStream::Next HttpStream::read(std::string& out, std::optional<Time> until,
   }
 }
 
-// True: something was appended.
+// Returns true if it appended something.
 bool HttpStream::decode(std::string& out) {
   if (body_ == Body::chunks) return decode_chunks(out);
   size_t count = buffer_.size();
@@ -259,7 +259,7 @@ bool HttpStream::decode_chunks(std::string& out) {
     const std::string line = buffer_.substr(0, end);
     buffer_.erase(0, end + 2);
     if (in_chunk_) {
-      in_chunk_ = false;  // The line break behind its bytes.
+      in_chunk_ = false;  // This was the line break after its bytes.
       if (!line.empty()) body_ = Body::broken;
     } else if (last_chunk_) {
       if (line.empty()) body_ = Body::ended;

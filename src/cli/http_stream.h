@@ -1,9 +1,10 @@
-// An HttpStream asks a server one thing over plain HTTP/1.1 and gives its answer piece by piece, as it comes.
+// An HttpStream sends one request to a server over plain HTTP/1.1 and returns the answer piece by
+// piece, as it arrives.
 //
-// For commands that talk to a running `stemma serve`: names and IPv4 and IPv6 addresses, chunked answers and
-// those that end with the connection; no TLS, no redirects.
+// It serves commands that talk to a running `stemma serve`. It supports names, IPv4 and IPv6
+// addresses, chunked answers and answers that end with the connection; no TLS, no redirects.
 // Threading:  one thread at a time.
-// Ownership:  a socket, closed at the end.
+// Ownership:  owns a socket, which the destructor closes.
 #pragma once
 
 #include <chrono>
@@ -18,12 +19,12 @@ namespace stemma::cli {
 struct HttpUrl {
   std::string host;  // Without brackets.
   std::string port;
-  std::string prefix;  // What comes before the paths of the server: "", "/models/a".
+  std::string prefix;  // The prefix of the server's paths: "", "/models/a".
 
-  std::string authority() const;  // "host:port", as Host says it.
+  std::string authority() const;  // "host:port", as in the header Host.
 };
-// http://HOST[:PORT][/PREFIX]. A /v1 at the end, as OpenAI's clients want it, is passed over. Returns an empty
-// string, or what is wrong with it.
+// Parses http://HOST[:PORT][/PREFIX]. Ignores a /v1 at the end, which OpenAI's clients need.
+// Returns an empty string, or what is wrong with the URL.
 std::string parse_url(std::string_view text, HttpUrl& out);
 
 class HttpStream {
@@ -35,22 +36,23 @@ class HttpStream {
   HttpStream(const HttpStream&) = delete;
   HttpStream& operator=(const HttpStream&) = delete;
 
-  // Connects, asks, and reads the head of the answer. Returns an empty string, or what went wrong. Once.
+  // Connects, sends the request, and reads the head of the answer. Returns an empty string, or what
+  // went wrong. Call it once.
   std::string open(const HttpUrl& url, std::string_view method, std::string_view target,
                    const std::string& api_key, std::chrono::seconds patience);
   int status() const noexcept { return status_; }
-  // Of the answer; empty if there is none.
+  // A header of the answer; empty if there is none.
   std::string header(std::string_view name) const;
 
   enum class Next : uint8_t {
-    piece,        // Was appended.
+    piece,        // A piece was appended.
     end,          // The answer is complete.
-    broken,       // The connection ended before it, or what came is not HTTP.
-    interrupted,  // A signal came that `mask` lets through.
-    late,         // Nothing more until `until`.
+    broken,       // The connection ended too early, or the answer is not HTTP.
+    interrupted,  // A signal came that `mask` does not block.
+    late,         // Nothing came before `until`.
   };
-  // Waits for more of the body. While it waits, and only then, the signals of `mask` are the blocked ones;
-  // null: those that are blocked stay so.
+  // Waits for more of the body. Only while it waits, the blocked signals are those of `mask`; null:
+  // they do not change.
   Next read(std::string& out, std::optional<Time> until, const sigset_t* mask = nullptr);
 
  private:
@@ -65,8 +67,8 @@ class HttpStream {
   std::string head_;
   std::string buffer_;
   Body body_ = Body::until_close;
-  size_t left_ = 0;          // Of a chunk, or of Body::length.
-  bool in_chunk_ = false;    // Its bytes, or the line break behind them, are still to come.
+  size_t left_ = 0;          // Bytes left of a chunk, or of Body::length.
+  bool in_chunk_ = false;    // Its bytes, or the line break behind them, have not all come.
   bool last_chunk_ = false;  // Only lines follow, up to an empty one.
 };
 

@@ -13,15 +13,18 @@
 #include <string>
 #include <system_error>
 
+#include "cli/inspect_objects.h"
 #include "tier/disk/store.h"
 #ifdef STEMMA_HAS_TIER_SHARED
 #include "cli/inspect_shared.h"
+#include "flags/flags.h"
 #endif
 
 namespace stemma::cli {
 namespace {
 
 using namespace stemma::tier::disk;  // NOLINT(google-build-using-namespace): what is inspected.
+using stemma::tier::kPage;
 
 constexpr const char* kHelp =
     R"(usage: stemma inspect DIR [list | verify | compact | export KEY --out FILE] [--json]
@@ -30,7 +33,7 @@ Looks at the directory of a disk tier. Nobody else may have it open meanwhile: s
 That of a shared tier (--shared-dir) can be listed and verified while servers use it.
 
   list          what it is made of, and every entry (what is done when nothing is said); each model
-                and its settings have a layout of their own
+                and its settings have a layout of their own; the namespaces of other engines
   verify        reads every entry and checks its sum; names those that do not hold
   compact       gives room without entries back to the file system
   export KEY    writes the payload of one entry to FILE, which must not be there yet (mode 0600);
@@ -52,36 +55,36 @@ struct Arguments {
   bool json = false, help = false;
 };
 
+// Reads the directory, the action, and the key for an export. Returns an error message.
+std::string take_word(std::string_view word, bool& has_action, Arguments& out) {
+  constexpr std::pair<std::string_view, Action> kActions[] = {{"list", Action::list},
+                                                              {"verify", Action::verify},
+                                                              {"compact", Action::compact},
+                                                              {"export", Action::export_one}};
+  const auto* const action =
+      std::ranges::find(kActions, word, &std::pair<std::string_view, Action>::first);
+  if (out.dir.empty()) {
+    out.dir = word;
+  } else if (out.action == Action::export_one && out.key.empty()) {
+    out.key = word;
+  } else if (!has_action && action != std::end(kActions)) {
+    has_action = true;
+    out.action = action->second;
+  } else {
+    return "unknown argument '" + std::string(word) + "'";
+  }
+  return {};
+}
+
 std::string parse(std::span<const std::string_view> words, Arguments& out) {
   bool has_action = false;
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--help" || word == "-h") return out.help = true, "";
-    if (word == "--json") {
-      out.json = true;
-    } else if (word == "--out" || word.starts_with("--out=")) {
-      if (word != "--out") {
-        out.out = word.substr(6);
-      } else if (i + 1 < words.size()) {
-        out.out = words[++i];
-      } else {
-        return "--out needs a file";
-      }
-    } else if (out.dir.empty() && !word.starts_with("--")) {
-      out.dir = word;
-    } else if (out.action == Action::export_one && out.key.empty() && !word.starts_with("--")) {
-      out.key = word;
-    } else if (!has_action &&
-               (word == "list" || word == "verify" || word == "compact" || word == "export")) {
-      has_action = true;
-      out.action = word == "list"      ? Action::list
-                   : word == "verify"  ? Action::verify
-                   : word == "compact" ? Action::compact
-                                       : Action::export_one;
-    } else {
-      return "unknown argument '" + std::string(word) + "'";
-    }
-  }
+  flags::Flags flags;
+  flags.on("--json", out.json);
+  flags.text("--out", out.out);
+  flags.words([&](std::string_view word) { return take_word(word, has_action, out); });
+  if (std::string wrong = flags.read(words); !wrong.empty()) return wrong;
+  out.help = flags.help();
+  if (out.help) return {};
   if (out.dir.empty()) return "which directory?";
   if (out.action == Action::export_one && (out.key.empty() || out.out.empty())) {
     return "export needs a key and --out FILE";
@@ -112,7 +115,7 @@ int fail(const std::string& dir, const Error& error) {
   return 1;
 }
 
-// One line of text, or one object, for an entry.
+// Prints one line of text, or one JSON object, for an entry.
 void print_entry(const Scan& scan, const Found& found, const char* state, bool json, bool first) {
   const tier::EntryHeader& header = found.header;
   const std::string kind(to_string(header.key.kind));
@@ -141,13 +144,14 @@ void print_entry(const Scan& scan, const Found& found, const char* state, bool j
 struct Totals {
   uint64_t entries = 0;
   uint64_t payload_bytes = 0;
-  uint64_t pages = 0;  // Of entries.
+  uint64_t pages = 0;  // Pages of entries.
   uint64_t extents = 0;
   uint64_t retired_pages = 0;
   std::vector<DiskLayout> layouts;
+  ObjectSpaces spaces;
 };
 
-Totals add_up(const Scan& scan) {
+Totals add_up(Store& store, const Scan& scan) {
   Totals totals;
   LayoutCounts layouts;
   for (const Found& found : scan.found) {
@@ -160,6 +164,14 @@ Totals add_up(const Scan& scan) {
     totals.payload_bytes += found.header.info.bytes;
     totals.extents += found.extent_count;
     layouts.add(found.header.info.layout, found.header.info.bytes);
+    totals.spaces.add(found.header, [&](std::vector<uint8_t>& payload) {
+      PageMemory buffer;
+      uint32_t bad = 0;
+      const auto whole = check_payload(store, found.header, scan.places(found), buffer, bad);
+      if (whole != Payload::whole) return false;
+      payload.assign(buffer.data(), buffer.data() + found.header.info.bytes);
+      return true;
+    });
   }
   totals.layouts = layouts.sorted();
   return totals;
@@ -182,7 +194,7 @@ void print_totals(const Totals& totals, const Scan& scan, bool json) {
                   &one == totals.layouts.data() ? "" : ", ", number(one.layout),
                   number(one.entries), number(one.bytes));
     }
-    std::printf("],\n  \"list\": [");
+    std::printf("],\n  \"namespaces\": [%s],\n  \"list\": [", totals.spaces.json().c_str());
     return;
   }
   const auto share = [](uint64_t part, uint64_t whole) {
@@ -197,6 +209,7 @@ void print_totals(const Totals& totals, const Scan& scan, bool json) {
     std::printf("  layout %016llx: %llu entries, %llu bytes\n", number(one.layout),
                 number(one.entries), number(one.bytes));
   }
+  std::fputs(totals.spaces.lines().c_str(), stdout);
   if (totals.retired_pages != 0) {
     std::printf("  %llu pages are retired: they could not be read or written\n",
                 number(totals.retired_pages));
@@ -208,7 +221,7 @@ void print_totals(const Totals& totals, const Scan& scan, bool json) {
 
 int list_or_verify(Store& store, const Scan& scan, const Arguments& arguments) {
   const bool verifies = arguments.action == Action::verify;
-  const Totals totals = add_up(scan);
+  const Totals totals = add_up(store, scan);
   const bool json = arguments.json;
   print_totals(totals, scan, json);
   PageMemory buffer;
@@ -225,7 +238,7 @@ int list_or_verify(Store& store, const Scan& scan, const Arguments& arguments) {
               : payload == Payload::damaged ? "damaged"
                                             : "unreadable";
       if (payload != Payload::whole) ++bad;
-      // People look for what is wrong.
+      // People look for problems, so text output lists only those.
       if (payload == Payload::whole && !json) continue;
     }
     print_entry(scan, found, state, json, first);
@@ -240,7 +253,7 @@ int list_or_verify(Store& store, const Scan& scan, const Arguments& arguments) {
   return bad != 0 || (verifies && !scan.damaged.empty()) ? 1 : 0;
 }
 
-// Holes where no record is, and nothing behind the last one.
+// Makes holes where there are no records, and cuts the file after the last one.
 int compact(Store& store, const Scan& scan, const Arguments& arguments) {
   std::vector<Extent> used = scan.extents;
   std::sort(used.begin(), used.end(),
@@ -283,7 +296,7 @@ int export_one(Store& store, const Scan& scan, const Arguments& arguments) {
     const EntryKey& key = found.header.key;
     if (!key.chain.hex().starts_with(asked.substr(0, colon))) continue;
     if (!kind.empty() && kind != to_string(key.kind)) continue;
-    // The older of two with one key is as good as gone.
+    // Of two entries with the same key, the older one is never read.
     if (chosen != nullptr && chosen->header.key == key) {
       if (chosen->header.serial < found.header.serial) chosen = &found;
       continue;

@@ -1,4 +1,4 @@
-// `stemma inspect DIR`: what lies in a disk tier's directory, for who looks after it.
+// `stemma inspect DIR`: shows operators what is in a disk tier's directory.
 #pragma once
 
 #include <span>

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <system_error>
 
+#include "cli/inspect_objects.h"
 #include "tier/shared/directory.h"
 
 namespace stemma::cli {
@@ -60,11 +61,11 @@ void print(const tier::shared::Books::Seen& file, const tier::EntryHeader& heade
 }  // namespace
 
 bool is_shared_directory(const std::string& dir) {
-  return Directory(dir, tier::shared::make_system()).check() == 0;
+  return Directory(dir, tier::make_system_files()).check() == 0;
 }
 
 int inspect_shared(const std::string& dir, bool verify, bool json) {
-  Directory directory(dir, tier::shared::make_system());
+  Directory directory(dir, tier::make_system_files());
   const auto version = directory.version();
   if (!version) {
     const bool system = version.error().code() == Errc::copy_failed;
@@ -73,6 +74,7 @@ int inspect_shared(const std::string& dir, bool verify, bool json) {
   }
   if (json) std::printf("{\n  \"version\": %u,\n  \"list\": [", *version);
   uint64_t entries = 0, bytes = 0, bad = 0, temporary_bytes = 0, foreign = 0;
+  ObjectSpaces spaces;
   for (uint32_t folder = 0; folder < tier::shared::kFolders; ++folder) {
     Directory::Folder listed;
     if (const int result = directory.list(folder, 0, listed); result < 0) {
@@ -86,8 +88,12 @@ int inspect_shared(const std::string& dir, bool verify, bool json) {
           verify ? directory.verify(file.key, header) : directory.look(file.key, header);
       if (found == Found::absent) continue;
       bytes += file.file_bytes;
+      spaces.add(header, [&](std::vector<uint8_t>& payload) {
+        tier::EntryHeader ignored;
+        return directory.verify(file.key, ignored, &payload) == Found::whole;
+      });
       bad += found == Found::damaged || found == Found::failed ? 1U : 0U;
-      // People look for what is wrong.
+      // People look for problems, so text output lists only those.
       if (json || !verify || found != Found::whole) print(file, header, found, json, entries == 0);
       ++entries;
     }
@@ -95,13 +101,16 @@ int inspect_shared(const std::string& dir, bool verify, bool json) {
   const auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   if (json) {
     std::printf(
-        "\n  ],\n  \"entries\": %llu, \"bytes\": %llu, \"damaged\": %llu, \"temporary_bytes\": "
+        "\n  ],\n  \"namespaces\": [%s],\n  \"entries\": %llu, \"bytes\": %llu, \"damaged\": %llu, "
+        "\"temporary_bytes\": "
         "%llu, "
         "\"foreign\": %llu\n}\n",
-        number(entries), number(bytes), number(bad), number(temporary_bytes), number(foreign));
+        spaces.json().c_str(), number(entries), number(bytes), number(bad), number(temporary_bytes),
+        number(foreign));
   } else {
     std::printf("shared tier, format %u: %llu entries, %llu bytes; %llu bytes of temporaries\n",
                 *version, number(entries), number(bytes), number(temporary_bytes));
+    std::fputs(spaces.lines().c_str(), stdout);
     if (foreign != 0) std::printf("%llu files are not ours\n", number(foreign));
     if (verify) std::printf("%llu entries read, %llu do not hold\n", number(entries), number(bad));
   }

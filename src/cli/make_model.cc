@@ -4,11 +4,11 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
 #include <string>
 
 #include "engine/gguf/make_model.h"
+#include "flags/flags.h"
 
 namespace stemma::cli {
 namespace {
@@ -66,67 +66,28 @@ bool parse_arch(std::string_view text, Architecture& out) {
   return false;
 }
 
-template <class T>
-bool parse_number(std::string_view text, T& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-// Returns an empty string, or what is wrong.
+// Returns an empty string, or an error message.
 std::string parse(std::span<const std::string_view> words, Arguments& out) {
-  struct Number {
-    std::string_view name;
-    uint32_t* target;
-  };
   gguf::ModelShape& shape = out.shape;
-  const Number numbers[] = {
+  flags::Flags flags;
+  const std::pair<std::string_view, uint32_t*> numbers[] = {
       {"--layers", &shape.layers},     {"--dim", &shape.dim}, {"--heads", &shape.heads},
       {"--kv-heads", &shape.kv_heads}, {"--ff", &shape.ff},   {"--context", &shape.context},
       {"--window", &shape.window},
   };
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--help" || word == "-h") {
-      out.help = true;
-      return {};
-    }
-    if (word == "--force") {
-      out.force = true;
-      continue;
-    }
-    const std::string name(word.substr(0, word.find('=')));
-    uint32_t* target = nullptr;
-    for (const Number& number : numbers) {
-      if (number.name == name) target = number.target;
-    }
-    if (target == nullptr && name != "--arch" && name != "--out" && name != "--type" &&
-        name != "--seed") {
-      return "unknown argument '" + std::string(word) + "'";
-    }
-    std::string_view value;
-    if (name.size() < word.size()) {
-      value = word.substr(name.size() + 1);
-    } else if (i + 1 < words.size()) {
-      value = words[++i];
-    } else {
-      return name + " needs a value";
-    }
-    if (target != nullptr) {
-      if (!parse_number(value, *target)) return name + " needs a whole number";
-    } else if (name == "--seed") {
-      if (!parse_number(value, shape.seed)) return "--seed needs a whole number";
-    } else if (name == "--arch") {
-      if (!parse_arch(value, shape.architecture)) {
-        return "--arch is llama, window, recurrent or hybrid";
-      }
-      out.has_arch = true;
-    } else if (name == "--type") {
-      if (value != "f32" && value != "f16") return "--type is f32 or f16";
-      shape.type = value == "f32" ? gguf::TensorType::f32 : gguf::TensorType::f16;
-    } else {
-      out.out = value;
-    }
-  }
+  for (const auto& [name, number] : numbers) flags.whole(name, *number, 0U);
+  flags.whole("--seed", shape.seed, decltype(shape.seed){0});
+  flags.take("--arch", [&](std::string_view value) {
+    out.has_arch = parse_arch(value, shape.architecture);
+    return std::string(out.has_arch ? "" : "--arch is llama, window, recurrent or hybrid");
+  });
+  flags.choice("--type", shape.type,
+               {{"f32", gguf::TensorType::f32}, {"f16", gguf::TensorType::f16}});
+  flags.text("--out", out.out);
+  flags.on("--force", out.force);
+  if (std::string wrong = flags.read(words); !wrong.empty()) return wrong;
+  out.help = flags.help();
+  if (out.help) return {};
   if (!out.has_arch) return "--arch is missing: llama, window, recurrent or hybrid";
   if (out.out.empty()) return "--out is missing: the file to write";
   return {};

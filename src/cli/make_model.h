@@ -1,4 +1,4 @@
-// `stemma make-model`: a small model with random weights, as a GGUF file.
+// `stemma make-model`: writes a small model with random weights as a GGUF file.
 #pragma once
 
 #include <span>
@@ -6,7 +6,7 @@
 
 namespace stemma::cli {
 
-// Returns the exit code: 0 written, 1 not, 2 bad arguments.
+// Returns the exit code: 0 written, 1 not written, 2 bad arguments.
 int run_make_model(std::span<const std::string_view> arguments);
 
 }  // namespace stemma::cli

@@ -11,7 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "cli/replay_arguments.h"
+#include "json/write.h"
+#include "replay/arguments.h"
 #include "replay/recommend.h"
 #include "replay/report.h"
 #include "replay/sizes.h"
@@ -21,12 +22,15 @@
 namespace stemma::cli {
 namespace {
 
+using replay::capacities_of;
 using replay::format_bytes;
 using replay::format_count;
+using replay::parse_replay;
+using replay::ReplayArguments;
 using replay::ReplayResult;
 using replay::Trace;
 
-// One line on standard error that says how far it is; nothing where nobody looks.
+// Shows the progress in one line on standard error, if that is a terminal.
 class Progress {
  public:
   void show(const char* what, double part) {
@@ -53,21 +57,12 @@ class Progress {
 };
 
 std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
-      out += escaped;
-    } else {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
-    }
-  }
-  return out + "\"";
+  std::string out;
+  append_json_string(out, text);
+  return out;
 }
 
-// The whole of one `stemma replay`, after its arguments.
+// Does everything that `stemma replay` does after it has parsed its arguments.
 class Run {
  public:
   explicit Run(const ReplayArguments& arguments) : arguments_(arguments) {}
@@ -130,7 +125,7 @@ class Run {
     return problem;
   }
 
-  // The device with one tier more each time, for every result.
+  // For every result, replays again with one more tier below the device each time.
   std::string replay_tiers(const replay::SweepOptions& options) {
     const uint64_t block_bytes = arguments_.model.kv_bytes_per_token * trace_.block_tokens;
     for (const ReplayResult& device : results_) {
@@ -242,7 +237,7 @@ class Run {
     }
   }
 
-  // For the policy that would be used: the default, or the first that is no bound.
+  // Names the policy to use: the default, or the first that is not a theoretical bound.
   std::optional<std::string> recommendation() const {
     const std::string policy = replay::recommended_policy(arguments_.policies);
     if (policy.empty()) return {};
@@ -275,7 +270,7 @@ class Run {
   Trace trace_;
   std::vector<uint64_t> capacities_;
   std::vector<ReplayResult> results_;
-  std::vector<replay::Ttft> ttfts_;  // Beside results_, with --tiers.
+  std::vector<replay::Ttft> ttfts_;  // One for each of results_, with --tiers.
 };
 
 }  // namespace
@@ -284,7 +279,7 @@ int run_replay(std::span<const std::string_view> words) {
   ReplayArguments arguments;
   const std::string problem = parse_replay(words, arguments);
   if (arguments.help) {
-    std::string help = kReplayHelp;
+    std::string help = replay::kReplayHelp;
     std::string names;
     for (const std::string_view name : retain::policy_names()) {
       names += (names.empty() ? "" : ", ") + std::string(name);

@@ -1,4 +1,4 @@
-// `stemma replay`: a trace through the cache, with policies and capacities to choose from.
+// `stemma replay`: replays a trace through the cache, with a choice of policies and capacities.
 #pragma once
 
 #include <span>

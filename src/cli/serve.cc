@@ -1,4 +1,4 @@
-// `stemma serve`: a model behind HTTP, until it is told to end.
+// `stemma serve`: serves a model over HTTP until it is asked to end.
 #include "cli/serve.h"
 
 #if defined(STEMMA_HAS_SERVER) && defined(STEMMA_HAS_ENGINE_LLAMA)
@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <algorithm>
 #include <atomic>
 
 #include <chrono>
@@ -34,8 +35,8 @@
 #include "server/http/server.h"
 #include "server/log_writer.h"
 #include "server/schedule/scheduler.h"
-#include "stemma/host_tier.h"
 #include "stemma/log.h"
+#include "stemma/tier/host_tier.h"
 
 namespace stemma::cli {
 
@@ -46,37 +47,40 @@ using server::Config;
 constexpr const char* kHelp =
     R"(usage: stemma serve --model FILE [SETTINGS]
 
-Serves a GGUF model over HTTP, as OpenAI's clients and llama-server's expect, and computes no prefix twice:
-what one conversation has computed serves every other one that begins alike, also when its sequence has
-long been needed for something else.
+Serves a GGUF model over HTTP, for clients of OpenAI, Anthropic, Ollama and llama-server. It never
+recomputes a prefix that it still holds: what one conversation has computed serves every other one
+that begins in the same way, even after its sequence was reused for something else.
 
   stemma serve --model model.gguf
   curl localhost:8080/v1/chat/completions -d '{"messages":[{"role":"user","content":"Hello"}]}'
 
-Every setting can also be a variable (STEMMA_SAVED_BYTES=2GiB) or a line of a TOML file named with
---config FILE or STEMMA_CONFIG (saved_bytes = "2GiB"). Flags count before variables, those before the file.
-Sizes take KiB, MiB, GiB.
+Each setting can also be an environment variable (STEMMA_SAVED_BYTES=2GiB) or a line in a TOML file
+(saved_bytes = "2GiB") named by --config FILE or STEMMA_CONFIG. A flag overrides a variable, and a
+variable overrides the file. Sizes take KiB, MiB, GiB. Defaults are in parentheses.
 )";
 
 constexpr const char* kHelpEnd = R"(
-When a tier is written (--disk-write, --redis-write, --shared-write):
-  through     as soon as something is saved, usually within a second: kill -9 loses next to nothing
-  back        when it has to leave saved-bytes, and all of it at SIGTERM and POST /cache/save: what memory
-              still has is not written again and again by every server, but kill -9 loses it
-  second-use  when another request begins like it: spares a disk the prompts that never come back
+When state is written to a tier (--disk-write, --redis-write, --shared-write):
+  through     as soon as it is saved, usually within a second; kill -9 loses next to nothing
+  back        when it leaves memory, and all of it at SIGTERM and POST /cache/save; this avoids
+              writing the same state from every server, but kill -9 loses what was only in memory
+  second-use  when a second request begins in the same way; prompts that never come back are not
+              written to the disk
 
-Look at /metrics and /cache to see what is reused, at /slots for the sequences. Every answer says in
-usage.prompt_tokens_details.cached_tokens how much of its prompt was not computed, and in `stemma` how it came
-to be there and why it was not more. SIGTERM lets requests under way end (--drain-seconds). SIGHUP changes nothing.
+/metrics and /cache show what is reused, /slots shows the sequences. In each answer,
+usage.prompt_tokens_details.cached_tokens says how much of the prompt was not computed, and `stemma`
+says where that came from and why it was not more. At SIGTERM, running requests may finish
+(--drain-seconds). SIGHUP changes nothing.
 
 exit status: 0 ended on request, 1 could not start, 2 wrong settings
 )";
 
-// Lines to standard error, with the time in front. Nobody who writes one waits for whoever reads them.
+// Writes lines with the time in front to standard error. A slow reader of the log never blocks the
+// writer of a line.
 class Log {
  public:
-  // The library's own lines are said here, too: warnings always, and once the server is ready also what changed for
-  // the better. Before that the server itself says what it opened.
+  // It also writes the library's lines: warnings always, and improvements once the server is ready.
+  // Before that the server itself reports what it opened.
   Log() {
     set_log_handler(
         [](LogLevel level, std::string_view text, void* user) {
@@ -102,7 +106,7 @@ class Log {
   server::LogWriter writer_{STDERR_FILENO};
 };
 
-// What is probably not meant as it is set.
+// Warns about settings that are probably not meant.
 void warn(const Config& config, bool loopback, Log& log) {
   std::vector<std::string> names;
   for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
@@ -119,7 +123,7 @@ void warn(const Config& config, bool loopback, Log& log) {
   }
 }
 
-// Waits until the process is asked to end: SIGINT or SIGTERM. SIGHUP is not a reason to cut anybody off.
+// Waits until SIGINT or SIGTERM asks the process to end. SIGHUP does not cut off any client.
 int wait_for_end(const sigset_t& signals, Log& log) {
   for (;;) {
     int signal = 0;
@@ -131,7 +135,7 @@ int wait_for_end(const sigset_t& signals, Log& log) {
 
 std::optional<std::string> contents_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  // A folder can be opened and is empty.
+  // A folder can be opened like a file, and reads as empty.
   if (std::error_code error; !in || std::filesystem::is_directory(path, error)) return {};
   std::ostringstream text;
   text << in.rdbuf();
@@ -143,7 +147,12 @@ int fail(const std::string& why) {
   return 1;
 }
 
-// A signal that is blocked, and waits.
+int refuse(const std::string& why) {
+  fail(why);
+  return 2;
+}
+
+// Returns a blocked signal that is pending.
 int waiting_signal() {
   sigset_t waiting;
   sigemptyset(&waiting);
@@ -153,10 +162,10 @@ int waiting_signal() {
                                               : 0;
 }
 
-// What is being done, on a terminal as it goes, elsewhere at its end.
+// Shows on a terminal how far a step is.
 class Progress {
  public:
-  // false: somebody wants it to end.
+  // Returns false if the process was asked to end.
   bool tell(const char* what, double part) {
     const int percent = static_cast<int>(part * 100);
     if (what != last_what_ || percent != last_percent_) {
@@ -176,7 +185,7 @@ class Progress {
   int last_percent_ = -1;
 };
 
-// "" or what is wrong with the settings.
+// Returns "" or an error message about the settings.
 std::string fill(const Config& config, engine::LlamaOptions& options) {
   options.path = config.model;
   options.model_id = config.model_id;
@@ -202,6 +211,7 @@ std::string fill(const Config& config, engine::LlamaOptions& options) {
   options.v_type = config.v_type;
   options.flash_attention = config.flash_attention;
   options.unified = !config.split_context;
+  options.embeddings = config.embeddings;
   if (config.gpu_layers) options.gpu_layers = static_cast<int32_t>(*config.gpu_layers);
   return "";
 }
@@ -232,24 +242,20 @@ Reuse reuse_of(const std::string& name) {
   return Reuse::everything;
 }
 
-}  // namespace
-
-int run_serve(std::span<const std::string_view> arguments) {
+// Reads the settings and the files that they name. Returns the exit status if the process is to
+// end now.
+std::optional<int> read_settings(std::span<const std::string_view> arguments, Config& config,
+                                 std::string& chat_template) {
   const server::ConfigAnswer read = server::read_config(
       arguments, [](const char* name) { return std::getenv(name); }, contents_of);
   if (read.help) {
     std::printf("%s%s%s", kHelp, server::config_help().c_str(), kHelpEnd);
     return 0;
   }
-  if (!read.error.empty()) {
-    std::fprintf(stderr, "stemma serve: %s\n", read.error.c_str());
-    return 2;
-  }
-  Config config = read.config;
+  if (!read.error.empty()) return refuse(read.error);
+  config = read.config;
   if (config.model.empty()) {
-    std::fprintf(stderr,
-                 "stemma serve: which model? --model FILE (stemma make-model makes a small one)\n");
-    return 2;
+    return refuse("which model? --model FILE (stemma make-model makes a small one)");
   }
   if (!config.api_key_file.empty()) {
     const auto text = contents_of(config.api_key_file);
@@ -257,14 +263,16 @@ int run_serve(std::span<const std::string_view> arguments) {
     config.api_key = text->substr(0, text->find_first_of("\r\n"));
     if (config.api_key.empty()) return fail(config.api_key_file + " has no key in its first line");
   }
-  std::string chat_template;
   if (!config.chat_template.empty()) {
     const auto text = contents_of(config.chat_template);
     if (!text || text->empty()) return fail("cannot read " + config.chat_template);
     chat_template = *text;
   }
+  return {};
+}
 
-  // Signals are waited for on this thread; others, made later, inherit that they are blocked.
+// Blocks the signals that this thread will wait for; threads that start later inherit the mask.
+sigset_t block_signals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -272,28 +280,147 @@ int run_serve(std::span<const std::string_view> arguments) {
   sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  // As many connections as the system allows.
+  return signals;
+}
+
+// From now on a second signal ends the process at once.
+void unblock_signals(sigset_t signals) {
+  sigdelset(&signals, SIGHUP);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+// Allows as many connections as the system does.
+void raise_file_limit() {
   if (rlimit files{}; getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
+}
+
+const char* name_of(int signal) { return signal == SIGTERM ? "SIGTERM" : "SIGINT"; }
+
+std::string url_of(const Config& config, uint16_t port) {
+  const bool ipv6 = config.host.find(':') != std::string::npos;
+  return "http://" + (ipv6 ? "[" + config.host + "]" : config.host) + ":" + std::to_string(port);
+}
+
+// Returns null if the model cannot be loaded; `why` is empty if the process was asked to end.
+std::unique_ptr<engine::LlamaModel> load_model(engine::LlamaOptions& options, std::string& why) {
+  // A library without code for this GPU would end the process at the first forward pass.
+  if (options.gpu_layers != 0) {
+    if (why = check_gpus(); !why.empty()) return nullptr;
+  }
+  Progress progress;
+  options.progress = [&](const char* what, double part) { return progress.tell(what, part); };
+  std::unique_ptr<engine::LlamaModel> model = engine::LlamaModel::load(options, why);
+  options.progress = nullptr;
+  if (model == nullptr && waiting_signal() != 0) why.clear();
+  return model;
+}
+
+server::SchedulerOptions scheduling_of(const Config& config, const EngineTraits& traits,
+                                       tier::SequenceTiers* tiers) {
+  server::SchedulerOptions options;
+  options.queue = static_cast<uint32_t>(config.queue);
+  options.reuse = config.reuse != "disabled";
+  options.cache.reuse = reuse_of(config.reuse);
+  options.cache.saved_bytes = config.saved_bytes;
+  options.cache.logits_bytes = config.logits_bytes;
+  options.cache.checkpoint_share = config.checkpoint_share;
+  options.cache.policy = config.policy;
+  options.cache.segment_tokens = static_cast<uint32_t>(config.segment_tokens);
+  options.cache.interval_tokens = static_cast<uint32_t>(config.interval_tokens);
+  // Pinned buffers for transfers between a GPU and memory.
+  if (traits.range_tokens != 0) options.cache.pinned = cuda_memory_hook();
+  options.tiers = tiers;
+  options.cache.listener = tiers;
+  return options;
+}
+
+server::AppOptions routes_of(const Config& config, Log& log) {
+  server::AppOptions routes;
+  routes.alias = config.alias;
+  routes.api_key = config.api_key;
+  routes.keep_alive = std::chrono::seconds(config.keep_alive_seconds);
+  routes.site = {.cors_origin = config.cors_origin, .host = config.host};
+  routes.any_model = config.any_model;
+  // More than a tier may be silent: so one that stalls is noticed here, and the prompt is not looked
+  // for there too.
+  routes.transcript_tier_ns =
+      std::max(routes.transcript_tier_ns, 2 * config.tier_wait_ms * uint64_t{1'000'000});
+  routes.vllm_metrics = config.vllm_metrics;
+  routes.llama_metrics = config.llama_metrics;
+  if (!config.quiet) routes.log = [&log](std::string_view line) { log.line(line); };
+  return routes;
+}
+
+// Numbers the scope of the model, so that tiers keep the entries of different models apart.
+uint32_t fingerprint_of(const engine::LlamaModel& model) {
+  uint32_t fingerprint = 0;
+  if (const Result<Scope> scope = Scope::make(model.info().scope)) {
+    std::memcpy(&fingerprint, scope->digest().data(), sizeof fingerprint);
+  }
+  return fingerprint;
+}
+
+void report_ready(const Config& config, engine::LlamaModel& model, const std::string& id,
+                  const std::string& url, Log& log) {
+  const EngineTraits traits = model.sequences().traits();
+  log.set_ready();
+  log.line("ready model=" + id + " memory=" + engine::to_string(model.memory_kind()) +
+           " context=" + std::to_string(traits.context_tokens) +
+           " sequences=" + std::to_string(traits.sequences) +
+           " saved_bytes=" + std::to_string(config.saved_bytes) + " policy=" + config.policy +
+           " device=\"" + engine::describe(model.info().placement) + "\" url=" + url);
+  notify_supervisor("READY=1\nSTATUS=ready; url=" + url);
+}
+
+// Saves the latest results, and makes sure that the tiers have everything that was saved. With
+// write-back that is everything in memory, which may take longer than the latest results alone.
+void fill_tiers(const tier::SequenceTiers& tiers, server::Scheduler& scheduler, Log& log) {
+  const uint64_t patience_ns = tiers.writes_back() ? 60'000'000'000 : 10'000'000'000;
+  const server::Scheduler::Kept kept =
+      scheduler.keep_everything(Clock::monotonic().now_ns() + patience_ns);
+  if (tiers.writes_back()) {
+    log.line("written back parts=" + std::to_string(kept.written_back.parts) +
+             " bytes=" + std::to_string(kept.written_back.bytes));
+  }
+  if (kept.in_tiers) return;
+  std::string lacking;
+  for (const server::Scheduler::KeptTier& tier : kept.tiers) {
+    lacking += " " + tier.name + " waiting=" + std::to_string(tier.waiting) +
+               " lost=" + std::to_string(tier.lost);
+  }
+  log.line("the tiers did not take everything; what they lack will be computed again:" + lacking);
+}
+
+}  // namespace
+
+int run_serve(std::span<const std::string_view> arguments) {
+  Config config;
+  std::string chat_template;
+  if (const std::optional<int> status = read_settings(arguments, config, chat_template)) {
+    return *status;
+  }
+  const sigset_t signals = block_signals();
+  raise_file_limit();
 
   Log log;
-  // While it loads, what goes wrong is told once, in the end.
+  const auto write_line = [&log](std::string_view line) { log.line(line); };
+  // While the model loads, an error is reported only once, at the end.
   bool loading = true;
   engine::set_llama_log([&](bool error, const std::string& line) {
     if (error && !loading) log.line("llama.cpp: " + line);
   });
   engine::LlamaOptions options;
-  if (const std::string why = fill(config, options); !why.empty()) {
-    std::fprintf(stderr, "stemma serve: %s\n", why.c_str());
-    return 2;
-  }
-  // Clients are answered from now on, if only that the model is loading.
+  if (const std::string wrong = fill(config, options); !wrong.empty()) return refuse(wrong);
+  // Clients get answers from now on, even if the answer is only that the model is loading.
   server::FrontDoor front_door;
   std::string why;
   server::HttpOptions listening = listening_of(config, log);
-  front_door.connect(listening);
+  front_door.connect(listening, write_line);
   auto http = server::HttpServer::create(
       listening,
       [&](server::HttpRequest request, std::shared_ptr<server::HttpReply> reply) {
@@ -304,116 +431,45 @@ int run_serve(std::span<const std::string_view> arguments) {
   warn(config, (*http)->is_loopback(), log);
   if (const Result<void> started = (*http)->start(); !started)
     return fail(started.error().to_string());
-  const std::string url =
-      "http://" +
-      (config.host.find(':') == std::string::npos ? config.host : "[" + config.host + "]") + ":" +
-      std::to_string((*http)->port());
+  const std::string url = url_of(config, (*http)->port());
   notify_supervisor("STATUS=loading the model; url=" + url);
 
-  // A library without code for this GPU would end the process at the first forward pass.
-  if (options.gpu_layers != 0) {
-    if (why = check_gpus(); !why.empty()) return fail(why);
-  }
-  Progress progress;
-  options.progress = [&](const char* what, double part) { return progress.tell(what, part); };
-  const std::unique_ptr<engine::LlamaModel> model = engine::LlamaModel::load(options, why);
-  if (model == nullptr && waiting_signal() != 0) {
-    log.line(std::string("ended on ") + (waiting_signal() == SIGTERM ? "SIGTERM" : "SIGINT") +
-             " before it was ready");
+  const std::unique_ptr<engine::LlamaModel> model = load_model(options, why);
+  if (model == nullptr && why.empty()) {
+    log.line(std::string("ended on ") + name_of(waiting_signal()) + " before it was ready");
     return 0;
   }
   if (model == nullptr) return fail(why);
   loading = false;
 
-  const std::unique_ptr<server::Chat> chat = server::Chat::create(*model, chat_template, why);
+  const std::unique_ptr<server::Chat> chat =
+      server::Chat::create(*model, chat_template, why, {.keep_thinking = config.keep_thinking});
   if (chat == nullptr) return fail(why);
-
-  server::SchedulerOptions scheduling;
-  scheduling.queue = static_cast<uint32_t>(config.queue);
-  scheduling.reuse = config.reuse != "disabled";
-  scheduling.cache.reuse = reuse_of(config.reuse);
-  scheduling.cache.saved_bytes = config.saved_bytes;
-  scheduling.cache.logits_bytes = config.logits_bytes;
-  scheduling.cache.checkpoint_share = config.checkpoint_share;
-  scheduling.cache.policy = config.policy;
-  scheduling.cache.segment_tokens = static_cast<uint32_t>(config.segment_tokens);
-  scheduling.cache.interval_tokens = static_cast<uint32_t>(config.interval_tokens);
-  // Buffers for what moves between a GPU and memory.
-  if (model->sequences().traits().range_tokens != 0) scheduling.cache.pinned = cuda_memory_hook();
-  warn_of_small_budget(config, model->sequences().traits(),
-                       [&](std::string_view line) { log.line(line); });
+  const EngineTraits traits = model->sequences().traits();
+  warn_of_small_budget(config, traits, write_line);
   ServeTiers tiers;
-  uint32_t fingerprint = 0;
-  if (const Result<Scope> scope = Scope::make(model->info().scope)) {
-    std::memcpy(&fingerprint, scope->digest().data(), sizeof fingerprint);
-  }
-  if (!open_tiers(
-          config, model->sequences().traits(), fingerprint,
-          [&](std::string_view line) { log.line(line); }, tiers, why)) {
+  if (!open_tiers(config, traits, fingerprint_of(*model), write_line, tiers, why)) {
     return fail(why);
   }
-  scheduling.tiers = tiers.tiers.get();
-  scheduling.cache.listener = tiers.tiers.get();
   const std::unique_ptr<server::Scheduler> scheduler =
-      server::Scheduler::create(*model, scheduling, why);
+      server::Scheduler::create(*model, scheduling_of(config, traits, tiers.tiers.get()), why);
   if (scheduler == nullptr) return fail(why);
+  server::App app(*model, *scheduler, *chat, routes_of(config, log));
 
-  server::AppOptions routes;
-  routes.alias = config.alias;
-  routes.api_key = config.api_key;
-  routes.keep_alive = std::chrono::seconds(config.keep_alive_seconds);
-  routes.site = {.cors_origin = config.cors_origin, .host = config.host};
-  routes.vllm_metrics = config.vllm_metrics;
-  routes.llama_metrics = config.llama_metrics;
-  if (!config.quiet) routes.log = [&](std::string_view line) { log.line(line); };
-  server::App app(*model, *scheduler, *chat, routes);
-
-  // Before the App goes, nobody asks it any more.
+  // Stop the server before the App is destroyed, so that no request reaches it any more.
   const StopAtEnd stop_first{**http};
   app.watch(http->get());
   front_door.open(app);
+  report_ready(config, *model, app.model_id(), url, log);
 
-  const EngineTraits traits = model->sequences().traits();
-  log.set_ready();
-  log.line("ready model=" + app.model_id() + " memory=" + engine::to_string(model->memory_kind()) +
-           " context=" + std::to_string(traits.context_tokens) +
-           " sequences=" + std::to_string(traits.sequences) +
-           " saved_bytes=" + std::to_string(config.saved_bytes) + " policy=" + config.policy +
-           " device=\"" + engine::describe(model->info().placement) + "\" url=" + url);
-  notify_supervisor("READY=1\nSTATUS=ready; url=" + url);
-
-  const int signal = wait_for_end(signals, log);
-  log.line(std::string("ending on ") + (signal == SIGTERM ? "SIGTERM" : "SIGINT"));
+  log.line(std::string("ending on ") + name_of(wait_for_end(signals, log)));
   notify_supervisor("STOPPING=1\nSTATUS=ending");
   app.close();
   (*http)->stop_accepting();
-  // A second signal is not waited for.
-  sigdelset(&signals, SIGHUP);
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  unblock_signals(signals);
   const bool all = scheduler->drain(config.drain_seconds * 1'000'000'000U);
-  if (tiers.stack != nullptr) {
-    // What was computed last is saved, and everything that was saved is where it will be looked for.
-    // With write-back that is all that memory has, so it may take longer than what came last.
-    const uint64_t patience_ns = tiers.tiers->writes_back() ? 60'000'000'000 : 10'000'000'000;
-    const server::Scheduler::Kept kept =
-        scheduler->keep_everything(Clock::monotonic().now_ns() + patience_ns);
-    if (tiers.tiers->writes_back()) {
-      log.line("written back parts=" + std::to_string(kept.written_back.parts) +
-               " bytes=" + std::to_string(kept.written_back.bytes));
-    }
-    if (!kept.in_tiers) {
-      std::string lacking;
-      for (const server::Scheduler::KeptTier& tier : kept.tiers) {
-        lacking += " " + tier.name + " waiting=" + std::to_string(tier.waiting) +
-                   " lost=" + std::to_string(tier.lost);
-      }
-      log.line("the tiers did not take everything; what they lack will be computed again:" +
-               lacking);
-    }
-  }
-  // Those it cut off hear of it before their connections close.
+  if (tiers.stack != nullptr) fill_tiers(*tiers.tiers, *scheduler, log);
+  // Requests that were cut off get an error before their connections close.
   scheduler->stop();
   app.end_streams();
   (*http)->drain(std::chrono::seconds(2));

@@ -1,4 +1,4 @@
-// `stemma serve`.
+// `stemma serve`: the server.
 #pragma once
 
 #include <span>

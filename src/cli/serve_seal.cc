@@ -5,8 +5,8 @@
 #include <utility>
 
 #ifdef STEMMA_HAS_TIER_SEAL
-#include "stemma/key_ring.h"
-#include "stemma/sealed_tier.h"
+#include "stemma/tier/key_ring.h"
+#include "stemma/tier/sealed_tier.h"
 #endif
 
 namespace stemma::cli {

@@ -1,4 +1,4 @@
-// Which tiers of `stemma serve` are sealed: --seal-keys and --seal-disk.
+// Decides which tiers of `stemma serve` are sealed: --seal-keys and --seal-disk.
 //
 // Threading: one thread at a time.
 #pragma once
@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "server/config.h"
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 
 namespace stemma::tier {
 class KeyRing;
@@ -20,18 +20,18 @@ namespace stemma::cli {
 
 class Sealer {
  public:
-  // false: `why`, for the operator.
+  // Returns false after writing the reason, for the operator, to `why`.
   bool open(const server::Config& config, std::string& why);
 
-  // How much larger entries of a tier are that is sealed, and what their layout is there. As they
-  // are where it is not sealed.
+  // How many bytes sealing adds to a tier's entries, and which layout it gives them. For a tier
+  // that is not sealed: 0 bytes and the same layout.
   uint64_t more_bytes(bool is_disk) const noexcept;
   uint64_t layout(uint64_t layout, bool is_disk) const noexcept;
 
-  // Seals the tier if it is to be. false: `why`.
+  // Seals the tier if it must be sealed. Returns false after writing the reason to `why`.
   bool seal(std::unique_ptr<Tier>& tier, bool is_disk, std::string& why);
 
-  // Says which tiers are sealed; a warning if there are keys and none is.
+  // Logs which tiers are sealed, or a warning if there are keys but no tier is sealed.
   void tell(const std::function<void(std::string_view line)>& log) const;
 
  private:

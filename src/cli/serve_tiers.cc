@@ -7,16 +7,17 @@
 #include <utility>
 
 #ifdef STEMMA_HAS_TIER_DISK
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #endif
 #ifdef STEMMA_HAS_TIER_REDIS
-#include "stemma/redis_tier.h"
+#include "stemma/tier/redis_tier.h"
 #endif
 #ifdef STEMMA_HAS_TIER_SHARED
-#include "stemma/shared_tier.h"
+#include "stemma/tier/shared_tier.h"
 #endif
 
 #include "cli/serve_seal.h"
+#include "server/chat/transcript_entry.h"
 #include "stemma/log.h"
 #include "tier/late_tier.h"
 
@@ -27,13 +28,21 @@ namespace {
 using Log = std::function<void(std::string_view line)>;
 using Levels = std::vector<tier::StackLevel>;
 
-// The largest entry that the engine can make: a segment, a checkpoint, or a state of the whole context.
+// Returns the size of the largest entry that the engine can make: a segment, a checkpoint, or a
+// state of the whole context.
 uint64_t largest_entry(const server::Config& config, const EngineTraits& traits) {
   const uint64_t tokens = traits.segments ? config.segment_tokens : traits.context_tokens;
   return traits.fixed_bytes + tokens * traits.bytes_per_token + traits.checkpoint_bytes;
 }
 
-// Entries that a tier does not take would be lost in silence. There they have so many bytes more.
+// The same, or the size of a transcript if that is larger and the tier is not tiny.
+uint64_t largest_of_all(const server::Config& config, const EngineTraits& traits,
+                        uint64_t capacity_bytes) {
+  const uint64_t transcript = std::min(server::kMostTranscriptBytes, capacity_bytes / 64);
+  return std::max(largest_entry(config, traits), transcript);
+}
+
+// Warns of entries that the tier would silently drop. There an entry has `more_bytes` more.
 void tell_of_small(const server::Config& config, const EngineTraits& traits, const Tier& tier,
                    uint64_t more_bytes, const char* advice, const Log& log) {
   const uint64_t most = tier.traits().max_entry_bytes - more_bytes;
@@ -87,13 +96,13 @@ void warn_of_small_budget(const server::Config& config, const EngineTraits& trai
 
 namespace {
 
-// As the settings have it: they take no other word.
+// The settings were checked, so `when` is one of three words.
 tier::WritePolicy write_of(const std::string& when) {
   if (when == "back") return tier::WritePolicy::write_back;
   return when == "second-use" ? tier::WritePolicy::on_second_use : tier::WritePolicy::write_through;
 }
 
-// What went wrong with a directory.
+// Describes why a directory could not be opened.
 std::string directory_problem(const char* flag, const std::string& path, const Error& error) {
   std::string why = std::string(flag) + " " + path + ": " + error.message();
   if (error.value() == Error::kNoValue) return why;
@@ -105,7 +114,8 @@ std::string directory_problem(const char* flag, const std::string& path, const E
   return why;
 }
 
-// Another process has it, or the system refuses: that may pass. Anything else is for the operator to change.
+// If another process has the directory, or the system refuses, that may pass. The operator must
+// mend anything else.
 bool may_pass(const Error& error) noexcept {
   return error.code() == Errc::busy || error.code() == Errc::copy_failed;
 }
@@ -113,7 +123,7 @@ bool may_pass(const Error& error) noexcept {
 // How often a directory that could not be opened is tried again.
 constexpr uint64_t kTryAgainNs = 1'000'000'000;
 
-// A level that is opened later: the server starts without it, and says so.
+// Adds a level that is opened later: the server starts without it, and logs that.
 bool open_later(const std::string& problem, const TierTraits& traits, tier::OpenTier open,
                 const Log& log, tier::StackLevel level, Levels& levels, std::string& why) {
   Result<std::unique_ptr<Tier>> late = tier::make_late_tier(
@@ -121,7 +131,7 @@ bool open_later(const std::string& problem, const TierTraits& traits, tier::Open
       [open = std::move(open), name = traits.name,
        last = std::string(problem)]() mutable -> Result<std::unique_ptr<Tier>> {
         Result<std::unique_ptr<Tier>> opened = open();
-        // Another reason than the last one is news.
+        // Only a new reason is logged.
         if (!opened && last.find(opened.error().message()) == std::string::npos) {
           last = opened.error().message();
           stemma::log(LogLevel::warning, name + ": it still cannot be opened: " + last);
@@ -145,7 +155,7 @@ bool open_later(const std::string& problem, const TierTraits& traits, tier::Open
 }
 
 #ifdef STEMMA_HAS_TIER_DISK
-// Nothing is wrong with a directory that was another model's, but who expected something in it should know.
+// A directory of another model is no error, but an operator who expected entries in it should know.
 void tell_of_others(const tier::disk::DiskOpening& found, uint64_t layout, const Log& log) {
   uint64_t entries = 0, bytes = 0;
   for (const tier::disk::DiskLayout& one : found.layouts) {
@@ -165,8 +175,10 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
   tier::disk::DiskOptions options;
   options.path = config.disk;
   options.capacity_bytes = config.disk_bytes;
-  options.max_entry_bytes = largest_entry(config, traits) + sealer.more_bytes(true);
-  // A large store takes a while to read: whoever waits sees that it goes on.
+  options.scrub_bytes_per_second = config.scrub_bytes_per_second;
+  options.max_entry_bytes =
+      largest_of_all(config, traits, config.disk_bytes) + sealer.more_bytes(true);
+  // Reading a large store takes a while: show whoever waits that it makes progress.
   constexpr uint64_t kTellNs = 2'000'000'000;
   options.progress = [&log, told_ns = Clock::monotonic().now_ns()](uint64_t done,
                                                                    uint64_t total) mutable {
@@ -176,8 +188,9 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
     log("disk reading what is there: " + std::to_string(done) + " of " + std::to_string(total) +
         " records");
   };
-  // Until something was read, the disk is taken for a fast one. If it is not, one request is slower than it
-  // would have been. The other way round, where a GPU computes fast, nothing would ever be read to find out.
+  // The disk counts as fast until something was read. If it is slow, one request takes longer than
+  // necessary. If it counted as slow, a fast GPU would never read from it, so nobody would find
+  // out.
   constexpr uint64_t kFastDisk = 4'000'000'000;
   tier::StackLevel level{.tier = nullptr,
                          .write = write_of(config.disk_write),
@@ -185,7 +198,7 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
                          .bytes_per_second = kFastDisk};
   Result<std::unique_ptr<tier::disk::DiskTier>> tier = tier::disk::DiskTier::open(options);
   if (!tier && may_pass(tier.error())) {
-    options.progress = {};  // Nobody waits for it then.
+    options.progress = {};  // Nobody waits for it by then.
     const auto open = [options]() -> Result<std::unique_ptr<Tier>> {
       STEMMA_TRY(std::unique_ptr<tier::disk::DiskTier> opened, tier::disk::DiskTier::open(options));
       return std::unique_ptr<Tier>(std::move(opened));
@@ -233,7 +246,7 @@ bool add_redis(const server::Config& config, const EngineTraits& traits, const S
     why = "--redis " + place->text() + ": " + tier.error().message();
     return false;
   }
-  // A server that is away now may come later: requests are served without it.
+  // A server that is away may come back: until then requests are served without it.
   constexpr uint64_t kPatienceNs = 3'000'000'000;
   const bool ready = (*tier)->wait_ready(Clock::monotonic().now_ns() + kPatienceNs);
   log("redis url=" + place->text() + (ready ? " ready" : " not reached; going on without it"));
@@ -248,9 +261,9 @@ bool add_redis(const server::Config& config, const EngineTraits& traits, const S
 #endif
 
 #ifdef STEMMA_HAS_TIER_SHARED
-// How old the time of a file may be. Other servers know of a use by that alone, and evict what seems unused. The smaller
-// a directory is, the sooner all of it is replaced: with 60 s, two busy servers on 64 MiB evicted what the other one was
-// using.
+// How stale a file's time may be. Other servers learn of a use only from that time, and evict files
+// that seem unused. A small directory is replaced sooner: with 60 s, two busy servers on 64 MiB
+// evicted entries that the other one was using.
 uint64_t touch_ns_of(uint64_t capacity_bytes) noexcept {
   constexpr uint64_t kBytesOfASecond = 64U << 20U;
   return std::clamp<uint64_t>(capacity_bytes / kBytesOfASecond, 1, 60) * 1'000'000'000;
@@ -261,8 +274,10 @@ bool add_shared(const server::Config& config, const EngineTraits& traits, const 
   tier::shared::SharedOptions options;
   options.path = config.shared_dir;
   options.capacity_bytes = config.shared_bytes;
+  options.scrub_bytes_per_second = config.scrub_bytes_per_second;
   options.touch_ns = touch_ns_of(config.shared_bytes);
-  options.max_entry_bytes = largest_entry(config, traits) + sealer.more_bytes(false);
+  options.max_entry_bytes =
+      largest_of_all(config, traits, config.shared_bytes) + sealer.more_bytes(false);
   tier::StackLevel level{.tier = nullptr,
                          .write = write_of(config.shared_write),
                          .latency_ns = 2'000'000,
@@ -349,6 +364,11 @@ bool open_tiers(const server::Config& config, const EngineTraits& traits, uint32
   options.levels = std::move(levels);
   options.queue_bytes = config.tier_queue_bytes;
   options.query_ns = config.tier_wait_ms * 1'000'000;
+  // Loaded bytes wait here until the engine's memory for saved prefixes takes them. They always use
+  // the same pages, because clearing fresh pages takes as long as a fast disk takes to read them.
+  // Pages are taken when they are first used.
+  constexpr uint64_t kTransferBytes = uint64_t{256} << 20U;
+  options.transfer_bytes = std::min<uint64_t>(kTransferBytes, config.saved_bytes / 4);
   Result<std::unique_ptr<tier::TierStack>> stack = tier::TierStack::create(std::move(options));
   if (!stack) {
     why = stack.error().message();

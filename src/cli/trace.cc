@@ -1,11 +1,11 @@
 #include "cli/trace.h"
 
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <string>
 
 #include "cli/trace_record.h"
+#include "flags/flags.h"
 #include "replay/sizes.h"
 #include "replay/synthetic.h"
 #include "replay/trace.h"
@@ -54,62 +54,28 @@ struct Arguments {
   bool lenient = false;
 };
 
-template <class T>
-bool parse_whole(std::string_view text, T& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-std::string set(std::string_view name, std::string_view value, Arguments& out) {
-  const auto need = [&](bool good) {
-    return good ? std::string() : std::string(name) + " needs a whole number, at least 1";
-  };
-  if (name == "--out") {
-    out.out = value;
-    return {};
-  }
-  if (name == "--api-key-file") {
-    out.recorded.api_key_file = value;
-    return {};
-  }
-  if (name == "--seconds") {
-    return need(parse_whole(value, out.recorded.seconds) && out.recorded.seconds);
-  }
-  if (name == "--requests") return need(parse_whole(value, out.made.requests) && out.made.requests);
-  if (name == "--block-tokens") {
-    return need(parse_whole(value, out.made.block_tokens) && out.made.block_tokens);
-  }
-  if (name == "--seed") {
-    return parse_whole(value, out.made.seed) ? std::string() : "--seed needs a whole number";
-  }
-  if (name == "--rate") {
+// Returns an empty string, or an error message.
+std::string parse(std::span<const std::string_view> words, Arguments& out) {
+  flags::Flags flags;
+  flags.text("--out", out.out);
+  flags.text("--api-key-file", out.recorded.api_key_file);
+  flags.whole("--seconds", out.recorded.seconds);
+  flags.whole("--requests", out.made.requests);
+  flags.whole("--block-tokens", out.made.block_tokens);
+  flags.whole("--seed", out.made.seed, decltype(out.made.seed){0});
+  flags.take("--rate", [&](std::string_view value) {
     const auto rate = replay::parse_number(value);
     out.made.requests_per_second = rate.value_or(0);
-    return rate && *rate > 0 ? std::string() : "--rate needs a number above 0";
-  }
-  return "unknown argument '" + std::string(name) + "'";
-}
-
-// Returns an empty string, or what is wrong.
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--lenient") {
-      out.lenient = true;
-    } else if (word == "-" || !word.starts_with("-")) {
-      std::string& target = out.what.empty() ? out.what : out.subject;
-      if (!target.empty()) return "'" + std::string(word) + "' is too many";
-      target = word;
-    } else {
-      const std::string_view name = word.substr(0, word.find('='));
-      if (name.size() == word.size() && i + 1 == words.size()) {
-        return std::string(name) + " needs a value";
-      }
-      const std::string_view value =
-          name.size() < word.size() ? word.substr(name.size() + 1) : words[++i];
-      if (std::string problem = set(name, value, out); !problem.empty()) return problem;
-    }
-  }
+    return std::string(rate && *rate > 0 ? "" : "--rate needs a number above 0");
+  });
+  flags.on("--lenient", out.lenient);
+  flags.words([&](std::string_view word) {
+    std::string& target = out.what.empty() ? out.what : out.subject;
+    if (!target.empty()) return "'" + std::string(word) + "' is too many";
+    target = word;
+    return std::string();
+  });
+  if (std::string wrong = flags.read(words); !wrong.empty()) return wrong;
   if (out.what != "make" && out.what != "convert" && out.what != "record") {
     return "what to do is missing: record, make or convert";
   }
@@ -125,7 +91,7 @@ std::string parse(std::span<const std::string_view> words, Arguments& out) {
     if (!kind) return "there is no kind '" + out.subject + "'; there are chat, agents, rag and mix";
     out.made.workload = *kind;
     if (out.made.block_tokens > replay::kMostTokens) return "--block-tokens is at most 2147483647";
-    // What a trace can say is a little more than 300 years.
+    // A trace can cover a little more than 300 years.
     if (out.made.requests / out.made.requests_per_second > 1e9) {
       return "so many requests at that --rate take longer than 30 years";
     }
@@ -137,7 +103,7 @@ int write(const replay::Trace& trace, const std::string& out) {
   const std::string text = replay::write_trace(trace);
   if (out.empty() || out == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);
-    return 0;  // main() sees whether all of it went out.
+    return 0;  // main() checks whether all of it was written.
   }
   std::ofstream file(out, std::ios::binary | std::ios::trunc);
   file << text;

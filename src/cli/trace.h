@@ -1,4 +1,5 @@
-// `stemma trace`: records traces of a running server, makes some, and converts them to our own format.
+// `stemma trace`: records traces of a running server, generates traces, and converts traces to our
+// own format.
 #pragma once
 
 #include <span>
@@ -6,7 +7,7 @@
 
 namespace stemma::cli {
 
-// Returns the exit code: 0 written, 1 not, 2 bad arguments.
+// Returns the exit code: 0 written, 1 not written, 2 bad arguments.
 int run_trace(std::span<const std::string_view> arguments);
 
 }  // namespace stemma::cli

@@ -34,7 +34,7 @@ int fail(const std::string& why, int code = 1) {
   return code;
 }
 
-// What the server says is wrong, as it stands in its JSON.
+// Returns the error message in the server's JSON answer.
 std::string message_of(HttpStream& stream) {
   constexpr std::string_view kMessage = R"("message":")";
   constexpr size_t kMost = 64 << 10;
@@ -65,12 +65,12 @@ std::string refusal(HttpStream& stream, const HttpUrl& url, bool with_key) {
          (message.empty() ? "; is it a stemma server?" : ": " + message);
 }
 
-// The file, the lines in it, and what is shown of them.
+// The output file, the number of lines in it, and the progress line.
 class Written {
  public:
   Written(std::FILE* file, bool show) : file_(file), show_(show) {}
 
-  // Takes whole lines out of `text`. Returns an empty string, or what is wrong with one.
+  // Takes whole lines out of `text`. Returns an empty string, or an error message.
   std::string take(std::string& text) {
     size_t begin = 0;
     std::string problem;
@@ -85,7 +85,7 @@ class Written {
     show(false);
     return problem;
   }
-  // The last line, where the server has not said it.
+  // Writes the last line if the server did not send it.
   void end() {
     if (begun_ && !ended_) write("{\"end\":" + std::to_string(requests_) + "}");
     ended_ = true;
@@ -101,7 +101,7 @@ class Written {
 
  private:
   std::string line(std::string_view text) {
-    if (text.empty() || text == "\r") return {};  // The server is there, and has nothing to say.
+    if (text.empty() || text == "\r") return {};  // The server is alive and has no news.
     if (const std::string problem = replay::parse_trace_line(text, line_); !problem.empty()) {
       return "a line of it " + problem;
     }
@@ -149,7 +149,7 @@ class Written {
   replay::TraceLine line_;
 };
 
-// Asks the server to write what still waits behind a long request, and to end.
+// Asks the server to write the lines that still wait for a long request, and to end.
 bool ask_to_end(const HttpUrl& url, const std::string& key, const std::string& recording) {
   HttpStream stream;
   return !recording.empty() &&
@@ -158,21 +158,21 @@ bool ask_to_end(const HttpUrl& url, const std::string& key, const std::string& r
          stream.status() == 200;
 }
 
-// What ends a recording, before the server does.
+// The conditions that end a recording before the server does.
 struct Until {
-  sigset_t signals;  // Blocked, but for when it waits.
-  sigset_t open;     // What is blocked while it waits.
+  sigset_t signals;  // Blocked, except while it waits.
+  sigset_t open;     // The signals that are blocked while it waits.
   std::optional<steady_clock::time_point> time;
 
   bool now() const {
     if (signalled != 0 || (time && steady_clock::now() >= *time)) return true;
-    // While there is always something to read it never waits.
+    // While there is always something to read, it never waits: ask for signals here.
     const timespec none{};
     return sigtimedwait(&signals, nullptr, &none) > 0;
   }
 };
 
-// Everything until the end. Returns an empty string, or what went wrong.
+// Records until the end. Returns an empty string, or an error message.
 std::string record(HttpStream& stream, const HttpUrl& url, const std::string& key, Until until,
                    Written& written) {
   constexpr size_t kMaxLineBytes = size_t{1} << 20U;
@@ -189,7 +189,7 @@ std::string record(HttpStream& stream, const HttpUrl& url, const std::string& ke
       return "the connection to " + url.authority() + " broke; what came before is a whole trace";
     }
     if (!until.now()) continue;
-    // Who wants it twice does not wait.
+    // A second signal does not wait for the last lines.
     if (ending || !ask_to_end(url, key, stream.header("stemma-recording"))) return {};
     ending = true;
     signalled = 0;
@@ -230,7 +230,7 @@ int run_record(const RecordOptions& options) {
   const std::string name = to_file ? "'" + options.out + "'" : "standard output";
   if (file == nullptr) return fail("cannot write " + name + ": " + std::strerror(errno));
 
-  // From here on a signal ends the recording, not the program; it comes through while we wait.
+  // From here on a signal ends the recording, not the program. Signals arrive only while we wait.
   Until until;
   sigemptyset(&until.signals);
   sigaddset(&until.signals, SIGINT);
