@@ -1,5 +1,5 @@
-// What a cache expects of every BlockIo, and what it does with the three ways one can answer. An
-// engine's own BlockIo joins with one line at the end of this file.
+// What a cache expects of every BlockIo, and how it handles the three ways in which one can answer.
+// An engine's own BlockIo joins with one line at the end of this file.
 #include "stemma/block_io.h"
 
 #include <atomic>

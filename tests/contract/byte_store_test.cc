@@ -200,7 +200,7 @@ TEST_P(ByteStoreContract, CallersMayMakeTheSumThemselves) {
   EXPECT_TRUE(store->check(3, ByteSum::of(*unchecked)));
   (*room)[500] ^= 1;
   expect_error(store->check(3, ByteSum::of(*unchecked)), Errc::corrupt);
-  // A sum that is not that of the bytes is not believed later.
+  // A checksum that does not match the bytes is not accepted later.
   const auto again = store->open(2, 10);
   ASSERT_TRUE(again);
   ASSERT_TRUE(store->seal(2, 10, 12345));

@@ -1,4 +1,5 @@
-// What a RetentionPolicy promises that says "least recently used first, exactly, within a class".
+// The contract of a RetentionPolicy that promises "least recently used first, exactly, within a
+// class".
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,7 +99,7 @@ TEST_P(ExactRecencyContract, OfTwoUsesOfOneCellTheLaterGivesItsClass) {
   touch(1, priority(90));
   touch(2, priority(50));
   policy->replace(1, 6);
-  touch(6, priority(10));  // What came from below counts as its own.
+  touch(6, priority(10));  // A mark that came from below counts as its own.
   EXPECT_EQ(drain(), (Order{6, 2}));
 }
 

@@ -1,4 +1,4 @@
-// The fake sees: each kind of wrong contents is noticed, each trap of llama.cpp is there, faults do what
+// The fake notices each kind of wrong contents, has each trap of llama.cpp, and its faults do what
 // their names say.
 #include "support/fake_sequences.h"
 
@@ -40,7 +40,7 @@ void load(FakeSequences& engine, SequenceId sequence, Part part, Range range, co
 
 const Text kText = tokens(60);
 
-// ---- right() sees ---------------------------------------------------------------------------------
+// ---- right() sees -------------------------------------------------------------------------------
 
 TEST(FakeSequences, SeesAnotherText) {
   for (const Options& options : {full_model(), window_model(), hybrid_model(), recurrent_model()}) {
@@ -202,7 +202,7 @@ TEST(FakeSequences, WhatIsComputedBehindWrongContentsStaysWrong) {
   EXPECT_EQ(engine.right(kFakeC, text.tokens), "full attention, position 60 has other contents");
 }
 
-// ---- Traps ----------------------------------------------------------------------------------------
+// ---- Traps --------------------------------------------------------------------------------------
 
 TEST(FakeSequences, NoBytesAndABlobOfNothingAreSuccessesThatChangeNothing) {
   FakeSequences engine(full_model());
@@ -261,7 +261,7 @@ TEST(FakeSequences, SharedWindowCellsStopDecodingUntilTheForkGoes) {
   EXPECT_EQ(engine.right(kFakeC, tokens(40, 4).tokens), "");
 }
 
-// ---- Bytes, costs, counts ---------------------------------------------------------------------------
+// ---- Bytes, costs, counts -----------------------------------------------------------------------
 
 TEST(FakeSequences, BlobsAreAsLongAsTheirContents) {
   Options options = window_model();
@@ -304,9 +304,9 @@ TEST(FakeSequences, CostsAddUp) {
   EXPECT_EQ(engine.counts().of(Call::held), 1U);
 }
 
-// ---- Faults -----------------------------------------------------------------------------------------
+// ---- Faults -------------------------------------------------------------------------------------
 
-// What a call would have done is known from an engine where nothing goes wrong.
+// An engine without faults shows what a call would have done.
 TEST(FakeSequences, FaultsDoWhatTheirNamesSay) {
   Options options = hybrid_model();
   options.shift = true;

@@ -1,5 +1,5 @@
-// What every RetentionPolicy promises. A new policy joins with one line at the end of this file, and
-// with one in exact_recency_test.cc if it promises least recently used first.
+// What every RetentionPolicy promises. A new policy joins with one line at the end of this file,
+// and with one in exact_recency_test.cc if it promises least recently used first.
 #include "stemma/retention.h"
 
 #include <gtest/gtest.h>
@@ -266,7 +266,7 @@ TEST_P(RetentionPolicyContract, ParentOfWhatWasForgottenIsALeafAgain) {
   policy->forgotten(2);
   policy->check_invariants();
   EXPECT_EQ(next(), 1U);
-  // Its number is free for something else, below which nothing counts for what was there.
+  // Its number may be reused for another cell; cells below that must not count for the old one.
   policy->inserted(2, kNoCell, words);
   policy->inserted(4, 2, words);
   touch(4);

@@ -97,7 +97,7 @@ TEST_P(SequenceEngineContract, RangesAreMadeOfSegmentsAndSegmentsOfRanges) {
   ok(engine.join(last, tail, {25, 60}, whole, joined, of_tail));
   ok(engine.join(first, head, {3, 25}, whole, joined, of_head));
   EXPECT_EQ(joined, bytes);
-  // All that was read counts, also what was not wanted.
+  // Everything read counts, wanted or not.
   EXPECT_EQ(of_tail.value(), ByteSum::of(tail));
   EXPECT_EQ(of_head.value(), ByteSum::of(head));
   // What does not fit together is refused.
@@ -109,7 +109,8 @@ TEST_P(SequenceEngineContract, RangesAreMadeOfSegmentsAndSegmentsOfRanges) {
   EXPECT_FALSE(engine.cut(whole, bytes, {16, 32}, std::span(joined).first(10), sum));
 }
 
-// An engine that gives freed memory to whoever comes next has a sequence's positions in another order than they came.
+// If an engine reuses freed memory at once, a sequence's positions may lie in another order than
+// they came.
 TEST_P(SequenceEngineContract, RangesAreCutByPositionsWhereverTheyLie) {
   if (traits.range_tokens == 0 || !traits.unified) GTEST_SKIP() << "no ranges";
   compute(kB, text.first(20), {20});
@@ -187,7 +188,7 @@ TEST_P(SequenceEngineContract, CheckpointIsSavedWhereTheSequenceCanBeResumed) {
   EXPECT_EQ(code(engine.size(kA, Part::checkpoint, {0, 61})), Errc::out_of_range);
 }
 
-// However the sequence came by the text: kB holds it afterwards.
+// The ways in which a sequence gets the text; kB holds it afterwards.
 TEST_P(SequenceEngineContract, TrimIsRightExactlyWhenHeldSaysSo) {
   std::vector<std::function<void()>> ways = {[&] { compute(kB, text); }};
   if (saves()) {

@@ -1,6 +1,6 @@
 // What a SequenceCache expects of every engine with opaque sequences. An engine joins by an
-// INSTANTIATE_TEST_SUITE_P in a program that is built with sequence_engine_suite.cc; it needs at least 3
-// sequences, room for 400 tokens, and a window, if it has one, of at most 16.
+// INSTANTIATE_TEST_SUITE_P in a program that is built with sequence_engine_suite.cc; it needs at
+// least 3 sequences, room for 400 tokens, and a window, if it has one, of at most 16.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,18 +22,18 @@ namespace stemma::test {
 
 using Bytes = std::vector<uint8_t>;
 
-// An engine with what the suite needs besides: computing, and a judge of what was computed.
+// An engine plus what else the suite needs: computing, and checking what was computed.
 class Rig {
  public:
   virtual ~Rig() = default;
   virtual SequenceEngine& engine() = 0;
   virtual Result<void> compute(SequenceId sequence, std::span<const Token> words) = 0;
-  // "" if decoding behind `words` gives what it would give had all of them just been computed.
+  // Returns "" if decoding after `words` gives the same as if all of them had just been computed.
   virtual std::string right(SequenceId sequence, std::span<const Token> words) = 0;
-  // The next call of this kind goes wrong. false: this rig cannot do that.
+  // Makes the next call of this kind fail. Returns false if this rig cannot do that.
   virtual bool fail_next(Call /*call*/, Fault /*fault*/) { return false; }
-  // Judging takes milliseconds: the suite then looks at depths around 0, the end, and the window's edges
-  // instead of every one.
+  // Checking takes milliseconds: the suite then checks only depths around 0, the end, and the
+  // window's edges.
   virtual bool slow() const { return false; }
 };
 
@@ -52,7 +52,7 @@ class SequenceEngineContract : public ::testing::TestWithParam<EngineCase> {
       : rig(GetParam().make()), engine(rig->engine()), traits(engine.traits()) {}
 
   bool saves() const { return traits.fork != Fork::none; }
-  // Whether what segments or a shorter copy leave must be completed by a checkpoint.
+  // Whether segments or a shorter copy must be completed by a checkpoint.
   bool needs_checkpoint() const { return traits.rewind != Rewind::any; }
   bool segments_are_enough() const {
     return traits.segments && (traits.checkpoints || !needs_checkpoint());
@@ -70,7 +70,7 @@ class SequenceEngineContract : public ::testing::TestWithParam<EngineCase> {
   }
 
   void compute(SequenceId sequence, const Text& words) { ok(rig->compute(sequence, words.tokens)); }
-  // Begins a sequence anew and saves checkpoints on the way, where there are such.
+  // Begins a sequence anew and saves checkpoints on the way, if the engine has any.
   void compute(SequenceId sequence, const Text& words, const std::vector<uint32_t>& stops) {
     uint32_t at = 0;
     for (const uint32_t stop : stops) {
@@ -105,7 +105,7 @@ class SequenceEngineContract : public ::testing::TestWithParam<EngineCase> {
     EXPECT_TRUE(can_resume(traits, held, words.size())) << held.begin << " to " << held.end;
     EXPECT_EQ(rig->right(sequence, words.tokens), "");
   }
-  // Right, and still right after going on.
+  // Correct now, and still correct after going on.
   void expect_goes_on(SequenceId sequence, const Text& words, uint32_t tail_seed) {
     expect_right(sequence, words);
     const Text tail = tokens(40, tail_seed);

@@ -1,5 +1,5 @@
-// A caller who asks held() after every call is never served wrong contents, whatever the engine is and
-// whatever goes wrong: what SequenceEngine tells is enough.
+// A caller that checks held() after every call never gets wrong contents, whatever the engine and
+// its faults are: SequenceEngine tells enough.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -20,9 +20,9 @@ using Options = FakeSequences::Options;
 
 constexpr Options kWindow{.rewind = Rewind::window, .checkpoints = true};
 
-// Random calls over a few texts with common prefixes. After every call it asks held(), and takes the
-// sequence as empty, after clearing it, unless all is as it should be. Or it is naive, and believes
-// what calls report.
+// Random calls over a few texts with common prefixes. After every call it asks held(), and takes
+// the sequence as empty, after clearing it, unless all is as it should be. Or it is naive, and
+// believes what calls report.
 class Walk {
  public:
   Walk(const Options& options, FaultSchedule faults, uint64_t seed, bool naive = false)
@@ -39,7 +39,7 @@ class Walk {
 
   FakeSequences engine;
   std::string wrong;
-  std::set<std::string> adopted;  // What kinds of steps have led to contents that were used.
+  std::set<std::string> adopted;  // The kinds of steps that led to contents that were used.
   uint32_t given_up = 0;
 
  private:

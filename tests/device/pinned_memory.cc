@@ -1,6 +1,6 @@
-// Memory pinned by a real CUDA driver, for machines that have one: a host tier whose arena the device reads and
-// writes itself, and blocks that go from tiers to a device through pinned memory. Checks contents, and says how
-// much faster that is than with plain memory.
+// Memory pinned by a real CUDA driver, for machines that have one: a host tier whose arena the
+// device reads and writes itself, and blocks that go from tiers to a device through pinned memory.
+// Checks contents, and prints how much faster that is than plain memory.
 //
 //   pinned_memory [GiB of the arena, 2]
 //
@@ -14,8 +14,8 @@
 #include <cstring>
 #include <vector>
 
-#include "stemma/host_tier.h"
-#include "stemma/paged_tiers.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/paged_tiers.h"
 
 namespace stemma {
 namespace {
@@ -28,7 +28,7 @@ void expect(bool holds, const char* what) {
   if (!holds) die(what);
 }
 
-// What of the driver this needs besides.
+// The other driver functions that this needs.
 struct Device {
   Device() {
     void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
@@ -75,7 +75,7 @@ struct Device {
   int (*free_)(uint64_t) = nullptr;
 };
 
-// The driver's hook, which says what it pinned.
+// The driver's hook, which reports what it pinned.
 class Watched final : public HostMemoryHook {
  public:
   explicit Watched(HostMemoryHook& hook) : hook_(hook) {}
@@ -218,7 +218,7 @@ double restore_speed(const Device& device, HostMemoryHook* hook, uint64_t transf
     lease.release().value();
     expect(tiers->stack().flush(kNever), "not all was stored");
     (void)cache.drop_scope(scope);
-    // What is not needed any more is overwritten, so that old bytes do not pass for restored ones.
+    // Overwrites unneeded bytes, so that old ones do not pass for restored ones.
     const std::vector<uint8_t> nothing(Device::kBytes, 0);
     for (uint32_t i = 0; i < DeviceBlocks::kBlocks; ++i) {
       expect(device.write(engine.at(BlockId{i}), nothing.data(), nothing.size()) == 0, "no write");

@@ -1,6 +1,6 @@
 // Memory runs out at every single point at which a public call asks for it. Each time the call must
-// answer out_of_memory with nothing changed, or do without; and called again it must succeed. What
-// ends or forgets must not need memory at all.
+// answer out_of_memory with nothing changed, or do without; and called again it must succeed. Calls
+// that end or forget something must not need memory at all.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -431,8 +431,8 @@ TEST_P(Memory, EndingAndForgettingNeedNone) {
   }
 }
 
-// The same for the memory of slabs, which comes from the system directly: a whole day in the life of
-// a growing cache, with the n-th and all later requests refused.
+// The same for the memory of slabs, which comes from the system directly: a whole day in the life
+// of a growing cache, with the n-th and all later requests refused.
 TEST_P(Memory, IndexThatCannotGrowRefusesAndKeepsItsBooks) {
   Config config = GetParam();
   for (GroupOptions& group : config.options.groups) group.capacity_blocks = 3000;

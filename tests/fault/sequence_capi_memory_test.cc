@@ -1,4 +1,5 @@
-// Memory runs out below the part of the C ABI for opaque sequences: a status, and nothing has changed.
+// Memory runs out below the part of the C ABI for opaque sequences: a status, and nothing has
+// changed.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -145,7 +146,7 @@ TEST_F(SequenceCapiMemory, DrainingAndWarmingMayRunOutAnywhere) {
                 static_cast<FakeSequences*>(user)->compute(SequenceId{sequence}, {tokens, count}));
           },
           &engine, nullptr);
-      // What fails inside the fake engine comes back as the library's own want of memory.
+      // A failure inside the fake engine is reported as the library's own lack of memory.
       EXPECT_TRUE(fine(got)) << stemma_last_error_message();
       fired = failing.fired();
     }

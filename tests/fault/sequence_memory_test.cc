@@ -59,8 +59,8 @@ TEST(RoomMemory, AFailedPrepareChangesNothingAndASuccessfulOneIsEnough) {
   room.check_invariants();
 }
 
-// Opens `name` at the first try for which memory lasts; the tries before must leave everything as it
-// was. Returns how many failed.
+// Opens `name` at the first try for which memory lasts; the tries before must leave everything as
+// it was. Returns how many failed.
 uint64_t open_at_last(SessionTable& table, const std::string& name,
                       const std::vector<std::string>& known) {
   const uint64_t bytes = table.bytes();
@@ -102,7 +102,7 @@ TEST(SessionMemory, ASessionThatCannotBeOpenedCostsNobodyHisPlace) {
   EXPECT_NE(table.open(known.back()), SessionTable::kNone);
 }
 
-// Who tries again must not find his words there twice.
+// A second try must not find its words there twice.
 TEST(TurnMemory, WordsThatCannotBeAddedAreNotAdded) {
   SequenceOptions options = small_cache();
   options.interval_tokens = 1;
@@ -127,7 +127,7 @@ TEST(TurnMemory, WordsThatCannotBeAddedAreNotAdded) {
   rig.abandon(request);
 }
 
-// The books have no more to say of pictures that nobody holds.
+// The books have no record left of pictures that nobody holds.
 TEST(TurnMemory, RefusedRequestsLeaveNoMediaItems) {
   SequenceRig rig;
   const uint32_t ends[] = {20, 30, 40};
@@ -180,7 +180,7 @@ TEST(TurnMemory, TruncatingMayRunOutAndThenNothingHasChanged) {
   }
 }
 
-// Keeps what is saved; of what leaves it wants all, with its words, and only counts.
+// Keeps what is saved; wants everything that leaves, with its words, and only counts it.
 class Keeper final : public SavedListener {
  public:
   void saved(const Scope&, const Prompt&, const SavedPart& part, const ContentKey&,
@@ -189,9 +189,10 @@ class Keeper final : public SavedListener {
     parts.push_back({part.kind, part.range, bytes_.back()});
   }
   uint32_t wants(EntryKind, const ContentKey&, SeenAgain) noexcept override { return 1; }
-  void take(const KeptPart& part, uint32_t) noexcept override {
+  bool take(const KeptPart& part, uint32_t) noexcept override {
     EXPECT_TRUE(part.words.empty() || part.words.size() == part.range.end - part.range.begin);
     ++left;
+    return true;
   }
   bool keeps_words() const noexcept override { return true; }
 
@@ -227,7 +228,7 @@ TEST(TurnMemory, WhatIsAdmittedPushesOthersOutWithOrWithoutMemory) {
     uint64_t failed = 0;
     uint64_t before = 0;
     for (uint32_t n = 1; n <= 30; ++n) {
-      // Others take all the room.
+      // Other requests take all the room.
       for (uint32_t i = 0; i < 4; ++i) {
         rig.chat(tokens(300, 100 * n + i));
         rig.take_all_sequences();

@@ -1,12 +1,13 @@
-// Greedy answers are the same with and without a cache, over random conversations on every kind of model:
-// several at a time, with common system prompts, a context and a memory too small for all of them.
+// Greedy answers are the same with and without a cache, over random conversations on every kind of
+// model: several at a time, with common system prompts, a context and a memory too small for all of
+// them.
 //
 //   STEMMA_LLAMA_CONVERSATIONS=n  how many, over all kinds of models (60)
 //   STEMMA_LLAMA_SEED=n           which ones (1)
 //
-// The other side computes each prompt from nothing, alone in its context, as one batch (of up to 512). So
-// the two round differently, and where the two best tokens are closer than that the answers may part: such
-// conversations end there, and few may.
+// The other side computes each prompt from nothing, alone in its context, as one batch (of up to
+// 512). So the two round differently, and where the two best tokens are closer than that the
+// answers may part: such conversations end there, and few may.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,9 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "llama/warm_rig.h"
 #include "support/environment.h"
-#include "support/mix.h"
 
 namespace stemma::test {
 namespace {
@@ -70,7 +71,7 @@ constexpr Setting kSettings[] = {
     {"hybrid, no flash attention", Architecture::hybrid, false},
 };
 
-// What became of the conversations of one setting.
+// The results of the conversations of one setting.
 struct Tally {
   uint32_t conversations = 0;
   uint32_t stopped = 0;  // At two tokens as good as equal.
@@ -105,7 +106,7 @@ class Conversations {
     SequenceOptions options;
     options.segment_tokens = 32;
     const EngineTraits traits = warm_->sequences().traits();
-    // For about half of what is said at a time.
+    // Room for about half of what is said at a time.
     options.saved_bytes = 6 * (traits.fixed_bytes + traits.checkpoint_bytes) +
                           700 * (traits.bytes_per_token + 40) + 16'384;
     cache_ =
@@ -118,9 +119,9 @@ class Conversations {
     uint64_t round = 0;
     while (begun < count || !open.empty()) {
       while (open.size() < 2 * kAtOnce && begun < count) open.push_back(begin(begun++));
-      // Some of those that are open take a turn together.
+      // Some of the open conversations take a turn together.
       std::vector<Conversation*> now;
-      const uint64_t first = mix(seed_ * 77 + round++);
+      const uint64_t first = base::mix(seed_ * 77 + round++);
       for (size_t i = 0; i < open.size() && now.size() < kAtOnce; ++i) {
         now.push_back(&open[(first + i) % open.size()]);
       }
@@ -151,7 +152,7 @@ class Conversations {
 
   Conversation begin(uint32_t number) const {
     Conversation made;
-    made.seed = combine(seed_, number);
+    made.seed = base::mix(seed_, number);
     made.name = std::to_string(number);
     // One of three system prompts, of 40 to 120 words.
     const uint64_t system = made.seed % 3;
@@ -161,7 +162,7 @@ class Conversations {
     return made;
   }
   static void question(Conversation& talk) {
-    const uint64_t dice = combine(talk.seed, talk.turn);
+    const uint64_t dice = base::mix(talk.seed, talk.turn);
     talk.text = talk.text + words(8 + static_cast<uint32_t>(dice % 40), dice);
     talk.message_ends.push_back(talk.text.size());
   }
@@ -289,7 +290,7 @@ TEST(LlamaConversations, GreedyAnswersAreTheSameWithAndWithoutACache) {
     const uint64_t share =
         count * (s + 1) / std::size(kSettings) - count * s / std::size(kSettings);
     SCOPED_TRACE(kSettings[s].name);
-    Conversations conversations(kSettings[s], combine(seed, s));
+    Conversations conversations(kSettings[s], base::mix(seed, s));
     const Tally tally = conversations.run(static_cast<uint32_t>(share));
     print(kSettings[s], tally);
     stopped += tally.stopped;

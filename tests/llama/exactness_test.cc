@@ -1,15 +1,15 @@
-// Warm equals cold: whatever way a prefix came into its sequence, what is decoded behind it is what would
-// be decoded had everything just been computed. To the bit, if batches are the same and nobody else is in
-// the context; else but for rounding.
+// Warm equals cold: however a prefix came into its sequence, decoding behind it gives the same as
+// if everything had just been computed. Equal to the bit if batches are the same and no other
+// sequence is in the context; otherwise equal up to rounding.
 #include <algorithm>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "engine/llama/llama_model.h"
 #include "llama/warm_rig.h"
 #include "support/environment.h"
-#include "support/mix.h"
 
 namespace stemma::test {
 namespace {
@@ -46,7 +46,7 @@ class Warm : public ::testing::TestWithParam<Kind> {
   }
   bool full() const { return GetParam().architecture == Architecture::llama; }
   bool window() const { return GetParam().architecture == Architecture::window; }
-  // A step is told for as many positions as this; where the memory has no such step it is told for none.
+  // The step must be reported for this many positions; if the memory has no such step, for none.
   static void expect_step(const Asked& asked, Step step, uint32_t tokens) {
     EXPECT_EQ(asked.step(step), tokens) << to_string(step);
     EXPECT_EQ(asked.report.failures, 0U);
@@ -151,8 +151,8 @@ TEST_P(Warm, LongConversationLoadedEveryTurnIsExact) {
   for (uint32_t turn = 0; turn < 6; ++turn) {
     const Asked asked = rig.ask(all);
     EXPECT_EQ(asked.report.reused_tokens, before);
-    // Where the cells of a window lie, and so which ones a kernel takes together, depends on what was
-    // there before. With flash attention it takes up to 256 one by one.
+    // Where the cells of a window lie, and so which ones a kernel takes together, depends on what
+    // was there before. With flash attention it takes up to 256 one by one.
     const bool cells_matter = window() && (!GetParam().flash_attention || all.size() > 250);
     if (!cells_matter) {
       rig.expect_exact(asked);
@@ -177,7 +177,7 @@ TEST_P(Warm, LoadingBesideOthersIsNear) {
   rig.finish(other);
 }
 
-// So little memory that what is saved goes again, and contexts so small that sequences go too.
+// So little memory that saved entries are evicted, and contexts so small that sequences are too.
 TEST_P(Warm, WhatEvictionLeavesIsNear) {
   LlamaOptions options = options_of(GetParam());
   options.context_tokens = options.unified ? 320 : 256;
@@ -212,7 +212,7 @@ TEST_P(Warm, WhatEvictionLeavesIsNear) {
 // STEMMA_LLAMA_SEEDS=n: how many random runs there are for each kind.
 uint64_t seeds() { return from_environment("STEMMA_LLAMA_SEEDS", 2); }
 
-// Every call of the engine fails or lies now and then. What is answered is right all the same.
+// Every call of the engine fails or lies now and then. The answers are right all the same.
 void run_with_faults(const Kind& kind, uint64_t seed, std::span<const Call> calls,
                      uint32_t per_mille, uint64_t& failures) {
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -224,7 +224,7 @@ void run_with_faults(const Kind& kind, uint64_t seed, std::span<const Call> call
   std::vector<Text> conversations;
   for (uint32_t c = 0; c < 6; ++c) conversations.push_back(system + words(20, 10 + c));
   for (uint32_t i = 0; i < 24; ++i) {
-    const uint64_t dice = mix(seed * 1000 + i);
+    const uint64_t dice = base::mix(seed * 1000 + i);
     Text& all = conversations[dice % 6];
     const std::string session = std::to_string(dice % 6);
     const uint32_t system_end[] = {70};
@@ -234,7 +234,7 @@ void run_with_faults(const Kind& kind, uint64_t seed, std::span<const Call> call
     if (!rig.try_say(*asked, words(3, dice))) continue;
     rig.expect_near(*asked);
     if (!asked->turn.finish()) continue;
-    // Half of the conversations go on, the others part from what they said.
+    // Half of the conversations continue, the others part from their earlier words.
     all = dice % 4 < 2 ? asked->text + words(10, dice + 1)
                        : all.first(all.size() - 5) + words(14, dice + 2);
     if (all.size() > 200) all = system + words(20, dice + 3);
@@ -286,8 +286,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"hybrid_split", Architecture::hybrid, true, false}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
-// llama.cpp gives cells that a sequence's window has passed to others. So an idle sequence goes back less far than when
-// its turn ended, and the next request may not be planned as if it did.
+// llama.cpp gives cells that a sequence's window has passed to others. So an idle sequence goes
+// back less far than when its turn ended, and the next request may not be planned as if it did.
 TEST(WindowModel, CellsThatOthersRecycledAreNotPlannedWith) {
   LlamaOptions options = options_for(Architecture::window);
   options.context_tokens = 4096;

@@ -1,8 +1,8 @@
 // FaultySequences stands between a cache and an engine, and makes calls fail or lie on a schedule.
 //
-// A real engine cannot be stopped in the middle of a call, so half of one is a smaller one: a trim to
-// half-way, a copy or a segment of half the positions, half the bytes of a state or checkpoint. Bytes
-// that the cache was given can be spoilt where it keeps them, too.
+// A real engine cannot be stopped in the middle of a call, so half of one is a smaller one: a trim
+// to half-way, a copy or a segment of half the positions, half the bytes of a state or checkpoint.
+// It can also spoil saved bytes where the cache keeps them.
 // Threading:  one thread at a time.
 #pragma once
 

@@ -14,7 +14,7 @@ namespace stemma::test {
 
 namespace {
 
-// A folder that goes with the process.
+// A folder that is removed when the process ends.
 struct Folder {
   Folder() {
     std::string name = std::filesystem::temp_directory_path() / "stemma-models-XXXXXX";

@@ -23,8 +23,8 @@ using gguf::Architecture;
 inline constexpr Architecture kArchitectures[] = {Architecture::llama, Architecture::window,
                                                   Architecture::recurrent, Architecture::hybrid};
 
-// The file of such a model, of 4 layers of 64 and a window of 16 if nothing else is said. Written once a
-// process, gone with it.
+// The file of such a model, by default with 4 layers of 64 and a window of 16. Written once per
+// process and removed with it.
 std::string model_file(Architecture architecture, uint64_t seed = 1, uint32_t window = 16,
                        uint32_t dim = 64);
 
@@ -32,7 +32,8 @@ std::string model_file(Architecture architecture, uint64_t seed = 1, uint32_t wi
 std::unique_ptr<LlamaModel> load_model(LlamaOptions options);
 LlamaOptions options_for(Architecture architecture);
 
-// Appends words behind what the sequence holds, in passes of at most `step`; the logits after the last.
+// Appends words behind what the sequence holds, in passes of at most `step`; the logits after the
+// last.
 Result<std::vector<float>> compute(LlamaModel& model, SequenceId sequence,
                                    std::span<const Token> words, uint32_t step = 512);
 

@@ -1,4 +1,4 @@
-// LlamaModel: what it refuses, in one line each, and what its scope tells apart.
+// LlamaModel: what it refuses, each in one line, and what its scope distinguishes.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "base/random.h"
 #include "engine/gguf/gguf_writer.h"
 #include "llama/llama_rig.h"
 #include "llama/warm_rig.h"
-#include "support/mix.h"
 
 namespace stemma::test {
 namespace {
@@ -33,7 +33,7 @@ std::string write(const std::string& name, const std::string& content) {
   return path;
 }
 
-// Why it is not loaded.
+// The reason why it is not loaded.
 std::string why_not(const Change& change) {
   LlamaOptions options = options_for(Architecture::llama);
   change(options);
@@ -76,7 +76,7 @@ TEST(LlamaModel, TruncatedFileIsRefusedAtEveryLength) {
 
 TEST(LlamaModel, RandomBytesAreRefused) {
   std::string bytes;
-  for (uint32_t i = 0; i < 100'000; ++i) bytes += static_cast<char>(mix(i));
+  for (uint32_t i = 0; i < 100'000; ++i) bytes += static_cast<char>(base::mix(i));
   const std::string noise = write("noise.gguf", bytes);
   expect_says(why_not([&](LlamaOptions& options) { options.path = noise; }), noise);
   // Behind a good header as well.
@@ -157,6 +157,38 @@ TEST(LlamaModel, BatchesOfOneTokenAreEnough) {
   }
 }
 
+// llama.cpp v0.5.0 gets this wrong for recurrent models on CPUs with AMX, unless it is kept from
+// using AMX.
+TEST(LlamaModel, SequencesOfOneBatchGetWhatEachGetsAlone) {
+  constexpr uint32_t kSequences = 4;
+  constexpr uint32_t kLength = 24;
+  for (const Architecture architecture : kArchitectures) {
+    LlamaOptions options = options_for(architecture);
+    options.sequences = kSequences;
+    const std::unique_ptr<LlamaModel> alone = load_model(options);
+    const std::unique_ptr<LlamaModel> together = load_model(options);
+    std::vector<BatchItem> batch;
+    std::vector<std::vector<float>> right;
+    for (uint32_t s = 0; s < kSequences; ++s) {
+      std::vector<Token> words;
+      for (uint32_t i = 0; i < kLength; ++i) {
+        words.push_back(static_cast<Token>(97 + (i * (s + 3) + s) % 26));
+        batch.push_back({.token = words.back(),
+                         .position = i,
+                         .sequence = SequenceId{s},
+                         .logits = i + 1 == kLength});
+      }
+      right.push_back(ok(compute(*alone, SequenceId{s}, words)));
+    }
+    ASSERT_TRUE(together->decode(batch));
+    for (uint32_t s = 0; s < kSequences; ++s) {
+      const std::span<const float> found = together->logits((s + 1) * kLength - 1);
+      EXPECT_LT(difference(right[s], found), 1e-3)
+          << "architecture " << static_cast<int>(architecture) << ", sequence " << s;
+    }
+  }
+}
+
 // Making it would have the system end the process.
 TEST(LlamaModel, ContextThatDoesNotFitIntoMemoryIsRefusedWithNumbers) {
   const uint64_t a_token =
@@ -164,7 +196,7 @@ TEST(LlamaModel, ContextThatDoesNotFitIntoMemoryIsRefusedWithNumbers) {
   const auto tight = [&](LlamaOptions& options) { options.memory_bytes = 1000 * a_token; };
   expect_says(why_not(tight), "a context of 1024 tokens needs");
   expect_says(why_not(tight), "choose a context of at most 768 tokens");
-  // What the machine has left is less than this needs, too.
+  // The machine's free memory is also less than this needs.
   expect_says(why_not([](LlamaOptions& options) { options.context_tokens = 0xFFFF'0000U; }),
               "a context of 4294901760 tokens needs");
   LlamaOptions enough = options_for(Architecture::llama);
@@ -189,7 +221,7 @@ TEST(LlamaModel, LayersOnAGpuThatIsNotThereAreRefused) {
   if (!found.gpus.empty()) GTEST_SKIP() << "there is a GPU";
   const std::string why = why_not([](LlamaOptions& options) { options.gpu_layers = 2; });
   expect_says(why, "--gpu-layers 2, but no GPU can be used: " + why_no_gpu(found));
-  // If none was asked for, the CPU computes.
+  // If no GPU was requested, the CPU computes.
   const engine::Placement placement =
       load_model(options_for(Architecture::llama))->info().placement;
   EXPECT_TRUE(placement.gpus.empty());
@@ -227,7 +259,7 @@ TEST(LlamaModel, ProgressIsToldAndMayStopIt) {
   }
 }
 
-// ---- Scopes -------------------------------------------------------------------------------------------
+// ---- Scopes -------------------------------------------------------------------------------------
 
 Scope scope_with(const Change& change) {
   LlamaOptions options = options_for(Architecture::llama);

@@ -1,4 +1,5 @@
-// How texts become tokens with a vocabulary of SentencePiece, which puts a space in front of every text.
+// How texts become tokens with a vocabulary of SentencePiece, which puts a space in front of every
+// text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,11 +25,12 @@ constexpr Token kBos = 1;
 constexpr Token kEos = 2;
 constexpr uint32_t kFirstByte = 3;
 
-// As converters type special tokens that they know nothing of. The last one is an ordinary word.
+// The types that converters give to special tokens they do not know. The last one is an ordinary
+// word.
 constexpr std::array kUserDefined = {"<|im_start|>", "<turn>", "<td>"};
 
-// A model of llama's kind whose vocabulary has <unk>, <s>, </s>, the bytes, a few pieces with a space, and a few
-// that are user-defined. Its template writes <turn>.
+// A model of llama's kind whose vocabulary has <unk>, <s>, </s>, the bytes, a few pieces with a
+// space, and a few that are user-defined. Its template writes <turn>.
 std::string sentence_piece_file() {
   const gguf::ModelShape shape{.architecture = Architecture::llama,
                                .layers = 1,
@@ -144,7 +146,7 @@ TEST_F(SentencePiece, WhatSpellsASpecialTokenStaysAsItWasWritten) {
     EXPECT_EQ(prompt.tokens.front(), kBos);
     EXPECT_EQ(prompt.tokens[end - 2], kEos);
     for (size_t i = 1; i + 2 < end; ++i) EXPECT_FALSE(model_->is_special(prompt.tokens[i])) << said;
-    // Between the template's "a" and what was said; and where the message ends.
+    // Between the template's "a" and the message; and at the message's end.
     const std::vector<Token> before(prompt.tokens.begin(),
                                     prompt.tokens.begin() + prompt.message_ends.front());
     EXPECT_EQ(text(before), "<s> a");
@@ -153,7 +155,7 @@ TEST_F(SentencePiece, WhatSpellsASpecialTokenStaysAsItWasWritten) {
   }
 }
 
-// llama.cpp makes user-defined tokens out of any text that spells them, whatever it is told.
+// llama.cpp makes user-defined tokens of any text that spells them, whatever its options are.
 TEST_F(SentencePiece, UserDefinedTokensThatLookSpecialAreNotMadeOutOfWhatUsersSay) {
   std::string why;
   const auto chat = server::Chat::create(*model_, "", why);

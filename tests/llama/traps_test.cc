@@ -1,5 +1,5 @@
-// llama.cpp's traps: calls that succeed and leave nonsense, fail and leave half, or stop the process.
-// Most tests show the trap first, in llama.cpp's own calls, and then that we are not in it.
+// llama.cpp's traps: calls that succeed and leave nonsense, fail and leave half, or stop the
+// process. Most tests first show the trap in llama.cpp's own calls, and then that we avoid it.
 #include <llama.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ struct Bench {
   size_t empty_bytes;
 };
 
-// ---- Windows and recurrent layers ---------------------------------------------------------------------
+// ---- Windows and recurrent layers ---------------------------------------------------------------
 
 LlamaOptions small_window() {
   LlamaOptions options = options_for(Architecture::window);
@@ -198,8 +198,8 @@ TEST(LlamaTraps, CopyBehindACheckpointHasAStateOfItsOwnEnd) {
   EXPECT_LT(bench.off(kB, text), kNear);
 }
 
-// What the two windows have together looks whole from outside: positions 0 to 109, as many cells as
-// that, and a hole from 50 to 103 in the layers with a window.
+// Together the two windows look whole from outside: positions 0 to 109, and the right number of
+// cells, but the layers with a window have a hole from 50 to 103.
 TEST(LlamaTraps, CopyOfPositionsWithoutTheirWindowIsNotWhole) {
   Bench bench(Architecture::window);
   const Text text = words(120);
@@ -266,7 +266,7 @@ TEST(LlamaTraps, FullAttentionHasNoPartialState) {
   EXPECT_EQ(bench.load(kA, Part::checkpoint, {0, 60}, bytes), Errc::unsupported);
 }
 
-// ---- Bytes --------------------------------------------------------------------------------------------
+// ---- Bytes --------------------------------------------------------------------------------------
 
 TEST(LlamaTraps, TruncatedBytesAreRefusedAtEveryLength) {
   for (const Architecture architecture : kArchitectures) {
@@ -313,7 +313,7 @@ TEST(LlamaTraps, TruncatedBytesAreRefusedAtEveryLength) {
           EXPECT_EQ(said, Errc::corrupt) << length;
         }
       }
-      // Bytes too many are as bad.
+      // Too many bytes are as bad as too few.
       ok(bench.engine.clear(kB));
       Bytes more = each.bytes;
       more.push_back(0);
@@ -463,7 +463,7 @@ TEST(LlamaTraps, ScratchIsEmptyAfterEveryCall) {
   }
 }
 
-// ---- Ids, layouts, positions that move ----------------------------------------------------------------
+// ---- Ids, layouts, positions that move ----------------------------------------------------------
 
 TEST(LlamaTraps, IdsBeyondTheCachesOwnAreNeverUsed) {
   for (const Architecture architecture : kArchitectures) {
@@ -530,10 +530,10 @@ TEST(LlamaTraps, WhatWasShiftedIsNotSavedBeforeItIsDecoded) {
   EXPECT_LT(difference(here, there), kNear);
 }
 
-// ---- Through a cache ----------------------------------------------------------------------------------
+// ---- Through a cache ----------------------------------------------------------------------------
 
-// llama.cpp takes flipped bits for a state. With flash attention off, numbers that are none reach every
-// other sequence, also from a load that fails.
+// llama.cpp takes flipped bits for a state. With flash attention off, numbers that are none reach
+// every other sequence, also from a load that fails.
 TEST(LlamaTraps, SpoiltBytesNeverReachLlama) {
   for (const Architecture architecture : kArchitectures) {
     SCOPED_TRACE(gguf::to_string(architecture));

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::test {
 
 namespace {
 
-// Stands still: what is measured costs nothing, and plans are the same on every machine.
+// A clock that stands still: every measured call costs nothing, so plans are the same on every
+// machine.
 const ManualClock& still_clock() {
   static const ManualClock clock;
   return clock;
@@ -18,7 +19,7 @@ const ManualClock& still_clock() {
 
 Text words(uint32_t count, uint64_t seed) {
   Text text;
-  for (uint32_t i = 0; i < count; ++i) text.tokens.push_back(combine(seed, i) % 256);
+  for (uint32_t i = 0; i < count; ++i) text.tokens.push_back(base::mix(seed, i) % 256);
   return text;
 }
 

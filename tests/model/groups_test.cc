@@ -1,8 +1,8 @@
 // Random operations over caches with several layer groups: full, window and recurrent attention,
 // block sizes from 1 to 32 mixed, with and without a full group.
 //
-// Which window blocks and checkpoints survive pressure is the library's business, so here the
-// decisions are not predicted, they are judged:
+// The library may choose which window blocks and checkpoints survive pressure, so decisions are not
+// predicted here but judged:
 //   exact   contents: every position a lease reuses or has committed holds its own prompt's stamp;
 //           no reuse ends inside a unit, beyond the limit or beyond what was ever committed;
 //           a recurrent state is loaded only at its exact depth; the books of every group add up;
@@ -138,7 +138,7 @@ std::string describe(std::span<const GroupOptions> groups) {
 
 // ---- One run ----------------------------------------------------------------------------------
 
-// What all runs together have seen.
+// Counts of what all runs have seen.
 struct Seen {
   uint64_t operations = 0;
   uint64_t runs = 0;
@@ -199,7 +199,7 @@ class GroupsRun {
     uint32_t id = 0;
     bool dropped = false;      // Its root is no longer its scope's.
     uint32_t cut_at = kUncut;  // Where truncate cut it off.
-    bool duplicate = false;    // Somebody else's blocks are the canonical ones somewhere.
+    bool duplicate = false;    // Somewhere another lease's blocks are the canonical ones.
 
     static constexpr uint32_t kUncut = ~0U;
     bool orphan() const { return dropped || cut_at != kUncut; }
@@ -546,7 +546,7 @@ class GroupsRun {
       checkpoints_ever_.insert(made);
       if (recurrent.size() == 1) newest_checkpoint_ = made;
       checkpoint_by_ = l.id;
-      // A checkpoint names its path: whoever looks for it must be able to walk there.
+      // A checkpoint names its path: a lookup must be able to walk there.
       remember(l, depth);
     }
     check_what_is_left(l, l.lease.committed(), l.lease.length(), false, false);
@@ -631,7 +631,7 @@ class GroupsRun {
     check_held(l);
   }
 
-  // Truncate, drop, reset: what is gone must never be found again.
+  // Truncate, drop, reset: what they remove must never be found again.
   void forget() {
     const uint32_t scope = random_.below(2);
     const uint32_t dice = random_.below(100);
@@ -644,7 +644,7 @@ class GroupsRun {
       log_.note("truncate " + std::to_string(text.size()) + " from cell " + std::to_string(cell));
       expect(cache_.truncate(scopes_[scope], text.prompt(), cell * cell_tokens_).has_value(),
              "truncate failed");
-      // Gone is what goes on like the prompt in that cell, as long as both have words.
+      // This removes what continues like the prompt in that cell, as far as both have words.
       const uint32_t begin = cell * cell_tokens_;
       for (auto& [in, committed] : ever_) {
         const uint32_t agree = std::min({end, text.size(), committed.size()});

@@ -22,7 +22,7 @@ std::string name(std::optional<Errc> error) {
 
 }  // namespace
 
-// ---- Trees ----------------------------------------------------------------------------------------
+// ---- Trees --------------------------------------------------------------------------------------
 
 uint32_t Model::root_of(uint32_t scope) const {
   const auto it = roots_.find(scope);
@@ -127,7 +127,7 @@ Model::Id Model::publish(Lease& lease, uint32_t index, uint32_t words) {
 
 void Model::remove(Id id) { cells_[id] = Cell(); }
 
-// Cells that are no longer to be found: what nobody holds goes, the rest is orphaned.
+// Cells that must no longer be found: those that nobody holds go, the rest are orphaned.
 uint32_t Model::forget(const std::vector<Id>& ids) {
   for (const Id id : ids) {
     cells_[id].findable = false;
@@ -147,7 +147,7 @@ void Model::sweep_orphans() {
   }
 }
 
-// ---- Asking ---------------------------------------------------------------------------------------
+// ---- Asking -------------------------------------------------------------------------------------
 
 Report Model::lookup(uint32_t scope, const Story& story, const LookupOptions& options) const {
   Report report;
@@ -245,7 +245,7 @@ uint64_t Model::tenant_bytes(TenantId tenant) const {
   return blocks * config_.block_bytes;
 }
 
-// ---- Uses -----------------------------------------------------------------------------------------
+// ---- Uses ---------------------------------------------------------------------------------------
 
 // Cells that a lease, a copy or a pin needs: themselves and everything above them.
 std::vector<bool> Model::held() const {
@@ -287,7 +287,7 @@ Model::Mark Model::mark_at(const Keep& keep, uint32_t position) {
   return mark;
 }
 
-// The better, the longer it stays.
+// A better mark makes a cell stay longer.
 std::pair<Model::Class, uint64_t> Model::worth(const Mark& mark) const {
   return {now_ns_ >= mark.deadline_ns ? mark.later : mark.now, mark.instant};
 }
@@ -332,13 +332,13 @@ void Model::count(Lease& lease) {
   counts.copied_tokens += r.copied_tokens;
 }
 
-// ---- Room -----------------------------------------------------------------------------------------
+// ---- Room ---------------------------------------------------------------------------------------
 
 uint32_t Model::blocks_for(uint32_t tokens) const {
   return (tokens + config_.block_tokens - 1) / config_.block_tokens;
 }
 
-// Who goes next: of what could go, the least by its mark.
+// The next victim: of the evictable cells, the one with the least mark.
 Model::Id Model::victim(std::optional<TenantId> only) {
   const std::vector<bool> in_use = held();
   Id least = kNone;
@@ -409,7 +409,7 @@ void Model::make_room(uint32_t blocks, TenantId tenant) {
   while (free_blocks() < blocks) evict_one(victim(std::nullopt));
 }
 
-// Makes room for the blocks from index `from` on, and takes those the library took.
+// Makes room for the blocks from index `from` on, and takes the blocks that the library took.
 std::string Model::draft(Lease& lease, const Done& done, uint32_t from) {
   const auto blocks = static_cast<uint32_t>(done.table.size()) - from;
   if (const auto error = obstacle(blocks, lease.tenant)) return "should be refused: " + name(error);
@@ -444,7 +444,7 @@ std::string Model::refusal(uint32_t blocks, TenantId tenant, const Done& done) {
   return "";
 }
 
-// ---- Leasing --------------------------------------------------------------------------------------
+// ---- Leasing ------------------------------------------------------------------------------------
 
 std::string Model::lease(uint32_t id, const Request& request, const Done& done) {
   const uint32_t size = config_.block_tokens;
@@ -479,9 +479,9 @@ std::string Model::lease(uint32_t id, const Request& request, const Done& done) 
     return error;
   };
   if (report.copied_tokens != 0 && done.copies.empty()) {
-    // A copy's source takes room too. Right if one of the sources the library may have had in mind
-    // leaves too little. If that would be evicted for the lease anyway it goes, and its block is the
-    // lease's, with what it holds; otherwise the lease does without the copy.
+    // A copy's source takes room too. This is right if one of the sources that the library may have
+    // chosen leaves too little room. If the lease would evict that source anyway, it takes over the
+    // block with its contents; otherwise the lease does without the copy.
     std::vector<Id> sources =
         copy_sources(root_of(request.scope), request.story, found, report.reused_tokens);
     std::erase_if(sources, [&](Id source) {
@@ -637,7 +637,7 @@ std::string Model::fork(uint32_t from, uint32_t id, const Done& done) {
   }
   if (done.error) return refusal(blocks - shared, l.tenant, done);
   if (done.table.size() != blocks) return "forked to another number of blocks";
-  // What nobody can find is copied from the parent's own blocks.
+  // Unfindable contents are copied from the parent's own blocks.
   if (done.copies.size() != blocks - shared) return "a copy too many or too few";
   for (uint32_t i = shared; i < blocks; ++i) {
     const BlockCopy& copy = done.copies[i - shared];
@@ -710,7 +710,7 @@ std::string Model::rewind(uint32_t id, uint32_t n, uint32_t text, const Done& do
              std::any_of(
                  l.table.begin() + std::min<size_t>(l.table.size(), n / config_.block_tokens),
                  l.table.end(), [&](Id block) { return is_copied_from(block); })) {
-    // What a fork still copies from must not be written over.
+    // A fork may still copy from these, so they must not be overwritten.
     if (done.error != Errc::busy) complaint = "rewound what a fork still copies from";
   } else if (done.error) {
     complaint = "refused with " + name(done.error);
@@ -740,7 +740,7 @@ std::string Model::shrink(uint32_t id, uint32_t n, const Done& done) {
   if (n == l.reused) return done.error ? "refused with " + name(done.error) : "";
   n = l.story.floor(n);
   if (n > published_cells(l) * size) {
-    // Fewer positions of what is copied count.
+    // Fewer of the copied positions count.
     for (auto copy = l.copies.begin(); copy != l.copies.end();) {
       const auto at = std::ranges::find(l.table, to_index(copy->target)) - l.table.begin();
       const uint32_t begin = static_cast<uint32_t>(at) * size;
@@ -807,7 +807,7 @@ void Model::end(uint32_t id, bool with_tail) {
   sweep_orphans();
 }
 
-// ---- Keeping and forgetting -----------------------------------------------------------------------
+// ---- Keeping and forgetting ---------------------------------------------------------------------
 
 std::optional<uint32_t> Model::pin(uint32_t scope, const Story& story, uint64_t ttl_ns,
                                    uint64_t id) {

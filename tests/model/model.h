@@ -1,13 +1,13 @@
 // The obvious cache: a list of cells that is searched from front to back for everything.
 //
 // It follows docs/semantics.md for caches with one full-attention group, where every decision of
-// PagedCache is determined, and shares no code with it. Where the library has a choice among equals
-// (which free block, which of several equally good copy sources) the model is told and checks that
-// the choice was a legal one. A cell's index is its block's id, so a block that was handed out
-// although the model says it is in use (a wrong victim, say) is noticed at once.
+// PagedCache is determined, and shares no code with it. Where the library may choose among equals
+// (which free block, which of several equally good copy sources), the model is told the choice and
+// checks that it was legal. A cell's index is its block's id, so it is noticed at once if a block
+// is handed out that the model has in use (for example a wrong victim).
 //
-// The calls mirror the library's: they take what the library was asked and what it chose, and answer
-// what it must have answered, or complain about what it was not free to choose ("" = nothing).
+// The calls mirror the library's. They take its arguments and its choices, and return the answer it
+// must have given, or a complaint about an illegal choice ("" = none).
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ class Model {
     std::map<TenantId, uint64_t> quotas = {};
   };
 
-  // What counts for a cell and what may be above it: the class of a touch, and its instant. A touch
-  // marks the cell where the path ends; when the last cell below goes, its mark passes to the parent
-  // if it is the better one.
+  // The class and the instant of a touch, which counts for a cell and perhaps for those above it. A
+  // touch marks the cell where the path ends; when the last cell below goes, its mark passes to the
+  // parent if it is the better one.
   struct Class {
     uint32_t priority = kDefaultPriority;
     SessionPhase phase = SessionPhase::unknown;
@@ -59,10 +59,10 @@ class Model {
     uint32_t begin = 0;           // Position of its first word.
     std::vector<uint64_t> words;  // Fewer than block_tokens: a tail.
     uint64_t born = 0;            // Tells it from others that live here before or after.
-    uint64_t covered = 0;         // Instant of the latest touch of it or of what was below it.
+    uint64_t covered = 0;         // Instant of the latest touch of it or of cells below it.
     std::optional<Mark> mark;
-    SessionId user = kNoSession;  // Whose use of it was the last.
-    uint32_t text = 0;            // Which of the caller's texts leads here.
+    SessionId user = kNoSession;  // The session that used it last.
+    uint32_t text = 0;            // The caller's text that leads here.
   };
 
   struct Keep {  // A Retain that owns its ranges.
@@ -115,7 +115,7 @@ class Model {
     Retain retain;
     uint32_t draft_tokens = LeaseOptions::kWholePrompt;
   };
-  // What the library did: an error, or these blocks and copies.
+  // The library's result: an error, or these blocks and copies.
   struct Done {
     std::optional<Errc> error;
     std::vector<Id> table;

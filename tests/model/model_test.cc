@@ -1,7 +1,8 @@
 // Random operations over random caches with one full-attention group, each compared with what the
-// obvious model (model.h) says must happen: what is reused and why not more, which blocks are
-// drafted and who had to go for them, what is refused, what is left behind. A fake engine checks the
-// contents of every block that is reused. world.h says how to replay and how to run for longer.
+// obvious model (model.h) says must happen: how much is reused and why not more, which blocks are
+// drafted and which are evicted for them, what is refused, what is left behind. A fake engine
+// checks the contents of every block that is reused. world.h says how to replay and how to run for
+// longer.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +44,7 @@ std::string text_of(const Report& r) {
          ", " + kReasonNames[static_cast<size_t>(r.reason)] + "}";
 }
 
-// What all runs together have seen, by name.
+// Counts of what all runs have seen, by name.
 using Seen = std::map<std::string, uint64_t>;
 
 struct Setup {
@@ -238,7 +239,7 @@ class ModelRun {
     for (const Live& l : live_) check_held(l);
   }
 
-  // What every cached path still serves.
+  // Checks what every cached path still serves.
   void compare_cells() {
     std::set<uint32_t> leads;
     for (const Model::Cell& cell : model_.cells()) {
@@ -253,7 +254,7 @@ class ModelRun {
     expect_equal(*report, model_.lookup(scope, Story(scope, text.prompt()), options), "lookup");
   }
 
-  // What a lease reuses or has written is what its prompt demands.
+  // Checks that a lease's reused and written contents match its prompt.
   void check_held(const Live& l) {
     const uint32_t size = setup_.block_tokens;
     uint32_t n = l.lease.committed();
@@ -834,7 +835,7 @@ class ModelRun {
   std::string wrong_;
 };
 
-// What a long enough run must have met, or it has tested less than it says.
+// What a long enough run must have met; otherwise it has tested less than it claims.
 constexpr std::array kMustHappen = {
     "outcome full_hit", "outcome partial_hit",  "outcome miss",     "outcome bypassed",
     "outcome refused",  "reason unknown_scope", "reason first_use", "reason too_short",

@@ -1,8 +1,9 @@
-// Random lives of caches under every retention policy, held to what must always be true: no call ends
-// the process or never returns, refusals are those the headers name, quotas hold, and the books balance.
+// Random lives of caches under every retention policy. It must always hold that every call returns
+// and none ends the process, refusals are those named in the headers, quotas hold, and the books
+// balance.
 //
-// Two worlds: tenants with quotas whose requests have any times to live, under clocks that stand still,
-// jump, and reach the end of time; and indexes with their own supply of cells (window-only,
+// Two worlds: tenants with quotas whose requests have any times to live, under clocks that stand
+// still, jump, and reach the end of time; and indexes with their own supply of cells (window-only,
 // recurrent-only, hybrid), where scopes come and go while leases run. Seeds and lengths: world.h.
 #include <gtest/gtest.h>
 
@@ -96,7 +97,7 @@ class Life {
     }
   }
 
-  // What went wrong; empty: nothing.
+  // The first mistake; empty if none.
   std::string run() {
     for (uint32_t i = 1; i <= kSteps && wrong_.empty(); ++i) {
       step(i);

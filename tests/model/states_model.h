@@ -16,12 +16,12 @@ struct State {
   uint32_t scope = 0;
   Words words;
   uint64_t bytes = 0;
-  uint64_t stamp = 0;  // What its bytes say.
+  uint64_t stamp = 0;  // The number in its bytes.
   uint32_t leases = 0;
   bool draft = true;
   bool kept = false;
   bool replaces = false;
-  bool dropped = false;  // A draft whose scope was.
+  bool dropped = false;  // A draft whose scope was dropped.
   bool held() const { return draft || leases != 0; }
 };
 

@@ -1,5 +1,5 @@
-// Random operations on a StateStore against the obvious model: a list of states with their words, and
-// a queue of who goes next.
+// Random operations on a StateStore against the obvious model: a list of states with their words,
+// and a queue of who goes next.
 //
 // Everything is predicted: what is found, what goes, what is refused, every count and every byte.
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ size_t common_of(const Words& a, const Words& b) {
   return static_cast<size_t>(parted.in1 - a.begin());
 }
 
-// ---- One run ---------------------------------------------------------------------------------------
+// ---- One run ------------------------------------------------------------------------------------
 
 class StatesRun {
  public:

@@ -42,7 +42,7 @@ Scope scope_named(const std::string& name) {
   return Scope::make({.model = "threads", .caller_namespace = name}).value();
 }
 
-// Who is inside the cache now, and how often somebody was not alone there.
+// The threads inside the cache now, and how often a thread was not alone there.
 class Overlaps {
  public:
   enum class Kind : uint8_t { reader, writer };

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/random.h"
 #include "stemma/log.h"
 
 namespace stemma::test {
@@ -21,19 +22,14 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 
 }  // namespace
 
-uint64_t Random::next() {
-  uint64_t x = state_ += 0x9E37'79B9'7F4A'7C15U;
-  x = (x ^ (x >> 30)) * 0xBF58'476D'1CE4'E5B9U;
-  x = (x ^ (x >> 27)) * 0x94D0'49BB'1331'11EBU;
-  return x ^ (x >> 31);
-}
+uint64_t Random::next() { return base::next_random(state_); }
 
 void Text::cut(uint32_t n) {
   tokens.resize(n);
   std::erase_if(media, [&](const MediaItem& item) { return item.offset + item.length > n; });
 }
 
-// ---- Author ---------------------------------------------------------------------------------------
+// ---- Author -------------------------------------------------------------------------------------
 
 Author::Author(const Options& options, Random& random) : options_(options), random_(random) {
   for (uint32_t letter = 0; letter < options_.letters; ++letter) {
@@ -111,7 +107,7 @@ void Author::add_media(Text& text) {
   text.media.push_back(item);
 }
 
-// ---- RunLength ------------------------------------------------------------------------------------
+// ---- RunLength ----------------------------------------------------------------------------------
 
 RunLength RunLength::from_environment() {
   RunLength length;
@@ -130,7 +126,7 @@ uint64_t RunLength::times_wanted(uint64_t operations, uint64_t enough) {
   return operations >= enough ? 100 : 20 * operations / enough;
 }
 
-// ---- StepLog --------------------------------------------------------------------------------------
+// ---- StepLog ------------------------------------------------------------------------------------
 
 void StepLog::begin(uint64_t seed, const std::string& configuration) {
   seed_ = seed;

@@ -1,12 +1,13 @@
-// What random runs are made of: chance, prompts that share and part, how long to go on, and a log of
-// the last steps for when something is wrong.
+// What random runs are made of: chance, prompts that share and part, how long to go on, and a log
+// of the last steps for when something is wrong.
 //
 //   STEMMA_MODEL_SEED=n        replay run n and no other
 //   STEMMA_MODEL_FIRST_SEED=n  begin with run n (1)
 //   STEMMA_MODEL_SECONDS=s     how long all runs together take at least
 //   STEMMA_MODEL_OPERATIONS=n  go on, beyond the seconds if need be, until n operations are done
 //
-// Without either all do 300,000 operations (under a sanitizer 60,000): the same ones on every machine.
+// Without either all do 300,000 operations (under a sanitizer 60,000): the same ones on every
+// machine.
 #pragma once
 
 #include <array>

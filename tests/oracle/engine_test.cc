@@ -1,5 +1,5 @@
-// What the reference engine promises besides right logits: who gives way, what is shared, what is
-// refused.
+// What the reference engine promises besides right logits: which request gives way, what is shared,
+// what is refused.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -25,11 +25,11 @@ class Judge {
  public:
   explicit Judge(std::vector<const paged::Model*> models) : models_(std::move(models)) {}
 
-  // The engine says that these are the logits after all of `text`.
+  // The engine claims that these are the logits after all of `text`.
   void claim(uint32_t adapter, const paged::Text& text, std::span<const float> logits);
   void take(Judge&& other);
 
-  // Judges all claims since the last time. Returns "" or what was wrong first.
+  // Judges all claims since the last call. Returns "" or the first mistake.
   std::string verdict();
 
   uint64_t claims() const { return judged_; }

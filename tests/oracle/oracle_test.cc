@@ -34,7 +34,7 @@ Tally run_schedules(double share, bool threads) {
   return tally;
 }
 
-// A set that did not do these things has not tested what it says.
+// A set that did not do these things has not tested what it claims.
 void expect_all_happened(const Tally& tally) {
   ASSERT_GT(tally.schedules, 0U);
   if (RunLength::only_one() || ::testing::Test::HasFailure()) return;

@@ -30,7 +30,7 @@ class WrittenInPlace final : public paged::Engine {
     }
   }
   void commit(Request& request) override {
-    // What it wrote is right for itself, so it is published right; only the sharers are harmed.
+    // Its writes are right for itself, so they are published as right; only the sharers are harmed.
     for (BlockCopy copy : shared_[request.id]) {
       copy.tokens = arena_.layout().groups[copy.group].block_tokens;
       arena_.KvArena::copy({&copy, 1}, [](void*, Result<void>) {}, nullptr);

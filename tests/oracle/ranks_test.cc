@@ -31,7 +31,7 @@ std::string run_ranks(uint64_t seed, Tally& tally, uint64_t& given_back) {
     tally.queried_tokens += prompt.size();
     if (text) author.remember(*text);
     if (!text && text.error().code() != Errc::out_of_blocks) return text.error().to_string();
-    // Each rank forgets what it likes.
+    // Each rank forgets different things.
     if (random.chance(40)) pipeline.ranks()[random.below(2)].cache.evict(random.between(1, 8));
   }
   const std::string wrong = judge.verdict();

@@ -1,4 +1,5 @@
-// A Rig is one reference engine over one cache, with a Judge who checks every logit it samples from.
+// A Rig is one reference engine over one cache, with a Judge who checks every logit it samples
+// from.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -177,9 +177,9 @@ class Desk final : public paged::Listener {
   std::string wrong;
 };
 
-// Words that no engine asks for, in a scope of their own, published and forgotten by several
-// threads at once. Blocks and tree cells change hands under everybody's lookups: a walk is
-// stale when what it went over was forgotten before it had the lock.
+// Several threads publish and forget words that no engine asks for, in a scope of their own. Blocks
+// and tree cells change hands during lookups: a walk is stale if its cells were forgotten before it
+// got the lock.
 class Churn {
  public:
   Churn(PagedCache& cache, uint64_t seed) : cache_(cache), seed_(seed) {
@@ -227,7 +227,7 @@ double percent(uint64_t part, uint64_t whole) {
 
 }  // namespace
 
-// ---- Tally ----------------------------------------------------------------------------------------
+// ---- Tally --------------------------------------------------------------------------------------
 
 Tally& Tally::operator+=(const Tally& other) {
   engines += other.engines;
@@ -279,7 +279,7 @@ std::string Tally::text() const {
   return out.str();
 }
 
-// ---- A world --------------------------------------------------------------------------------------
+// ---- A world ------------------------------------------------------------------------------------
 
 void FlakyArena::copy(std::span<const BlockCopy> copies, Done done, void* user) {
   const uint64_t call = calls_.fetch_add(1, std::memory_order_relaxed);

@@ -20,9 +20,9 @@
 
 namespace stemma::oracle {
 
-// What a set of schedules did, to see that it tested what it says.
+// What a set of schedules did, to show that it tested what it claims.
 struct Tally {
-  struct Kind {  // Without what branches have of the request they left.
+  struct Kind {  // Without what branches inherit from their request.
     uint64_t queried_tokens = 0;
     uint64_t reused_tokens = 0;
     uint64_t checkpoints_loaded = 0;
@@ -59,7 +59,8 @@ struct WorldConfig {
   bool allow_interruptions = true;  // evict, reset, truncate, pin ... in between.
 };
 
-// Part of a schedule's copies fail, after having written garbage; with several threads some are slow.
+// Part of a schedule's copies fail, after having written garbage; with several threads some are
+// slow.
 class FlakyArena final : public paged::KvArena {
  public:
   FlakyArena(const paged::KvLayout& layout, uint32_t fail_percent, bool slow, uint64_t seed)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-# Usage: tests/package/abi.py --library LIBSTEMMA.SO [--tiers] [--update]
+# Usage: tests/package/abi.py --library LIBSTEMMA.SO [--tiers | --mover] [--update]
 #
 # Writes down the C ABI as text: every prototype, type, constant and initialiser of stemma.h and
 # what it includes, the size of every struct with the place of each field (asked of the C compiler),
-# and what the library exports. Compares it with tests/package/abi.txt, or with --update replaces that
-# file. --tiers: the same of stemma_tiers.h, libstemma_tiers.so and abi_tiers.txt.
+# and what the library exports. Compares it with tests/package/abi.txt, or with --update replaces
+# that file. --tiers: the same of stemma_tiers.h, stemma_store.h, libstemma_tiers.so and
+# abi_tiers.txt. --mover: of stemma_mover.h, libstemma_mover.so and abi_mover.txt.
 import argparse
 import difflib
 import pathlib
@@ -15,8 +16,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-PARTS = {False: (("stemma.h", "stemma_sequence.h", "stemma_whole_prompt.h"), "abi.txt"),
-         True: (("stemma_tiers.h",), "abi_tiers.txt")}
+PARTS = {"stemma": (("stemma.h", "stemma_sequence.h", "stemma_whole_prompt.h"), "abi.txt"),
+         "tiers": (("stemma_tiers.h", "stemma_store.h"), "abi_tiers.txt"),
+         "mover": (("stemma_mover.h",), "abi_mover.txt")}
 
 
 def one_line(text):
@@ -46,7 +48,8 @@ def describe(library, headers):
     constants = [n for n, v in defines if not n.endswith("_INIT") and not v.startswith("__")]
     initial = sorted(f"{n} {one_line(v)}" for n, v in defines if n.endswith("_INIT"))
 
-    program = ["#include <stdio.h>", f"#include <stemma/{headers[0]}>", "int main(void) {"]
+    includes = [f"#include <stemma/{name}>" for name in headers]
+    program = ["#include <stdio.h>", *includes, "int main(void) {"]
     show = lambda form, *args: program.append(
         f'  printf("{form}\\n", {", ".join(f"(unsigned long long)({a})" for a in args)});')
     for name, body in structs:
@@ -76,7 +79,7 @@ def describe(library, headers):
     soname = re.search(r"SONAME.*\[(.*)\]", dynamic.stdout).group(1)
 
     declared = {re.search(r"(stemma_\w+)\(", f).group(1) for f in functions}
-    found = {e.split("@")[0] for e in exported} - {"STEMMA_0", "STEMMA_TIERS_0"}
+    found = {e.split("@")[0] for e in exported} - {"STEMMA_0", "STEMMA_TIERS_0", "STEMMA_MOVER_0"}
     problems = [f"{n} is declared and not exported" for n in sorted(declared - found)]
     problems += [f"{n} is exported and not declared" for n in sorted(found - declared)]
     sections = [("functions", functions), ("types", scalars), ("initialisers", initial),
@@ -88,13 +91,15 @@ def describe(library, headers):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True)
-    parser.add_argument("--tiers", action="store_true")
+    for part in ("tiers", "mover"):
+        parser.add_argument(f"--{part}", dest="part", action="store_const", const=part,
+                            default="stemma")
     parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
     if platform.machine() != "x86_64":
         print("abi: the record is of x86-64; nothing to compare here")
         return 0
-    headers, name = PARTS[options.tiers]
+    headers, name = PARTS[options.part]
     record = ROOT / "tests" / "package" / name
     now, problems = describe(options.library, headers)
     for problem in problems:

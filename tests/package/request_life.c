@@ -1,6 +1,7 @@
-/* A whole request life through the C ABI, in C99, with an engine whose KV is one number per position:
- * create, lease, compute, commit, fork, rewind, release; a second request that reuses; statistics;
- * calls that must be refused. Prints what it did; exits 1 at the first answer that is not right. */
+/* A whole request life through the C ABI, in C99, with an engine whose KV is one number per
+ * position: create, lease, compute, commit, fork, rewind, release; a second request that reuses;
+ * statistics; calls that must be refused. Prints what it did; exits 1 at the first answer that is
+ * not right. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static void die(int line, const char* what) {
     CHECK(strstr(stemma_last_error_message(), (word)) != NULL); \
   } while (0)
 
-/* ---- The engine ------------------------------------------------------------------------------- */
+/* ---- The engine ------------------------------------------------------------------------------ */
 
 static void copy_block(const stemma_block_copy* copy) {
   memcpy(kv + (size_t)copy->target * BLOCK_TOKENS, kv + (size_t)copy->source * BLOCK_TOKENS,
@@ -108,7 +109,7 @@ static stemma_cache* make_cache(void) {
   return cache;
 }
 
-/* ---- The requests ----------------------------------------------------------------------------- */
+/* ---- The requests ---------------------------------------------------------------------------- */
 
 static uint32_t tokens[256];
 static stemma_scope scope;

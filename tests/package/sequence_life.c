@@ -1,7 +1,7 @@
-/* A whole conversation through the C ABI, in C99, with an engine whose sequences are opaque: its KV is
- * one number per position, and depends on every word before it. Turns that stay, fork, rewind and
- * shift; saving, losing the context and loading again; logits; calls that must be refused. Prints what
- * it did; exits 1 at the first answer that is not right. */
+/* A whole conversation through the C ABI, in C99, with an engine whose sequences are opaque: its KV
+ * is one number per position, and depends on every word before it. Turns that stay, fork, rewind
+ * and shift; saving, losing the context and loading again; logits; calls that must be refused.
+ * Prints what it did; exits 1 at the first answer that is not right. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void die(int line, const char* what) {
     CHECK(strstr(stemma_last_error_message(), (word)) != NULL); \
   } while (0)
 
-/* ---- The engine ------------------------------------------------------------------------------- */
+/* ---- The engine ------------------------------------------------------------------------------ */
 
 typedef struct engine {
   uint64_t kv[SEQUENCES][CONTEXT];
@@ -131,7 +131,7 @@ static stemma_status engine_compute(void* user, uint32_t sequence, const uint32_
   return STEMMA_OK;
 }
 
-/* ---- The conversation ------------------------------------------------------------------------- */
+/* ---- The conversation ------------------------------------------------------------------------ */
 
 static engine the_engine;
 static uint32_t words[CONTEXT];

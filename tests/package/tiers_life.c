@@ -1,6 +1,6 @@
-/* Tiers under a cache through the C ABI, in C99: a process saves a conversation, ends, and the next one
- * finds it on disk; once with an engine whose sequences are opaque, once with one that owns pages. Prints
- * what it did; exits 1 at the first answer that is not right. */
+/* Tiers under a cache through the C ABI, in C99: a process saves a conversation, ends, and the next
+ * one finds it on disk; once with an engine whose sequences are opaque, once with one that owns
+ * pages. Prints what it did; exits 1 at the first answer that is not right. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static void die(int line, const char* what) {
 #define CHECK(condition) ((condition) ? (void)0 : die(__LINE__, #condition))
 #define OK(call) ((call) == STEMMA_OK ? (void)0 : die(__LINE__, #call))
 
-/* ---- An engine with one sequence; its KV is its words ------------------------------------------ */
+/* ---- An engine with one sequence; its KV is its words ---------------------------------------- */
 
 static uint32_t kv[WORDS];
 static uint32_t kv_length;
@@ -126,7 +126,7 @@ static uint32_t sequence_process(const char* path, const stemma_scope* scope,
   return available;
 }
 
-/* ---- An engine that owns pages ------------------------------------------------------------------ */
+/* ---- An engine that owns pages --------------------------------------------------------------- */
 
 /* One group of layers that sees everything, one that sees a window. */
 #define GROUPS 2

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # Usage: fake_llama_server.py -m FILE --host ADDRESS --port N -np N -c N -ngl N -fa on -b N -ub N
 #
-# What bench/gpu/run needs of llama-server, without a model: /health, which first says that it loads, and streamed
-# answers of /completion. As many prompts as there are slots are remembered, so that `cache_n` can be told.
+# What bench/gpu/run needs of llama-server, without a model: /health, which first says that it
+# loads, and streamed answers of /completion. As many prompts as there are slots are remembered, so
+# that `cache_n` can be told.
 import argparse
 import collections
 import http.server

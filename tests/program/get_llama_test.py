@@ -1,8 +1,8 @@
 # Usage: python3 tests/program/get_llama_test.py NAME
 #
-# scripts/get-llama where libraries for GPUs are asked for, on machines that have what each test says. Nothing is
-# fetched or compiled: cmake, ninja, nvcc and the rest are scripts that do as they are told. NAME is one of the tests
-# below.
+# scripts/get-llama where libraries for GPUs are asked for, on machines that have what each test
+# says. Nothing is fetched or compiled: cmake, ninja, nvcc and the rest are scripts that do as they
+# are told. NAME is one of the tests below.
 import fcntl
 import pathlib
 import shutil

@@ -1,6 +1,7 @@
 # Usage: python3 tests/program/gpu_bench_test.py PROGRAM NAME
 #
-# bench/gpu as a newcomer uses it, without a GPU and with a tiny model. NAME is one of the tests below.
+# bench/gpu as a newcomer uses it, without a GPU and with a tiny model. NAME is one of the tests
+# below.
 import math
 import os
 import pathlib

@@ -1,7 +1,8 @@
 # Usage: python3 tests/program/gpu_test.py PROGRAM LIBRARIES PLUGIN NAME
 #
-# `stemma serve` where a GPU cannot be used: what it says, and whether it goes on with the CPU. LIBRARIES is the folder
-# of llama.cpp's libraries, PLUGIN the fake one (tests/support/fake_gpu.c). NAME is one of the tests below.
+# `stemma serve` where a GPU cannot be used: what it says, and whether it goes on with the CPU.
+# LIBRARIES is the folder of llama.cpp's libraries, PLUGIN the fake one (tests/support/fake_gpu.c).
+# NAME is one of the tests below.
 import contextlib
 import http.client
 import json

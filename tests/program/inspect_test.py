@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-# Usage: inspect_test.py STEMMA CRASH_PROGRAM
+# Usage: inspect_test.py STEMMA CRASH_PROGRAM [STORE_LIFE]
 #
-# `stemma inspect` on a directory that a writer left behind when it was killed.
+# `stemma inspect` on a directory that a writer left behind when it was killed, and on one that
+# another engine wrote through stemma_store.h.
 import json
 import os
 import signal
@@ -10,7 +11,8 @@ import sys
 import tempfile
 import time
 
-stemma, writer = sys.argv[1:]
+stemma, writer = sys.argv[1:3]
+store_life = sys.argv[3] if len(sys.argv) > 3 else None
 
 
 def inspect(*words, code=0):
@@ -86,4 +88,19 @@ with tempfile.TemporaryDirectory() as base:
     still_whole = json.loads(subprocess.run([stemma, "inspect", store, "verify", "--json"],
                                             capture_output=True, text=True).stdout)
     assert still_whole["damaged"] == verified["damaged"] + 1
+# What an engine stored under keys of its own: its namespace is named.
+if store_life:
+    with tempfile.TemporaryDirectory() as base:
+        store = os.path.join(base, "store")
+        subprocess.run([store_life, store], check=True, capture_output=True, timeout=600)
+        listed = json.loads(inspect(store, "--json").stdout)
+        assert listed["entries"] == 64, listed["entries"]
+        assert {entry["kind"] for entry in listed["list"]} == {"object"}
+        assert len(listed["namespaces"]) == 1, listed["namespaces"]
+        space = listed["namespaces"][0]
+        assert space["name"] == "store_life/model" and space["entries"] == 64, space
+        assert space["layout"] == f"{20261118:016x}" and space["value_bytes"] == 16384, space
+        text = inspect(store).stdout
+        assert "namespace store_life/model, layout" in text and "values of 16384 bytes: 64 entries" in text
+        inspect(store, "verify")
 print("inspect: fine")

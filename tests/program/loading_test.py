@@ -1,7 +1,7 @@
 # Usage: python3 tests/program/loading_test.py PROGRAM
 #
-# A server listens before its model is there, and says so; whoever supervises it hears when it is ready and when it
-# ends. What cannot fit into memory is refused before it is tried.
+# A server listens before its model is there, and says so; whoever supervises it hears when it is
+# ready and when it ends. What cannot fit into memory is refused before it is tried.
 import http.client
 import json
 import os

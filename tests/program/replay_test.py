@@ -1,7 +1,7 @@
 # Usage: python3 tests/program/replay_test.py PROGRAM NAME
 #
-# `stemma replay` and `stemma trace` as people and other programs use them. NAME is one of the tests below;
-# 77 says that it cannot be run here.
+# `stemma replay` and `stemma trace` as people and other programs use them. NAME is one of the tests
+# below; 77 says that it cannot be run here.
 import json
 import pathlib
 import re
@@ -62,7 +62,7 @@ def TheTableEndsWithARecommendation():
     assert "lru: With 30.7 MB you get 95 %; more buys nothing." in out
     assert "standard input: 200 requests" in out
     out = run("replay", "-", "--policy", "all", "--capacity", "60", text=text).stdout
-    assert "gdsf" in out and "\ndefault: With 60 blocks you get 95 %; more buys nothing." in out
+    assert "gdsf" in out and "\nadaptive: With 60 blocks you get 95 %; more buys nothing." in out
 
 
 def TiersGiveExpectedTimesToFirstToken():

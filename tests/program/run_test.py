@@ -1,6 +1,7 @@
 # Usage: python3 tests/program/run_test.py PROGRAM NAME
 #
-# scripts/run as people and other programs use it, with a tiny model. NAME is one of the tests below.
+# scripts/run as people and other programs use it, with a tiny model. NAME is one of the tests
+# below.
 import os
 import pathlib
 import re
@@ -16,7 +17,7 @@ program = sys.argv[1]
 command = [sys.executable, root / "scripts" / "run", "--small", "--program", program]
 
 
-def run(*arguments):
+def run(*arguments, command=command):
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=2400, check=False)
     print(done.stdout, done.stderr, sep="")
     return done
@@ -51,6 +52,21 @@ def EveryPromptAfterTheFirstIsReused():
     assert "segments" in rows[-1][-1]
     assert "run: computed by CPU" in done.stdout or "layers" in done.stdout
     assert run("--once", "--port", "0", "--", "--reuse", "disabled").returncode == 1
+
+
+def TheShippedModelAnswersFromItsNotes():
+    """What a newcomer sees first. Facts are asked of the notes, so wrong KV would give wrong answers."""
+    done = run("--once", "--port", "0", command=[word for word in command if word != "--small"])
+    assert done.returncode == 0
+    notes = (root / "models" / "museum.txt").read_text()
+    answers = re.findall(r"^  (?:Ada|Ben): .*\n +(.+)$", done.stdout, re.M)
+    assert len(answers) == 4, answers
+    for answer, fact in zip(answers, ("16:20", "23.95", "19:40", "2415")):
+        assert fact in answer and fact in notes, answer
+    rows = re.findall(r"^(?:Ada|Ben)\b.*?  +(\d+) +(\d+) +(\d+)  \S+ ", done.stdout, re.M)
+    assert len(rows) == 5, rows
+    for prompt, _, evaluated in rows[1:]:
+        assert int(prompt) > 2000 and 20 * int(evaluated) < int(prompt), (prompt, evaluated)
 
 
 def ABusyPortIsNamed():

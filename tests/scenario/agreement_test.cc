@@ -1,4 +1,4 @@
-// Agreement and change: ranks that must decide alike, switches per request, scopes that come and go.
+// Agreement and change: ranks that must decide alike, options per request, scopes that come and go.
 #include <map>
 #include <random>
 #include <string>

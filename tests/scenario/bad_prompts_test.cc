@@ -39,7 +39,7 @@ TEST_F(Prompts, EmptyPromptLeasesNothing) {
   EXPECT_EQ(lease.report().outcome, Outcome::miss);
   EXPECT_EQ(lease.report().reason, MissReason::too_short);
   ok(lease.commit(0));
-  ok(lease.extend(tokens(6, 2).tokens));  // A request that begins with nothing may still go on.
+  ok(lease.extend(tokens(6, 2).tokens));  // An empty prompt can still be extended.
   ok(lease.commit(6));
   ok(lease.release());
   EXPECT_EQ(kept(cache, tokens(6, 2)), 6U);

@@ -1,4 +1,4 @@
-// Budgets: pins with deadlines, tenants with quotas, bytes for everything.
+// Budgets: pins with deadlines, quotas of tenants, bytes for everything.
 #include <vector>
 
 #include "support/cache_fixture.h"
@@ -381,7 +381,7 @@ TEST_F(Budget, HoldsForEveryShapeOfGroups) {
     for (uint32_t seed = 0; seed < 400; ++seed) fill(cache, tokens(250, seed));
     const Stats stats = cache.stats();
     EXPECT_LE(stats.kv_bytes_capacity + stats.index_bytes, options.budget_bytes) << "shape " << i;
-    // Blocks of one token and 64 bytes are smaller than what the index may need for them.
+    // Blocks of one token and 64 bytes are smaller than the index entries they may need.
     EXPECT_GT(stats.kv_bytes_capacity, options.budget_bytes / (i == 0 ? 5 : 3)) << "shape " << i;
   }
 }

@@ -1,4 +1,4 @@
-// Recurrent groups and logits: things that are right at exactly one depth.
+// Recurrent groups and logits: both are valid at exactly one depth.
 #include <algorithm>
 #include <vector>
 
@@ -347,7 +347,7 @@ TEST_F(Checkpoints, PriorityReachesCheckpoints) {
 }
 
 TEST_F(Checkpoints, NewScopesAndAnchorsGetCellsThatCachedPromptsHold) {
-  // An index of 4,097 cells of 16 positions that cached prompts fill to the last one.
+  // An index of 4,097 cells of 16 positions; cached prompts fill it to the last cell.
   Options options = grouped({recurrent(4)});
   options.index_cells = 1;
   options.logits_bytes = 4096;
@@ -399,7 +399,7 @@ TEST_F(Checkpoints, ScopeIsRefusedForBlocksNotMemoryWhileLeasesHoldEveryCell) {
 }
 
 TEST_F(Checkpoints, SmallLogitsInsideBlocksMakeRoomForEachOther) {
-  // More of them than the index has spare cells, in a cache whose blocks number the other cells.
+  // More of them than the index has spare cells; the cache's blocks number the other cells.
   Options options = grouped({full(8)});
   options.logits_bytes = 1 << 20;
   PagedCache& cache = cache_with(options);

@@ -1,4 +1,4 @@
-// Events: what routers and other observers are told.
+// Events for routers and other observers.
 #include <map>
 #include <set>
 #include <utility>
@@ -26,7 +26,7 @@ class Events : public PagedFixture {
 
 // What an observer knows after following the stream.
 struct Observer {
-  std::set<ContentKey> keys;                                    // Of the index.
+  std::set<ContentKey> keys;                                    // Keys of the index.
   std::map<std::pair<GroupIndex, ContentKey>, bool> of_groups;  // And whether it is a tail.
   uint64_t next = 0;
   bool saw_gap = false;

@@ -1,5 +1,5 @@
-// Leases that fill: what is cached of each group is shared, what is missing is written from elsewhere, and
-// nothing is findable before it was.
+// Leases that fill: they share what is cached of each group, the rest is written from elsewhere,
+// and nothing can be found before it is written.
 #include <gtest/gtest.h>
 
 #include "support/cache_fixture.h"
@@ -20,7 +20,7 @@ class Fill : public PagedFixture {
     ok(lease.draft_table(group, blocks, kNoBlock));
     return blocks;
   }
-  // Which blocks of the table are there, as text: '.' none, 's' shared, 'd' drafted.
+  // The blocks of the table as text: '.' none, 's' shared, 'd' drafted.
   static std::string table(const Lease& lease, GroupIndex group) {
     std::string text;
     const auto all = blocks_of(lease, group);
@@ -58,7 +58,7 @@ TEST_F(Fill, SinksAreFilledToo) {
   EXPECT_EQ(table(lease, 1), "dd...dd");
   ok(lease.commit(28));
   EXPECT_EQ(hit(cache, tokens(30, 1)), 28U);
-  // And it goes on like any lease.
+  // And it continues like any lease.
   ok(lease.reserve(30));
   ok(lease.commit(30));
 }
@@ -67,7 +67,7 @@ TEST_F(Fill, WhatIsCachedOfAGroupIsSharedThoughAnotherGroupHasAHole) {
   PagedCache& cache = cache_with(grouped({full(32, 4), window(8, 6, 4)}));
   const Text text = tokens(17, 1);
   fill(cache, text);
-  // Somebody else's windows take the blocks, one by one, oldest first.
+  // Windows of other prompts take the blocks, one by one, oldest first.
   fill(cache, tokens(17, 2));
   ASSERT_LT(hit(cache, text), 16U);
   Lease lease = take(cache, text, to(16));
@@ -111,7 +111,7 @@ TEST_F(Fill, WhatWasNotCommittedIsNotFound) {
     const Text text = tokens(26, 1);
     Lease first = take(cache, text.first(13));
     ok(first.commit(12));
-    ok(first.abandon());  // Leaves no part of the larger block that 12 is inside of.
+    ok(first.abandon());  // Leaves no part of the larger block that contains depth 12.
     EXPECT_EQ(hit(cache, text), 8U);
     Lease lease = take(cache, text, to(24));
     EXPECT_EQ(table(lease, 1), "sdd");
@@ -148,7 +148,7 @@ TEST_F(Fill, WhatArrivedIsKeptWhereTheRestDidNot) {
   EXPECT_EQ(hit(cache, text), 20U);
   EXPECT_EQ(free_blocks(cache), 27U);
   EXPECT_EQ(cache.stats().total.computed_tokens, 0U);
-  // And the rest, when it comes after all.
+  // And the rest, if it comes after all.
   Lease again = take(cache, text, to(36));
   EXPECT_EQ(table(again, 0), "sssssdddd");
   ok(again.commit(28));
@@ -161,7 +161,7 @@ TEST_F(Fill, WhatArrivedOfWindowsFillsItsHolesAndNoOthers) {
   PagedCache& cache = cache_with(grouped({full(32, 4), window(12, 16, 4)}));
   const Text text = tokens(32, 1);
   fill(cache, text);
-  // Holes behind: all that the window group had is gone, but for the tree's cells.
+  // Holes behind: everything in the window group is gone, except the tree's cells.
   take(cache, tokens(64, 7));
   ASSERT_EQ(cached_blocks(cache, 1), 0U);
   Lease lease = take(cache, text, to(28));
@@ -208,7 +208,7 @@ TEST_F(Fill, AHeldCheckpointNeitherGoesNorChanges) {
   EXPECT_EQ(ok(lease.hold_checkpoint(1, 12)).depth, 8U);
   EXPECT_EQ(ok(lease.hold_checkpoint(1, 8)).slot, at8);
   EXPECT_EQ(code(lease.hold_checkpoint(0, 8)), Errc::unsupported);
-  // Both slots are wanted by others: one is free to go, the held one is not.
+  // Other requests want both slots: one may be evicted, the held one may not.
   Lease other = take(cache, tokens(9, 2));
   ok(other.commit(8));
   EXPECT_EQ(save_checkpoint(other, 1), at13);

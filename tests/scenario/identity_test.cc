@@ -1,4 +1,5 @@
-// Identity: what may share, what never meets, and the keys that say so outside the process.
+// Identity: which prompts may share, which never do, and the keys that tell them apart outside the
+//           process.
 #include <limits>
 #include <string>
 #include <vector>
@@ -115,7 +116,8 @@ TEST_F(Identity, SameBlockAfterAnotherParentIsNotShared) {
 }
 
 TEST_F(Identity, SameBlockFarDownAnotherPathIsNotShared) {
-  // Lookups jump ahead along the path that was there first; equal words alone must not stop them.
+  // Lookups jump ahead along the path that was inserted first; equal words alone must not stop
+  // them.
   for (uint32_t block_tokens : {4U, 16U}) {
     PagedCache& cache = cache_of({.block_tokens = block_tokens, .capacity = 200});
     const Text head = tokens(block_tokens, 1);

@@ -1,5 +1,6 @@
-// What holds after any sequence of operations, tried with random ones. The seed is in the test's
-// name; tests/model compares every decision with a model, this looks only at promises.
+// Invariants that hold after any sequence of operations, checked with random ones. The seed is in
+// the test's name. tests/model compares every decision with a model; this file checks only
+// promises.
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -38,10 +39,10 @@ class Invariants : public PagedFixture, public ::testing::WithParamInterface<siz
     Lease lease;
     Text text;
     Story story;
-    std::vector<BlockId> before_committed;  // Of group 0: these may not change any more.
+    std::vector<BlockId> before_committed;  // Of group 0: these may not change from now on.
   };
 
-  // Few first halves, many second ones, sometimes media: prompts that share and part everywhere.
+  // Few first halves, many second halves, sometimes media: prompts share and part everywhere.
   Text random_text() {
     Text text = tokens(below(30), below(3)) + tokens(1 + below(25), 10 + below(4));
     for (uint32_t at = below(20); below(3) == 0 && at < text.size();) {

@@ -74,7 +74,7 @@ TEST_F(Leases, RoomIsDraftedAsAskedAndMoreLater) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 4});
   LeaseOptions options;
   options.draft_tokens = 20;
-  Lease lease = take(cache, tokens(100), options);  // Longer than the pool, and that is fine.
+  Lease lease = take(cache, tokens(100), options);  // Longer than the pool, which is allowed.
   EXPECT_EQ(lease.length(), 100U);
   EXPECT_EQ(lease.block_count(0), 2U);
   ok(lease.commit(20));
@@ -350,13 +350,14 @@ TEST_F(Leases, LeaseOutlivesItsCache) {
 }
 
 TEST_F(Leases, CacheAndLeasesMayEndOnDifferentThreadsInAnyOrder) {
-  // Whoever goes last frees what they share; a sanitizer sees when it is nobody, or somebody early.
+  // The last owner frees what they share; a sanitizer notices if nobody does, or somebody too
+  // early.
   for (uint32_t round = 0; round < 200; ++round) {
     std::optional<PagedCache> cache = ok(PagedCache::create(grouped({full(16)})));
     std::vector<Lease> leases;
     for (uint32_t i = 0; i < 3; ++i) leases.push_back(take(*cache, tokens(40, i + 1)));
     ManualFence never;
-    ok(leases[1].release({.fence = &never}));  // Waits for ever, and keeps nothing alive.
+    ok(leases[1].release({.fence = &never}));  // The fence never signals, and keeps nothing alive.
     std::atomic<uint32_t> ready{0};
     const auto together = [&](auto&& body) {
       ++ready;

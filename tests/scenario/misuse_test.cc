@@ -1,4 +1,4 @@
-// Calls that make no sense: each is a clear error, and nothing has changed. In every build.
+// Calls that make no sense: each fails with a clear error and changes nothing, in every build.
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +11,7 @@ namespace {
 
 class Misuse : public PagedFixture {
  protected:
-  // Every call there is on a lease that is not one (any more) fails and reads as empty.
+  // Every call on an empty or ended lease fails, and the lease reads as empty.
   void expect_dead(Lease& lease) {
     EXPECT_FALSE(lease.active());
     EXPECT_FALSE(lease);
@@ -101,7 +101,7 @@ TEST_F(Misuse, StaleLeaseDoesNotTouchItsSuccessor) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 4});
   Lease old = take(cache, tokens(64));
   ok(old.abandon());
-  Lease fresh = take(cache, tokens(64, 2));  // The same blocks, quite likely the same record.
+  Lease fresh = take(cache, tokens(64, 2));  // The same blocks, and probably the same record.
   const std::string before = books(cache) + position(fresh);
   expect_dead(old);
   EXPECT_EQ(books(cache) + position(fresh), before);

@@ -1,5 +1,5 @@
-// Part-blocks: reuse to the last equal token, by copying one block, and what happens when the copy
-// does not come about.
+// Part-blocks: reuse to the last equal token by copying one block, and what happens without the
+// copy.
 #include <algorithm>
 #include <chrono>
 #include <vector>
@@ -62,7 +62,7 @@ TEST_F(Partial, SharedLastBlockIsNotRewrittenByAFullHit) {
   Lease second = take(cache, text);
   engine.load(second, story);
   EXPECT_NE(blocks_of(second)[1], blocks_of(writer)[1]);
-  engine.memory.poison_block(0, blocks_of(second)[1]);  // Its own: nobody else may notice.
+  engine.memory.poison_block(0, blocks_of(second)[1]);  // Its own; others must not notice.
   engine.expect_right(writer, story, 32);
   Lease third = take(cache, text + tokens(1, 2));
   EXPECT_EQ(third.reused(), 32U);
@@ -265,7 +265,7 @@ TEST_F(Partial, OwnTailIsTakenOverWhereThePoolIsExactlyFull) {
   }();
   EXPECT_EQ(cache.stats().evicted_blocks, 1U);
   EXPECT_EQ(kept(cache, text), 64U);
-  // With a block to spare it is a copy, and the source stays.
+  // With a spare block it makes a copy, and the source stays.
   PagedCache& larger = cache_with(grouped({full(5)}));
   fill(larger, text.first(60));
   Lease copies = take(larger, text);
@@ -302,7 +302,7 @@ TEST_F(Partial, SourceThatSomebodyUsesIsNotTakenOver) {
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 4});
   const Text text = tokens(64);
   fill(cache, text.first(60));
-  // One that only looks at what is there takes nothing away.
+  // A request that only looks at cached blocks evicts nothing.
   LeaseOptions looks;
   looks.draft_tokens = 0;
   EXPECT_EQ(take(cache, text, looks).reused(), 48U);

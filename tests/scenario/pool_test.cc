@@ -1,4 +1,4 @@
-// The pool behind the blocks: which ones are lent, in what order, and that none is ever lost.
+// The pool of blocks: which blocks are lent, in what order, and that none is ever lost.
 #include <deque>
 #include <vector>
 
@@ -150,8 +150,8 @@ TEST_F(Pool, CachedBlocksGoLeastRecentlyUsedFirst) {
 }
 
 TEST_F(Pool, HeadOfAChainNeverGoesBeforeItsTail) {
-  // Reuse and pressure in changing amounts. A block whose predecessor has gone would be cached and
-  // never found; so what is found must add up to what is cached.
+  // Reuse and pressure in changing amounts. A block whose predecessor is gone would stay cached but
+  // never be found, so the blocks found must add up to the blocks cached.
   PagedCache& cache = cache_of({.block_tokens = 16, .capacity = 16});
   std::vector<Text> texts = {tokens(160, 1)};
   fill(cache, texts[0]);
@@ -195,7 +195,7 @@ TEST_F(Pool, EqualBlocksCommittedTwiceAreHeldToo) {
   Lease second = take(cache, tokens(64), read_off);
   EXPECT_EQ(code(cache.lease(scope, tokens(160, 2))), Errc::out_of_blocks);
   EXPECT_EQ(compute(second).duplicates, 4U);
-  // Its path now ends at the canonical blocks, so these are in use as well.
+  // The lease's path now ends at the canonical blocks, so these are in use too.
   const std::string before = books(cache);
   EXPECT_EQ(code(cache.lease(scope, tokens(16, 3))), Errc::out_of_blocks);
   EXPECT_EQ(books(cache), before);
@@ -249,7 +249,7 @@ TEST_F(Pool, ContextLengthsAreWhatIsWritten) {
   EXPECT_EQ(code(context_lengths(leases, one)), Errc::out_of_range);
 }
 
-// What a refusal says, as a caller that decides by it sees it.
+// The details of a refusal, by which a caller decides what to do.
 struct Shortage {
   GroupIndex group = 0;
   uint32_t missing = 0;
@@ -278,7 +278,7 @@ TEST_F(Pool, RefusalSaysHowManyBlocksAreMissingAndWhetherItCanEverFit) {
       cache.lease(scope, tokens(16 * 11, 2)).error().to_string(),
       "out_of_blocks: it can never fit: more blocks at once than this group has (3 too many for "
       "group 0)");
-  // What is cached makes room, and counts as part of who shares it.
+  // Cached blocks make room, and count as part of the lease that shares them.
   fill(cache, tokens(48, 3));
   EXPECT_EQ(shortage(cache.lease(scope, tokens(80, 3))), (Shortage{0, 2, false}));
   EXPECT_EQ(shortage(cache.lease(scope, tokens(48, 3) + tokens(96, 4))), (Shortage{0, 1, true}));
@@ -301,7 +301,8 @@ TEST_F(Pool, RefusalNamesTheGroupThatIsShort) {
   Lease user = take(cache, tokens(64));
   EXPECT_EQ(shortage(cache.lease(scope, tokens(80, 2))), (Shortage{1, 3, false}));
   EXPECT_EQ(shortage(cache.lease(scope, tokens(112, 2))), (Shortage{1, 1, true}));
-  // Window blocks go back as a lease advances: what it has now does not count against it for good.
+  // Window blocks go back as a lease advances, so its current blocks do not count against it for
+  // good.
   EXPECT_EQ(shortage(user.reserve(112)), (Shortage{1, 1, false}));
   EXPECT_EQ(shortage(user.reserve(176)), (Shortage{1, 1, true})) << "7 at once";
 }

@@ -1,4 +1,4 @@
-// Reclaiming: what goes to make room can still be saved.
+// Reclaiming: blocks that are evicted to make room can still be saved.
 #include <random>
 #include <set>
 #include <utility>
@@ -31,7 +31,7 @@ TEST_F(Reclaim, WhatGoesIsNobodysUntilItIsLetGo) {
   ok(filling.release());
   {
     const Reclaimed reclaimed = ok(cache.reclaim(32, 100));
-    // The deepest first, and no more than was asked for.
+    // The deepest block first, and no more than requested.
     EXPECT_EQ(ids(reclaimed), (std::vector{blocks[3], blocks[2]}));
     EXPECT_EQ(kept(cache, tokens(64, 1)), 32U);
     const Reclaimed::Block& last = reclaimed.blocks()[0];
@@ -42,7 +42,7 @@ TEST_F(Reclaim, WhatGoesIsNobodysUntilItIsLetGo) {
     EXPECT_EQ(words[0], tokens(64, 1).tokens[48]);
     EXPECT_EQ(words[15], tokens(64, 1).tokens[63]);
     EXPECT_EQ(free_blocks(cache), 0U);
-    // What is being saved is as good as free: nobody need save more.
+    // A block that is being saved counts as free, so no more need be saved.
     EXPECT_TRUE(ok(cache.reclaim(32, 100)).blocks().empty());
     Lease other = take(cache, tokens(32, 2));
     EXPECT_EQ(blocks_of(other), (std::vector{blocks[0], blocks[1]}));
@@ -81,7 +81,7 @@ TEST_F(Reclaim, PartBlocksAreNotAmongThem) {
 }
 
 TEST_F(Reclaim, BlocksThatAWindowGivesUpAreOnePathWhereTheyLieOnOne) {
-  // One walk and one chain of keys for all of them, not one for each.
+  // All blocks share one walk and one chain of keys.
   PagedCache& cache = cache_with(grouped({full(200), window(512, 40)}));
   fill(cache, tokens(16 * 38, 1));
   const Reclaimed reclaimed = ok(cache.reclaim(512, kAll));
@@ -100,7 +100,8 @@ TEST_F(Reclaim, BlocksThatAWindowGivesUpAreOnePathWhereTheyLieOnOne) {
   EXPECT_EQ(cache.stats().groups[0].cached_blocks, 38U) << "their prefix stays";
 }
 
-// The keys are those that observers see go, whatever stands on the path; other groups have their own.
+// The keys are those in the events of removed blocks, whatever else is on the path; other groups
+// have keys of their own.
 TEST_F(Reclaim, KeysAreThoseOfThePrefixInEveryGroup) {
   Options options = grouped({full(256, 8), full(256, 32), window(64, 256, 16)});
   options.content_keys = true;
@@ -135,7 +136,7 @@ TEST_F(Reclaim, KeysAreThoseOfThePrefixInEveryGroup) {
   EXPECT_EQ(keys[0].size(), (256U + 128 + 256) / 8);
   EXPECT_EQ(keys[1].size(), (256U + 128 + 256) / 32);
   EXPECT_EQ(blocks.size(), keys[0].size() + keys[1].size() + keys[2].size());
-  // A cache whose index has the other groups' grid names the same keys.
+  // A cache whose index uses the other groups' grid gives the same keys.
   for (const auto& [group, size] : {std::pair{1U, 32U}, std::pair{2U, 16U}}) {
     Options alone = grouped({full(256, size)});
     alone.content_keys = true;
@@ -187,7 +188,7 @@ TEST_F(Reclaim, ItOutlivesTheCache) {
   EXPECT_EQ(code(gone.reclaim(1, 1)), Errc::wrong_state);  // NOLINT: on purpose
 }
 
-// A dump says which block has what: none of them may be somebody's still.
+// A dump gives each block's contents, so no block in it may still belong to a lease.
 TEST_F(Reclaim, NoDumpIsLoadedOverWhatIsHeld) {
   for (const Options& options : {grouped({full(8), window(32, 4)}), grouped({window(32, 4)})}) {
     PagedCache& cache = cache_with(options);
@@ -206,7 +207,7 @@ TEST_F(Reclaim, NoDumpIsLoadedOverWhatIsHeld) {
   }
 }
 
-// Between leases of all kinds: no block is ever in two hands, and the books balance.
+// Among leases of all kinds no block ever has two owners, and the books balance.
 TEST_F(Reclaim, RandomRunsKeepEveryBlockInOneHand) {
   PagedCache& cache = cache_with(grouped({full(64, 4), full(32, 8), window(16, 48, 4)}));
   std::mt19937_64 random(from_environment("STEMMA_RECLAIM_SEED", 7));

@@ -1,4 +1,4 @@
-// Retention: what goes first when room is short.
+// Retention: what is evicted first when room is short.
 #include <algorithm>
 #include <string_view>
 #include <vector>
@@ -13,7 +13,7 @@ namespace {
 
 class Retention : public PagedFixture {
  protected:
-  // Evicts block by block; says of which text each block was, by its place in `texts`.
+  // Evicts block by block. Returns which text each block belonged to, as an index into `texts`.
   std::vector<uint32_t> eviction_order(PagedCache& cache, const std::vector<Text>& texts) {
     std::vector<uint32_t> order;
     std::vector<uint32_t> left;
@@ -74,7 +74,7 @@ TEST_F(Retention, PressureSparesWhatTheRequestItselfReuses) {
   const Text b = tokens(48, 2);
   fill(cache, a);
   fill(cache, b);
-  // a is older, but it is what this request continues; it needs 4 blocks and 2 are free.
+  // a is older, but this request continues it; the request needs 4 blocks and 2 are free.
   Lease lease = take(cache, a + tokens(64, 3));
   EXPECT_EQ(lease.reused(), 48U);
   EXPECT_EQ(kept(cache, a), 48U);
@@ -143,7 +143,7 @@ TEST_F(Retention, LatestUseDecidesThePriority) {
 }
 
 TEST_F(Retention, PrefixInUseKeepsItsPriorityWhenNothingCanGo) {
-  for (const char* const policy : {"lru", "default"}) {
+  for (const std::string_view policy : retain::policy_names()) {
     for (const char* const how : {"nothing", "evict", "reclaim"}) {
       Options options = grouped({full(16)});
       options.policy = policy;
@@ -209,7 +209,8 @@ TEST_F(Retention, EveryUseKeepsItsOwnDeadline) {
     clock.advance_ns(kSecond);
   }
   clock.advance_ns(kSecond / 2);
-  // Those of the first 501 uses have passed, the others have not: default, then 36, then 80.
+  // The deadlines of the first 501 uses have passed, the others have not: default, then 36, then
+  // 80.
   EXPECT_EQ(cache.evict(511), 511U);
   uint32_t wrong = 0;
   for (uint32_t i = 0; i < 1000; ++i) {
@@ -334,7 +335,7 @@ TEST_F(Retention, ScopesMayTakeTheNumbersOfForgottenCells) {
     };
     Lease first = lease(one, 32);
     compute(first);
-    cache.drop_scope(one);  // While a request runs: nobody notes a use of its cells.
+    cache.drop_scope(one);  // While a request runs, so no use of its cells is noted.
     ok(first.release());
     const Lease keeps = lease(two, 16, 0);  // Takes the root's number,
     Lease drafts = lease(two, 16);          // and the first cell's;
@@ -371,9 +372,9 @@ TEST_F(Retention, EqualPromptsOfTwoTenantsAreChargedToTheirOwn) {
     };
     const Text prompt = tokens(160);
     serve(first, kFirst, prompt);
-    serve(first, kFirst, prompt + tokens(320, 2));  // Another conversation goes on from there.
-    serve(other, kOther, prompt);                   // The same words, somebody else's.
-    serve(other, kOther, tokens(160, 3));           // Its quota takes the first ones away.
+    serve(first, kFirst, prompt + tokens(320, 2));  // Another conversation continues from there.
+    serve(other, kOther, prompt);                   // The same words in another scope.
+    serve(other, kOther, tokens(160, 3));           // Its quota evicts the first ones.
     EXPECT_EQ(cache.tenant_bytes(kFirst), 30U);
     EXPECT_EQ(cache.tenant_bytes(kOther), 10U);
     while (cache.evict(1) != 0) {

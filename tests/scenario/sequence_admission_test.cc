@@ -1,4 +1,4 @@
-// Who gets which sequence, and what becomes of what it held.
+// Which request gets which sequence, and what happens to the sequence's contents.
 #include <string>
 #include <utility>
 #include <vector>
@@ -346,7 +346,8 @@ TEST(SequenceAdmission, NobodyIsEmptiedForRoomThatCannotBeHad) {
   rig.finish(request);
 }
 
-// What a plan is to share is counted once: as long as it is there, and in full when it is not.
+// Cells that a plan will share count once while the source holds them, and in full once it does
+// not.
 TEST(SequenceAdmission, RoomOfAPlanThatSharesIsNotGivenAway) {
   const Text third = tokens(200, 3);
   for (const Text& text : {third, tokens(10, 1) + third.first(190)}) {
@@ -356,7 +357,7 @@ TEST(SequenceAdmission, RoomOfAPlanThatSharesIsNotGivenAway) {
     rig.chat(tokens(140, 1), {.session = "a"});
     Request shares = rig.begin(tokens(100, 1) + tokens(10, 2), {.reserve_tokens = 40});
     EXPECT_EQ(shares.turn.report().steps[static_cast<uint32_t>(Step::fork)], 100U);
-    // In the place of what is shared, or in that of the conversation itself.
+    // It would replace the shared contents, or those of the conversation itself.
     EXPECT_EQ(code(rig.try_begin(text, {.session = "a"})), Errc::out_of_blocks);
     EXPECT_EQ(rig.execute(shares), 100U);
     rig.compute(shares);
@@ -366,7 +367,8 @@ TEST(SequenceAdmission, RoomOfAPlanThatSharesIsNotGivenAway) {
   }
 }
 
-// What a turn was to let go of, and gives back instead, is not in the way of those who were promised it.
+// A turn that was to drop a sequence's contents gives it back instead. Turns that were promised
+// that room still get it.
 TEST(SequenceAdmission, PromisedRoomIsThereWhenAnotherTurnIsGivenBack) {
   for (const bool finished : {false, true}) {
     for (const uint32_t length : {100U, 150U}) {
@@ -405,7 +407,7 @@ TEST(SequenceAdmission, PlansThatShareALeasedSequenceAreAdmittedTogether) {
   rig.finish(first);
 }
 
-// Of a segment that begins inside what is kept, that part is there twice for a moment.
+// When a segment begins inside the kept part, the overlap exists twice for a moment.
 TEST(SequenceAdmission, NoPlanLoadsWhatFindsNoRoom) {
   for (const Fork fork : {Fork::shared, Fork::copy, Fork::restore}) {
     for (const bool crowded : {false, true}) {
@@ -417,7 +419,7 @@ TEST(SequenceAdmission, NoPlanLoadsWhatFindsNoRoom) {
       SequenceRig rig(engine);
       rig.chat(tokens(120, 1), {.session = "a"});
       rig.drain();
-      // 90 of the words stay where they were, inside the second segment.
+      // 90 of the words stay in place; they end inside the second segment.
       rig.chat(tokens(90, 1) + tokens(5, 2), {.session = "a", .keep = false});
       Request other = rig.begin(tokens(crowded ? 70 : 10, 3));
       rig.run(other);
@@ -443,7 +445,7 @@ TEST(SequenceAdmission, WhatFindsNoRoomHidesNothingThatDoes) {
     rig.take_all_sequences();
     Request other = rig.begin(tokens(100, 1));
     rig.run(other);
-    // Its segments need more room to be loaded than is left; the words of the first are in a sequence.
+    // Its segments need more room than is left; the words of the first one are in a sequence.
     EXPECT_EQ(rig.hit(text), 64U);
     Request request = rig.begin(text);
     EXPECT_EQ(rig.run(request).steps[static_cast<uint32_t>(Step::fork)], 64U);
@@ -453,7 +455,7 @@ TEST(SequenceAdmission, WhatFindsNoRoomHidesNothingThatDoes) {
   }
 }
 
-// Who tries again and again must not wear out what is saved.
+// Repeated attempts must not wear out what is saved.
 TEST(SequenceAdmission, NothingSavedGoesForARequestThatFindsNoSequence) {
   EngineOptions engine = full_engine();
   engine.sequences = 1;

@@ -1,4 +1,4 @@
-// What is saved of sequences: when, at which depths, within which limits.
+// Saving sequences: when, at which depths, within which limits.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ bool contains(const std::vector<uint32_t>& list, uint32_t value) {
   return std::ranges::find(list, value) != list.end();
 }
 
-// Where a request stops for something to be kept, its end included.
+// The depths at which a request stops for a capture, its end included.
 std::vector<uint32_t> stops_of(const EngineOptions& engine, const SequenceOptions& options,
                                const TurnOptions& turn = {}, uint32_t count = 200) {
   SequenceRig rig(engine, options);
@@ -74,7 +74,7 @@ TEST(SequenceCapture, OneTokenIsNotWorthACapture) {
 TEST(SequenceCapture, WhatIsUnderWayIsSavedBeforeAnotherRequestTakesItsPlace) {
   for (const EngineKind& kind : every_engine()) {
     if (!kind.saves()) continue;
-    // Others begin with other words, or with some of the same.
+    // Other requests begin with other words, or share a few words.
     for (const uint32_t common : {0, 9}) {
       SCOPED_TRACE(std::string(kind.name) + ", " + std::to_string(common));
       EngineOptions engine = kind.options;
@@ -89,8 +89,8 @@ TEST(SequenceCapture, WhatIsUnderWayIsSavedBeforeAnotherRequestTakesItsPlace) {
   }
 }
 
-// Computing again looks cheap here, so a request that needs the place does not wait for a capture. A mark
-// counts for more than that.
+// Computing again looks cheap here, so a request that needs the sequence does not wait for a
+// capture. A mark outweighs that.
 TEST(SequenceCapture, WhatAMarkAsksToKeepIsSavedHoweverCheapComputingIs) {
   EngineOptions engine = full_engine();
   engine.sequences = 1;
@@ -138,7 +138,8 @@ TEST(SequenceCapture, MessageThatEndsEarlyIsNotWorthKeeping) {
   EXPECT_EQ(stops, (std::vector<uint32_t>{100, 180, 199, 200}));
 }
 
-// Short batches are slow, so a stop never leaves a chunk of fewer than 64 tokens but at the prompt's end.
+// Short batches are slow, so a stop never leaves a chunk of fewer than 64 tokens except at the
+// prompt's end.
 TEST(SequenceCapture, BoundariesCloseTogetherAreMerged) {
   const uint32_t ends[] = {40, 100, 130, 150, 300, 310, 320};
   for (const EngineOptions& engine : {hybrid_engine(), hybrid_state_engine(), mamba_engine()}) {
@@ -194,7 +195,7 @@ TEST(SequenceCapture, PromptsWithoutMessagesAreKeptAtIntervals) {
   }
 }
 
-// Checkpoints at intervals would push out those that are used.
+// Checkpoints at intervals would evict the ones in use.
 TEST(SequenceCapture, SmallStoreHasNoIntervals) {
   EngineOptions engine = hybrid_engine();
   engine.state_bytes = 50'000;
@@ -375,7 +376,7 @@ TEST(SequenceCapture, TenantsStayWithinTheirQuotas) {
   EXPECT_EQ(rig.kept(tokens(128, 10)), 0U) << "went for it";
 }
 
-// Quotas are of segments; what has none knows no tenants, however many there are.
+// Quotas apply to segments. Entries without segments know no tenants, so there may be any number.
 TEST(SequenceCapture, ThereMayBeMoreTenantsThanClasses) {
   for (const EngineKind& kind : every_engine()) {
     SCOPED_TRACE(kind.name);
@@ -393,7 +394,7 @@ TEST(SequenceCapture, ThereMayBeMoreTenantsThanClasses) {
   }
 }
 
-// What a request says about what it leaves holds for states and checkpoints as it does for segments.
+// A request's retention options apply to states and checkpoints as well as to segments.
 TEST(SequenceCapture, TimeToLiveAndRangesHoldForStatesToo) {
   SequenceOptions options = small_cache();
   options.saved_bytes = 60'000;
@@ -439,7 +440,7 @@ TEST(SequenceCapture, WithoutBytesNothingIsSavedAndNothingWaits) {
   }
 }
 
-// Engines that cannot copy have what others want saved, while its turn is under way.
+// If an engine cannot copy, words that other requests want are saved while their turn is under way.
 EngineOptions restoring_engine(bool segments) {
   EngineOptions options = full_state_engine();
   options.segments = segments;

@@ -1,4 +1,4 @@
-// What beginning a request costs does not depend on what is remembered.
+// The cost of beginning a request does not depend on how much is remembered.
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -8,7 +8,7 @@
 namespace stemma::test {
 namespace {
 
-// A whole request, without a rig's judgement: that would cost more than all the rest.
+// A whole request without a rig's checks, which would cost more than everything else.
 void chat(SequenceCache& cache, FakeSequences& engine, const Scope& scope, const Text& text,
           const std::string& session) {
   Turn turn = ok(cache.begin(scope, text, {.session = session}));

@@ -1,6 +1,6 @@
-// What an engine does wrong costs reuse, and nothing else: the sequence in question is emptied, the
-// others are untouched, what is bad is not tried again, and the answer is true. (The rig judges contents
-// and neighbours after every step.)
+// An engine's mistake costs reuse and nothing else: its sequence is emptied, the others are
+// untouched, bad data is not tried again, and the answer is right. (The rig judges contents and
+// neighbours after every step.)
 #include <string>
 #include <vector>
 
@@ -106,7 +106,7 @@ TEST(SequenceFailures, BytesThatWereSavedByHalfAreNeverServed) {
         rig.engine.faults = FaultSchedule({{Call::save, nth, fault}});
         rig.chat(kText80 + tokens(80, 2));
         rig.take_all_sequences();
-        rig.chat(kText80 + tokens(80, 2) + tokens(9, 3));  // Judged: whatever it reuses is right.
+        rig.chat(kText80 + tokens(80, 2) + tokens(9, 3));  // The rig checks what it reuses.
         rig.take_all_sequences();
         rig.chat(kText80 + tokens(80, 2) + tokens(9, 4));
       }
@@ -145,7 +145,8 @@ TEST(SequenceFailures, SavedPartsServeWhenACopyFails) {
       ASSERT_EQ(request.turn.report().steps[static_cast<uint32_t>(Step::fork)], 80U);
       const SequenceReport report = rig.run(request);
       EXPECT_EQ(report.failures, 1U);
-      // A copy that waits for its checkpoint cannot be looked into: a lie is blamed on that.
+      // A copy that waits for its checkpoint cannot be inspected, so a lie is blamed on the
+      // checkpoint.
       const bool lie = fault == Fault::lie_nothing || fault == Fault::lie_half;
       const bool seen = !lie || kind.options.rewind == Rewind::any;
       EXPECT_TRUE(!seen || failures(rig, Step::fork) == 1);
@@ -230,7 +231,7 @@ TEST(SequenceFailures, VictimThatCannotBeSavedGoesAllTheSame) {
   EXPECT_EQ(rig.kept(kText80), 0U);
 }
 
-// ---- Sequences that cannot be cleared -----------------------------------------------------------------
+// ---- Sequences that cannot be cleared -----------------------------------------------------------
 
 TEST(SequenceFailures, SequenceThatCannotBeClearedIsBrokenUntilItCan) {
   for (const EngineKind& kind : every_engine([](EngineOptions& o) { o.sequences = 2; })) {
@@ -284,7 +285,7 @@ TEST(SequenceFailures, AbandonedSequenceThatCannotBeClearedIsNobodysUntilItCan) 
   }
 }
 
-// ---- Running turns ------------------------------------------------------------------------------------
+// ---- Running turns ------------------------------------------------------------------------------
 
 TEST(SequenceFailures, FailedRewindLeavesAnEmptySequence) {
   for (const EngineKind& kind : every_engine()) {
@@ -346,7 +347,7 @@ TEST(SequenceFailures, FailedForkLeavesItsSourceAndIsHonest) {
   }
 }
 
-// What a fork is to be loaded from is saved: of that, whole segments serve whatever becomes of the rest.
+// The source of a fork is saved. Whole segments of it can be used, whatever happens to the rest.
 TEST(SequenceFailures, SegmentsSavedBeforeASaveFailsServe) {
   EngineOptions engine = full_engine();
   engine.fork = Fork::restore;

@@ -1,6 +1,6 @@
-// One story in which every call of the engine occurs, told again and again with another call failing in
-// another way. It must always end well: nothing wrong is ever served, nobody else is disturbed, and
-// afterwards everything works. (The rig judges after every step.)
+// One story that uses every engine call, repeated with a different call failing in a different way
+// each time. It must always end well: nothing wrong is ever served, no other request is disturbed,
+// and afterwards everything works. (The rig judges after every step.)
 #include <string>
 #include <vector>
 
@@ -32,7 +32,7 @@ class SweepStory {
     ask("a", a + tokens(12, 9));
     ask("a", a.first(60) + tokens(12, 10));
   }
-  // Every sequence at once, with nothing going wrong any more.
+  // Every sequence at once, without further faults.
   void expect_all_is_well() {
     rig.engine.faults = FaultSchedule();
     std::vector<Request> requests;

@@ -107,7 +107,7 @@ TEST(SequenceForget, DroppedScopeIsNeverFoundAgain) {
     rig.chat(kText, {.session = "a"});
     rig.chat(other, kText, {.session = "b"});
     rig.drain();
-    rig.chat(kText + tokens(30, 2), {.session = "a"});  // And something that still waits.
+    rig.chat(kText + tokens(30, 2), {.session = "a"});  // And a capture that still waits.
     rig.cache.drop_scope(rig.scope);
     rig.check("drop_scope");
     EXPECT_EQ(rig.look(kText + tokens(30, 2)).reason, SequenceMiss::unknown_scope);
@@ -182,7 +182,7 @@ TEST(SequenceForget, DroppingWhatAPlanWasToLoadEndsInASlowerRightAnswer) {
     rig.take_all_sequences();
     Request planned = rig.begin(kText + tokens(9, 2));
     rig.cache.drop_saved();
-    rig.run(planned);  // Right, whatever it says.
+    rig.run(planned);  // Right, whatever it reports.
     rig.finish(planned);
   }
 }
@@ -203,7 +203,7 @@ TEST(SequenceForget, EndedSessionsSequenceIsTheNextToGo) {
   EXPECT_FALSE(rig.cache.session("b").resident);
 }
 
-// Whoever hangs up does so in the middle of an answer.
+// Clients hang up in the middle of an answer.
 TEST(SequenceForget, SessionThatEndsUnderWayIsOverWithItsTurn) {
   SequenceOptions options = small_cache();
   options.saved_bytes = 0;
@@ -245,7 +245,8 @@ TEST(SequenceForget, SessionThatGoesOnIsNotOver) {
   EXPECT_TRUE(rig.cache.session("a").resident);
 }
 
-// Two sessions, of which the later one ends, before or after what it left is saved: that goes first.
+// Of two sessions the later one ends, before or after its words are saved: those words are evicted
+// first.
 void expect_ended_goes_first(const EngineKind& kind, bool saved_before) {
   SequenceOptions options = small_cache();
   options.saved_bytes = 100'000;

@@ -1,4 +1,5 @@
-// Idle sequences slow down whoever computes in the same context. Those that cost more than they are worth go.
+// Idle sequences slow down all computing in the same context. Those that cost more than they are
+// worth are dropped.
 #include <algorithm>
 #include <vector>
 
@@ -7,7 +8,7 @@
 namespace stemma::test {
 namespace {
 
-// A model for which 4,000 cells double what a token takes.
+// A model for which 4,000 cells double the time of a token.
 EngineOptions attentive(EngineOptions engine = full_engine()) {
   engine.context_tokens = 16'384;
   engine.costs.token_ns = 200'000;
@@ -15,7 +16,7 @@ EngineOptions attentive(EngineOptions engine = full_engine()) {
   return engine;
 }
 
-// Its batches are small enough that one prompt tells how attention grows.
+// Its batches are so small that one prompt shows how the cost of attention grows.
 class IdleRig : public SequenceRig {
  public:
   explicit IdleRig(const EngineOptions& kind = attentive(),
@@ -95,7 +96,7 @@ TEST(SequenceIdle, OneThatIsCheapToLoseGoesUnsaved) {
   IdleRig rig(attentive(), options);
   rig.chat(kLong, {.session = "a"});
   rig.chat(tokens(20, 4), {.session = "c"});
-  // Computing either again takes less than 7,000 tokens lose beside its cells.
+  // Recomputing either one costs less than 7,000 tokens lose while its cells are there.
   const SequenceReport report = rig.chat(tokens(6000, 5), {.session = "b", .reserve_tokens = 1000});
   EXPECT_EQ(report.dropped_idle, 2U);
 }
@@ -112,7 +113,7 @@ TEST(SequenceIdle, WhatIsSharedWithSomebodyWhoStaysIsNotInTheWay) {
   IdleRig rig;
   rig.chat(kLong, {.session = "a"});
   rig.drain();
-  // It copies all that the idle one has, so emptying that would give back nothing.
+  // Its copy shares all cells of the idle sequence, so emptying that would free nothing.
   EXPECT_EQ(rig.chat(kLong + kOther, {.session = "b", .exclusive = false}).dropped_idle, 0U);
 }
 

@@ -249,7 +249,7 @@ TEST(SequenceMisuse, UnknownSessionsAndSequencesAreNothing) {
   EXPECT_TRUE(rig.cache.session(long_name).known);
 }
 
-// ---- Turns --------------------------------------------------------------------------------------------
+// ---- Turns --------------------------------------------------------------------------------------
 
 void expect_dead(Turn& turn) {
   EXPECT_FALSE(turn.active());

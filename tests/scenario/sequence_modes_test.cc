@@ -1,4 +1,4 @@
-// Where a prefix may come from, how much of it is wanted, and whether it is worth having.
+// Where a prefix may come from, how much of it a turn wants, and whether it is worth restoring.
 #include <string>
 #include <vector>
 
@@ -141,7 +141,7 @@ TEST(SequenceModes, WhatAThrowawayTurnFoundStays) {
   for (const EngineKind& kind : every_engine()) {
     SCOPED_TRACE(kind.name);
     SequenceRig rig(kind.options);
-    rig.chat(kText, {.session = "a"});  // Nobody found time to drain.
+    rig.chat(kText, {.session = "a"});  // Nothing was drained.
     EXPECT_EQ(rig.chat(kNext, {.session = "a", .keep = false}).reused_tokens, 100U);
     const bool any = kind.options.rewind == Rewind::any;
     EXPECT_EQ(rig.kept(kText), any || kind.saves() ? 100U : 0U)
@@ -160,7 +160,8 @@ TEST(SequenceModes, AtMostIsAtMost) {
     for (const uint32_t n : {0U, 1U, 40U, 95U, 99U, 100U}) {
       const uint32_t found = rig.hit(kNext, {.at_most = n});
       EXPECT_LE(found, n);
-      // What cannot be copied or saved is not cut for a few positions of another.
+      // A sequence that can be neither copied nor saved is not cut to serve a few positions of
+      // another prompt.
       const bool sure = kind.options.rewind == Rewind::any && kind.saves();
       EXPECT_TRUE(!sure || found == n) << found << " of " << n;
     }
@@ -228,7 +229,8 @@ TEST(SequenceModes, WhatTurnsOutSlowerToRestoreThanToComputeIsNoLongerSaved) {
     options.move_call_ns = 1000;
     SequenceRig rig(engine, options);
     SequenceReport report;
-    // What is believed of loading is far from true, so it is tried; the second time tells.
+    // The initial belief about the cost of loading is far off, so loading is tried; the second plan
+    // knows better.
     for (uint32_t i = 0; i < 4; ++i) {
       rig.chat(tokens(128, 1));
       rig.take_all_sequences();
@@ -280,7 +282,7 @@ TEST(SequenceModes, CostsAreMeasured) {
   EXPECT_GT(stats.restored_bytes, 0U);
 }
 
-// The difference of two clocks, or of one the wrong way round.
+// The difference between two clocks, or of one clock with its ends swapped.
 TEST(SequenceModes, TimesThatCannotBeAreNotLearned) {
   SequenceRig rig;
   const uint64_t before = rig.cache.stats().compute_token_ns;

@@ -1,9 +1,9 @@
 // How much of what could be reused is reused, against an oracle that remembers everything.
 //
-// The oracle knows every word that any earlier request has computed. What it could reuse of a prompt is the
-// longest prefix that the prompt has in common with one of them, but for the last token, which is always
-// computed. Engines with full attention reach that. The others resume only where a checkpoint is, so what they
-// reach says how well the boundaries were chosen.
+// The oracle knows every word that any earlier request has computed. It could reuse the longest
+// prefix that a prompt shares with one of them, except the last token, which is always computed.
+// Engines with full attention reach that. The others resume only at checkpoints, so their reuse
+// shows how well the boundaries were chosen.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -16,13 +16,13 @@
 namespace stemma::test {
 namespace {
 
-// ---- What clients send ---------------------------------------------------------------------------------
+// ---- What clients send --------------------------------------------------------------------------
 
 enum class Occasion : uint8_t { opening, next_turn, other_role, again, edit, raw };
 constexpr std::array kOccasions = {"first question", "next turn", "other role",
                                    "asked again",    "edited",    "raw completion"};
 
-// One request as the server would pass it on.
+// One request as the server passes it to the cache.
 struct Asked {
   Occasion kind = Occasion::opening;
   Text prompt;
@@ -39,7 +39,8 @@ class Clients {
     for (uint32_t i = 0; i < 3; ++i) examples_.push_back(fresh(700 + 500 * i, 200));
   }
 
-  // All that clients send, in this order: conversations that are under way at the same time, and completions.
+  // All that clients send, in this order: conversations that are under way at the same time, and
+  // completions.
   std::vector<Asked> requests(uint32_t conversations, uint32_t turns) {
     std::vector<Talk> talks;
     for (uint32_t i = 0; i < conversations; ++i) talks.push_back({systems_[i % systems_.size()]});
@@ -61,11 +62,12 @@ class Clients {
 
   uint32_t below(uint32_t n) { return static_cast<uint32_t>(random_() % n); }
   bool chance(uint32_t percent) { return below(100) < percent; }
-  // At least so many words that nobody has said before.
+  // At least this many words that no message has used before.
   Text fresh(uint32_t least, uint32_t more) { return tokens(least + below(more), 1000 + seed_++); }
 
-  // <start> role <newline> words <end> <newline>, as most templates have it. A boundary lies behind the <start>
-  // of the next message: up to there all conversations that go on from here are equal.
+  // <start> role <newline> words <end> <newline>, as most templates have it. A boundary lies behind
+  // the <start> of the next message: all conversations that continue from here are equal up to
+  // there.
   static void say(Asked& asked, Role role, const Text& words) {
     asked.prompt = asked.prompt + of({static_cast<Token>(role), 3}) + words + of({2, 3, 1});
     asked.ends.push_back(asked.prompt.size());
@@ -82,7 +84,7 @@ class Clients {
   }
   void ask(Occasion kind, Talk& talk) {
     asked_.push_back(render(kind, talk));
-    // One in seven does not like the answer.
+    // One user in seven rejects the answer.
     if (chance(15)) asked_.push_back(render(Occasion::again, talk));
     talk.said.push_back({Role::assistant, asked_.back().answer});
   }
@@ -99,7 +101,7 @@ class Clients {
     ask(Occasion::next_turn, talk);
   }
 
-  // Something in the middle of an earlier message is changed, and the conversation goes on from there.
+  // The user edits the middle of an earlier message, and the conversation continues from there.
   void edit(Talk& talk) {
     const uint32_t which = 2 * below(static_cast<uint32_t>(talk.said.size()) / 2);
     talk.said.resize(which + 1);
@@ -123,7 +125,7 @@ class Clients {
   std::vector<Asked> asked_;
 };
 
-// ---- The oracle ----------------------------------------------------------------------------------------
+// ---- The oracle ---------------------------------------------------------------------------------
 
 class Oracle {
  public:
@@ -165,7 +167,7 @@ struct Reused {
   }
 };
 
-// Plays what clients send against a cache in which everything that is saved fits.
+// Plays the clients' requests against a cache that has room for everything saved.
 Reused play(EngineOptions engine, uint32_t seed) {
   engine.context_tokens = 16'384;
   SequenceOptions options;
@@ -181,7 +183,7 @@ Reused play(EngineOptions engine, uint32_t seed) {
     const SequenceReport report = rig.run(request);
     uint32_t begin = report.reused_tokens;
     for (const uint32_t stop : rig.stops) {
-      // The last tokens of a prompt may be few, and are cut once more before the very last one.
+      // A prompt may end in a short chunk, which is cut once more before the very last token.
       const bool last = stop + 1 >= asked.prompt.size();
       if (stop - begin < 64 && !last) ++sums.short_chunks;
       begin = stop;
@@ -199,7 +201,7 @@ Reused play(EngineOptions engine, uint32_t seed) {
   return sums;
 }
 
-// A window as models have it: it keeps what a forward pass pushes out of it until the next one.
+// A window as real models have it: cells that a forward pass pushes out stay until the next pass.
 EngineOptions wide_window(EngineOptions options) {
   options.rewind_tokens = 256;
   options.window_slack_tokens = 512;

@@ -1,4 +1,5 @@
-// What waits to be saved: for how long, in which order, and what becomes of it when its sequence goes.
+// Captures that wait: for how long, in which order, and what happens to them when their sequence
+// goes.
 #include <string>
 #include <vector>
 
@@ -156,7 +157,7 @@ TEST(SequenceQueue, EndOfATurnIsKeptBeforeItsSequenceGoesOn) {
     SCOPED_TRACE(kind.name);
     SequenceRig rig(kind.options);
     const Text said = rig.talk(tokens(60, 1), tokens(40, 2), {.session = "a"});
-    rig.chat(said + tokens(50, 3), {.session = "a"});  // Nobody found time to drain.
+    rig.chat(said + tokens(50, 3), {.session = "a"});  // Nothing was drained.
     const bool any = kind.options.rewind == Rewind::any;
     EXPECT_EQ(rig.hit(said + tokens(50, 4), {.session = "a"}), any || kind.saves() ? 100U : 0U)
         << "the last message was edited";

@@ -1,5 +1,5 @@
-// Mistakes that earlier systems made with sequences. Each test shows the mistake on NaiveSequences, which
-// makes all of them, and then that SequenceCache does not.
+// Mistakes that earlier systems made with sequences. Each test shows the mistake on NaiveSequences,
+// which makes all of them, and then that SequenceCache does not.
 #include <string>
 #include <vector>
 
@@ -30,7 +30,7 @@ struct Naive {
     const std::vector<Token> words = words_of(text);
     static_cast<void>(engine.compute(kA, std::span(words).subspan(from)));
   }
-  // What is wrong with the sequence if it is to hold the first n words.
+  // Returns how the sequence differs from one that holds the first n words.
   std::string wrong(const Text& text, uint32_t n) const {
     const std::vector<Token> words = words_of(text);
     return engine.right(kA, std::span(words).first(n));
@@ -194,7 +194,7 @@ TEST(SequenceRegressions, SequenceIsEmptyAfterAFailedRestore) {
   naive.chat(kText60);
   naive.cache.capture(kA, kText60, 60);
   naive.chat(kText60.first(40) + tokens(20, 3));
-  // The live match is 40, the saved one 60; loading that fails, and the live one is gone.
+  // The live match is 40 and the saved one 60; the load fails, and the live one is gone.
   naive.engine.faults.next(Call::load, Fault::halfway);
   EXPECT_EQ(naive.start(next), 40U) << "the live match is believed in as before";
   EXPECT_NE(naive.wrong(next, 40), "");
@@ -209,7 +209,7 @@ TEST(SequenceRegressions, SequenceIsEmptyAfterAFailedRestore) {
       rig.chat(kText60.first(40) + tokens(20, 3), {.session = "a"});
       rig.drain();
       rig.engine.faults.next(Call::load, fault);
-      rig.chat(next, {.session = "a"});  // Judged: what is said to be available is.
+      rig.chat(next, {.session = "a"});  // The rig checks what is available.
     }
   }
 }

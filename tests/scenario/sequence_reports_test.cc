@@ -1,4 +1,4 @@
-// What a cache of sequences says about itself is true, and adds up.
+// The reports and statistics of a SequenceCache are true and add up.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -238,7 +238,7 @@ TEST(SequenceReports, UsedPositionsAreTheEngines) {
   EXPECT_EQ(rig.cache.stats().used_tokens, rig.engine.used_tokens());
 }
 
-// ---- Warming ------------------------------------------------------------------------------------------
+// ---- Warming ------------------------------------------------------------------------------------
 
 TEST(SequenceReports, WarmedPrefixIsThereForEverybody) {
   for (const EngineKind& kind : every_engine()) {
@@ -267,7 +267,7 @@ TEST(SequenceReports, WarmingGoesOnWhereWhatIsKnownEnds) {
   EXPECT_EQ(ok(Result<SequenceReport>(warmed.report)).reused_tokens, 60U);
 }
 
-// Its user knows of no groups and no blocks.
+// A user of sequences knows no groups and no blocks.
 TEST(SequenceReports, WhatACacheIsMadeOfIsNotLogged) {
   static uint32_t lines;
   lines = 0;
@@ -305,7 +305,7 @@ TEST(SequenceReports, CaptureIsSavedWhenItsCheckpointIs) {
     SequenceRig rig(hybrid_engine(), options);
     rig.chat(tokens(200, 1));
     rig.take_all_sequences();
-    rig.chat(tokens(128, 1));  // All of it is saved, but for the state there.
+    rig.chat(tokens(128, 1));  // All of it is saved, except the state at its end.
     const uint64_t present = rig.fate(CaptureFate::present);
     const Drained drained = rig.drain();
     EXPECT_EQ(drained.items, 1U);

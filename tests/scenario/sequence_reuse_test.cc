@@ -1,4 +1,4 @@
-// What of a prompt is there without computing, and how it got there.
+// How much of a prompt is available without computing, and how it got there.
 #include <string>
 #include <vector>
 
@@ -107,7 +107,7 @@ TEST_P(SequenceReuse, HitLeavesItsSourceAsItWas) {
 
 TEST_P(SequenceReuse, RunningSequenceServesOthers) {
   const uint32_t ends[] = {80};
-  // As far behind as a window reaches, and further where it does not help anyway.
+  // As far back as a window reaches, and further back where it does not help anyway.
   const uint32_t more = engine().rewind == Rewind::window ? 6 : 20;
   Request running = rig.begin(system + tokens(more, 2), {.message_ends = ends});
   rig.run(running);
@@ -185,12 +185,13 @@ TEST_P(SequenceReuse, EveryDivergenceIsServedAsFarAsTheMemoryAllows) {
     EXPECT_EQ(report.matched_tokens, n);
     switch (engine().rewind) {
       case Rewind::any:
-        // What cannot be copied or saved is not cut for a few positions of another.
+        // A sequence that can be neither copied nor saved is not cut to serve a few positions of
+        // another prompt.
         EXPECT_TRUE(report.reused_tokens == n ||
                     (!saves() && report.reason == SequenceMiss::not_worth));
         break;
       case Rewind::window:
-        // 24 positions are held: back to 92. 99 is where the prompt ends but one.
+        // 24 positions are held: back to 92. 99 is one before the prompt's end.
         EXPECT_EQ(report.reused_tokens, n >= 92 ? n : 0U) << n;
         break;
       case Rewind::bounded: EXPECT_EQ(report.reused_tokens, n >= 96 ? n : 0U) << n; break;
@@ -260,8 +261,8 @@ TEST(SequenceReuseOf, WindowIsLoadedWithItsCheckpointAndNotTrimmedInto) {
   EXPECT_EQ(step(report, Step::segments), 70U);
 }
 
-// Passes of other sequences recycle the cells behind a window: an idle sequence goes back less far than it could
-// when its turn ended. A plan made from what it held then fails.
+// Passes of other sequences recycle the cells behind a window: an idle sequence goes back less far
+// than it could when its turn ended. A plan made from what it held then fails.
 TEST(SequenceReuseOf, WindowThatOthersRecycledIsNotPlannedWith) {
   for (const bool copied : {false, true}) {
     SequenceRig rig(window_engine());
@@ -269,7 +270,7 @@ TEST(SequenceReuseOf, WindowThatOthersRecycledIsNotPlannedWith) {
     Request first = rig.begin(tokens(100, 1), {.message_ends = ends});
     rig.run(first);
     if (!copied) rig.finish(first);
-    // It parts from the other one where that could have gone back to.
+    // It parts from the other prompt at a depth that the other could once go back to.
     const Text next = tokens(95, 1) + tokens(10, 2);
     const uint32_t before = rig.hit(next);
     EXPECT_EQ(before, 95U);
@@ -278,7 +279,7 @@ TEST(SequenceReuseOf, WindowThatOthersRecycledIsNotPlannedWith) {
     EXPECT_EQ(report.failures, 0U) << (copied ? "copied" : "in place");
     EXPECT_LT(report.reused_tokens, 95U);
     for (const uint64_t failed : rig.cache.stats().failures) EXPECT_EQ(failed, 0U);
-    // Where nothing was lost it goes on as before.
+    // If nothing was lost, it continues as before.
     EXPECT_EQ(rig.chat(next + tokens(5, 3)).reused_tokens, next.size());
     if (copied) rig.finish(first);
   }

@@ -1,4 +1,4 @@
-// What is saved leaves through a SavedListener and comes back, elsewhere, through SequenceCache::admit.
+// Saved entries leave through a SavedListener and enter another cache through SequenceCache::admit.
 #include <map>
 #include <string>
 #include <utility>
@@ -25,7 +25,7 @@ class Shelf final : public SavedListener {
     ++heard;
   }
 
-  // What there is for a text, at any depth.
+  // All parts of a text, at any depth.
   std::vector<SavedPart> parts(const Scope& scope, const Text& text) const {
     std::vector<SavedPart> found;
     std::vector<key::MediaSpan> spans;
@@ -79,7 +79,7 @@ TEST(SequenceSaved, AnotherProcessGoesOnWhereThisOneWas) {
     const Admitted admitted = ok(there.cache.admit(there.scope, kTalk, parts));
     there.check("admit");
     EXPECT_EQ(admitted.refused, 0U);
-    // Of two ends inside one segment the further one has the other.
+    // Of two ends inside one segment, the further one contains the other.
     EXPECT_EQ(admitted.taken + admitted.present, parts.size());
     EXPECT_LE(admitted.present, 1U);
     EXPECT_EQ(there.hit(kTalk + tokens(10, 2)), again);
@@ -92,7 +92,7 @@ TEST(SequenceSaved, AnotherProcessGoesOnWhereThisOneWas) {
   }
 }
 
-// The message ends inside a segment, whose other words are the first user's alone.
+// The message ends inside a segment; the segment's other words belong to the first user only.
 TEST(SequenceSaved, AnotherUserBehindTheSameMessageFindsItElsewhere) {
   const Text message = tokens(150, 1);
   const uint32_t ends[] = {150};
@@ -109,8 +109,8 @@ TEST(SequenceSaved, AnotherUserBehindTheSameMessageFindsItElsewhere) {
     SequenceRig there(kind.options);
     ok(there.cache.admit(there.scope, other, shelf.parts(there.scope, other)));
     there.check("admit");
-    // What can go back to anywhere saves nothing where messages end: there are whole segments, or a state
-    // that ends with the first user's words.
+    // An engine that can rewind anywhere saves nothing where messages end: it saves whole segments,
+    // or a state that ends with the first user's words.
     const EngineTraits& traits = there.engine.traits();
     const uint32_t whole = traits.segments ? 128U : 0U;
     const bool anywhere = traits.rewind == Rewind::any && again != 0;
@@ -152,7 +152,7 @@ TEST(SequenceSaved, SegmentsBehindAGapAreLeftOut) {
   EXPECT_EQ(some.taken, 1U);
   EXPECT_EQ(some.refused, 2U);
   EXPECT_EQ(there.kept(kTalk), 64U);
-  // With what was missing, and without what is there.
+  // With the missing parts, and without those that are there.
   parts[0] = second;
   const Admitted rest = ok(there.cache.admit(there.scope, kTalk, parts));
   EXPECT_EQ(rest.taken, 3U);
@@ -177,9 +177,9 @@ TEST(SequenceSaved, WhatHasNoPlaceIsRefusedAndChangesNothing) {
   const std::vector<uint8_t> bytes(100);
   const std::string before = there.books();
   const std::vector<SavedPart> odd = {
-      {EntryKind::state, {0, 64}, bytes},       // A full memory has segments.
-      {EntryKind::checkpoint, {0, 64}, bytes},  // Nor has it checkpoints.
-      {EntryKind::logits, {0, 64}, bytes},      // None are kept.
+      {EntryKind::state, {0, 64}, bytes},       // Full attention has segments.
+      {EntryKind::checkpoint, {0, 64}, bytes},  // And no checkpoints.
+      {EntryKind::logits, {0, 64}, bytes},      // None are kept here.
       {EntryKind::block, {0, 64}, bytes},       // No such thing here.
       {EntryKind::segment, {64, 128}, bytes},   // Nothing before it.
       {EntryKind::segment, {0, 1'000}, bytes},  // Beyond the prompt.
@@ -194,8 +194,8 @@ TEST(SequenceSaved, WhatHasNoPlaceIsRefusedAndChangesNothing) {
             Errc::invalid_argument);
 }
 
-// Whoever spoils bytes on their way cannot be found out here, but what they do is found out when they are
-// loaded: the answer is right, and computed.
+// Bytes that were changed on the way cannot be detected here. They are detected when they are
+// loaded: then the answer is computed, and right.
 TEST(SequenceSaved, SpoiltBytesAreFoundOutWhenTheyAreLoaded) {
   Shelf shelf;
   SequenceRig here(full_engine(), heard_by(shelf));

@@ -53,7 +53,7 @@ TEST(SequenceThreads, OthersMayLookWhileTheEngineWorks) {
   }
 }
 
-// Somebody who looks at the cache from another thread while a line is being logged.
+// A logger that makes another thread look at the cache while a line is being logged.
 struct LoggedLook {
   const SequenceCache& cache;
   std::thread thread = {};

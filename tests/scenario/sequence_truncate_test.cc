@@ -87,7 +87,7 @@ TEST(SequenceTruncate, SegmentsGoWholeFromTheOneThatHoldsTheEnd) {
   EXPECT_EQ(cut.sequences, 0U);
   EXPECT_EQ(cut.segments, (160 + size - 1) / size - 100 / size);
   EXPECT_EQ(rig.kept(kFirst), 100 / size * size);
-  // At the end of a segment nothing of the prefix goes.
+  // At the end of a segment nothing of the prefix is removed.
   rig.chat(kFirst);
   rig.drain();
   rig.renew_context();
@@ -171,11 +171,11 @@ TEST(SequenceTruncate, TurnThatWasToReuseItIsPlannedAnew) {
     SequenceRig rig(kind.options);
     const uint32_t ends[] = {100};
     rig.chat(kFirst, {.message_ends = ends});
-    rig.take_all_sequences();  // It is saved, if it can be, and nowhere else.
+    rig.take_all_sequences();  // Afterwards it exists only as saved entries, if it can be saved.
     Request planned = rig.begin(kFirst + tokens(9, 5));
     const bool stays = planned.turn.sequence() == SequenceId{0} && !kind.saves();
     ok(rig.cache.truncate(rig.scope, kStart, 100));
-    const SequenceReport report = rig.run(planned);  // Right, whatever it says.
+    const SequenceReport report = rig.run(planned);  // Right, whatever it reports.
     EXPECT_TRUE(stays || report.reused_tokens <= 100) << report.reused_tokens;
     rig.finish(planned);
   }

@@ -1,4 +1,4 @@
-// What a request does with its sequence while it runs: rewinding, forking, shifting, making room.
+// A running request's calls on its sequence: rewinding, forking, shifting, making room.
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,7 +19,7 @@ EngineOptions small_context(EngineOptions options = full_engine()) {
   return options;
 }
 
-// ---- Rewinding ----------------------------------------------------------------------------------------
+// ---- Rewinding ----------------------------------------------------------------------------------
 
 TEST(SequenceTurns, RewindGoesWhereTheMemoryCanAndNowhereElse) {
   for (const EngineKind& kind : every_engine()) {
@@ -86,7 +86,7 @@ TEST(SequenceTurns, RewindBeyondTheLengthOrIntoAnItemIsOutOfRange) {
   rig.finish(request);
 }
 
-// ---- Forking ------------------------------------------------------------------------------------------
+// ---- Forking ------------------------------------------------------------------------------------
 
 TEST(SequenceTurns, BranchesGoTheirOwnWays) {
   for (const EngineKind& kind : every_engine()) {
@@ -140,7 +140,7 @@ TEST(SequenceTurns, ForkIsOverWhatWasComputed) {
   rig.finish(trunk);
 }
 
-// ---- Shifting -----------------------------------------------------------------------------------------
+// ---- Shifting -----------------------------------------------------------------------------------
 
 TEST(SequenceTurns, ShiftedSequenceServesItsUntouchedHeadOnly) {
   for (const EngineKind& kind : every_engine([](EngineOptions& o) { o.shift = true; })) {
@@ -208,7 +208,7 @@ TEST(SequenceTurns, BranchOfAShiftedSequenceIsNoBetter) {
   rig.finish(request);
 }
 
-// ---- Room ---------------------------------------------------------------------------------------------
+// ---- Room ---------------------------------------------------------------------------------------
 
 TEST(SequenceTurns, PromptBeyondTheContextIsRefused) {
   for (const EngineKind& kind : every_engine([](EngineOptions& o) { o.context_tokens = 256; })) {

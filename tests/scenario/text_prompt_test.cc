@@ -81,7 +81,7 @@ TEST_F(TextPrompts, TokenizersAndMissingConfigurationsSayNo) {
   EXPECT_EQ(entries(), 0U);
 }
 
-// The tokenizer may use the cache: nothing is locked while it runs.
+// The tokenizer may use the cache, because no lock is held while it runs.
 TEST_F(TextPrompts, TokenizerMayAskTheCache) {
   struct Asking : Letters {
     WholePromptCache* cache = nullptr;

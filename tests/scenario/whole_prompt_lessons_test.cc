@@ -1,5 +1,5 @@
-// What went wrong with caches of whole prompts before, asked of ours and of the naive ones. Each question
-// is one template: it must find the naive cache wanting, or it would notice nothing.
+// Mistakes that earlier caches of whole prompts made, checked on ours and on the naive caches. Each
+// check is one template. The naive cache must fail it, or the check would notice nothing.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -15,7 +15,7 @@ namespace {
 PromptTokens prompt_of(uint32_t seed, uint32_t count = 10) { return tokens(count, seed).tokens; }
 PromptBytes bytes_of(uint8_t fill, size_t count = 100) { return PromptBytes(count, fill); }
 
-// Ours, with the questions' words.
+// Our cache, under the interface of the checks.
 class OurCache {
  public:
   explicit OurCache(uint32_t most = 100)
@@ -64,13 +64,13 @@ TEST(PromptCacheLessons, HitOutlivesEviction) {
   EXPECT_TRUE(hit_outlives_eviction(OurCache(2)));
 }
 
-// W2.3: what is idle goes before what is in use, however often it was stored.
+// W2.3: idle entries go before entries in use, however often they were stored.
 template <class Cache>
 bool idle_goes_before_used(Cache cache) {
   cache.store(prompt_of(1), bytes_of(1));
   for (int i = 0; i < 5; ++i) cache.store(prompt_of(2), bytes_of(2));
   const auto in_use = cache.find(prompt_of(1));
-  cache.find(prompt_of(2));  // Used later, and not any more.
+  cache.find(prompt_of(2));  // Used later, but no longer in use.
   cache.evict(1);
   return in_use->still_there() && !cache.find(prompt_of(2));
 }
@@ -88,7 +88,7 @@ TEST(PromptCacheLessons, IdleEntriesGoBeforeThoseInUse) {
   EXPECT_TRUE(everything_can_go(OurCache()));
 }
 
-// W2.4: what was stored last is what is found.
+// W2.4: the entry stored last is the one found.
 template <class Cache>
 bool newer_replaces_older(Cache cache) {
   cache.store(prompt_of(1), bytes_of(1));
@@ -101,7 +101,7 @@ TEST(PromptCacheLessons, NewerReplacesOlder) {
   EXPECT_TRUE(newer_replaces_older(OurCache()));
 }
 
-// W2.5: decoding behind a hit changes nobody's prompt: three requests, one answer.
+// W2.5: decoding behind a hit changes no cached prompt: three requests get the same answer.
 template <class Cache>
 bool three_requests_see_the_same(Cache cache) {
   cache.store(prompt_of(1), bytes_of(1));
@@ -118,7 +118,7 @@ TEST(PromptCacheLessons, DecodingBehindAHitHarmsNobody) {
   EXPECT_TRUE(three_requests_see_the_same(OurCache()));
 }
 
-// W4.1: what was stored is what a hit gives.
+// W4.1: a hit returns what was stored.
 template <class Cache>
 bool hit_has_the_bytes(Cache cache) {
   cache.store(prompt_of(1), bytes_of(7));
@@ -147,7 +147,7 @@ TEST(PromptCacheLessons, StoredTwiceCountsOnce) {
   EXPECT_TRUE(stored_twice_counts_once(OurCache()));
 }
 
-// W4.10: what is too large costs nobody anything.
+// W4.10: an entry that is too large evicts nothing.
 template <class Cache>
 bool too_large_costs_nothing(Cache cache) {
   for (uint32_t i = 1; i <= 5; ++i) cache.store(prompt_of(i), bytes_of(1));

@@ -1,4 +1,4 @@
-// Whole prompts, stored and found: what simple callers of a prompt cache are promised.
+// Whole prompts, stored and found: the promises to simple callers of a prompt cache.
 #include "stemma/whole_prompt.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class PromptCache : public ::testing::Test {
   std::optional<WholePromptCache::Lease> find(const Text& prompt) {
     return cache->find(scope, prompt.tokens);
   }
-  // Tokens of the stored prompt that is found; 0 when none is.
+  // The number of tokens of the stored prompt that was found, or 0.
   size_t found(const Text& prompt) {
     const auto lease = find(prompt);
     return lease ? lease->key().size() : 0;
@@ -45,7 +45,7 @@ class PromptCache : public ::testing::Test {
   std::optional<WholePromptCache> cache;
 };
 
-// ---- System 2 --------------------------------------------------------------------------------------
+// ---- System 2 -----------------------------------------------------------------------------------
 
 TEST_F(PromptCache, OneThatWasMovedFromHasNothing) {
   make({});
@@ -305,7 +305,7 @@ constexpr int kRounds = 300;
 constexpr int kRounds = 3000;
 #endif
 
-// Every thread's bytes say whose prompt they are, so that a wrong answer is seen.
+// Every thread's bytes identify their prompt, so a wrong answer is noticed.
 TEST_F(PromptCache, ManyThreadsFindOnlyWhatIsRight) {
   make({.budget_mib = 1, .min_tokens = 1, .max_entries = 12});
   std::atomic<uint64_t> wrong{0};
@@ -348,7 +348,7 @@ TEST_F(PromptCache, ManyThreadsFindOnlyWhatIsRight) {
   EXPECT_EQ(stats().bytes, 0U) << "every lease has ended";
 }
 
-// ---- System 4 --------------------------------------------------------------------------------------
+// ---- System 4 -----------------------------------------------------------------------------------
 
 TEST_F(PromptCache, BudgetIsInBytesThatAreReallyThere) {
   make({.budget_mib = 2, .min_tokens = 1});

@@ -1,4 +1,5 @@
-// Layer groups that attend to a window: what they need, what they may lose, what they cannot serve.
+// Layer groups that attend to a window: which blocks they need, which they may lose, what they
+// cannot serve.
 #include <vector>
 
 #include "support/cache_fixture.h"
@@ -9,7 +10,7 @@ namespace {
 
 class Windows : public PagedFixture {
  protected:
-  // Takes `count` blocks of the window groups away from whoever can spare them, and frees them.
+  // Takes `count` evictable blocks of the window groups, and frees them.
   void squeeze(PagedCache& cache, uint32_t count, uint32_t block_tokens = 16) {
     const uint32_t free = free_blocks(cache, 1);
     take(cache, tokens((free + count) * block_tokens, 77));
@@ -196,7 +197,7 @@ TEST_F(Windows, RewindIsRefusedWhenTheWindowHasMovedOn) {
   PagedCache& cache = cache_with(grouped({full(40, 4), window(8, 8, 4)}));
   Lease lease = take(cache, tokens(32));
   compute(lease);
-  squeeze(cache, 6, 4);  // Others take what fell out of the window.
+  squeeze(cache, 6, 4);  // Other requests take the blocks that fell out of the window.
   const std::string before = books(cache) + position(lease);
   EXPECT_EQ(code(lease.rewind(20)), Errc::out_of_range);
   EXPECT_EQ(books(cache) + position(lease), before) << "no group was rewound alone";
@@ -220,7 +221,7 @@ TEST_F(Windows, RewindWithinTheWindowIsAllowed) {
 TEST_F(Windows, ForkThatShrinksIntoItsFirstWindowHasEveryBlockItWillWrite) {
   PagedCache& cache = cache_with(grouped({full(20), window(16, 20)}));
   LeaseOptions private_options;
-  private_options.lookup.write = false;  // Nothing is published: a fork copies all that is left.
+  private_options.lookup.write = false;  // Unpublished: a fork copies all that is left.
   Lease parent = take(cache, tokens(80), private_options);
   compute(parent);
   Lease twin = ok(parent.fork());
@@ -252,7 +253,7 @@ TEST_F(Windows, ReuseThatLacksItsSinksIsNone) {
   PagedCache& cache = cache_with(grouped({full(40), window(32, 8, 16, 4)}));
   const Text text = tokens(96);
   fill(cache, text);
-  squeeze(cache, 4);  // The three blocks that were passed, then the first of the others: the sinks.
+  squeeze(cache, 4);  // The three passed blocks, then the first of the others: the sinks.
   EXPECT_EQ(cached_blocks(cache, 1), 2U);
   EXPECT_EQ(kept(cache, text), 0U);
   EXPECT_EQ(look(cache, text).matched_tokens, 96U);
@@ -287,7 +288,7 @@ TEST_F(Windows, LongPromptRunsInAPoolTheSizeOfItsWindow) {
 }
 
 TEST_F(Windows, OneLongRequestNeedsNoMoreBlocksThanItsWindow) {
-  // 300,000 tokens through 64 blocks of 16, with the index as large as is chosen for it.
+  // 300,000 tokens through 64 blocks of 16, with the default size of the index.
   PagedCache& cache = cache_with(grouped({window(256, 64)}));
   LeaseOptions chunked;
   chunked.draft_tokens = 512;
@@ -302,7 +303,7 @@ TEST_F(Windows, OneLongRequestNeedsNoMoreBlocksThanItsWindow) {
 }
 
 TEST_F(Windows, BudgetBoundsTheIndexThatIsChosen) {
-  // Without block_bytes worth mentioning, an index of its usual size would be most of the budget.
+  // With tiny block_bytes, an index of the usual size would be most of the budget.
   Options options = grouped({window(256, 0)});
   options.budget_bytes = 4 << 20;
   PagedCache& cache = cache_with(options);
@@ -313,7 +314,7 @@ TEST_F(Windows, BudgetBoundsTheIndexThatIsChosen) {
 }
 
 TEST_F(Windows, PriorityReachesWindowBlocks) {
-  // With room for all in the full group, what is short are window blocks.
+  // The full group has room for all; only window blocks are short.
   for (const bool go_on_from_it : {false, true}) {
     PagedCache& cache = cache_with(grouped({full(256), window(64, 24)}));
     const Text system = tokens(128);

@@ -1,6 +1,6 @@
-// An Author writes the requests of a schedule: a forest of conversations that grows while answers come
-// back. Conversations share system prompts, go on, are edited, regenerated, branched and repeated; some
-// requests are of no conversation, and some are too long for the engine.
+// An Author writes the requests of a schedule: a forest of conversations that grows while answers
+// come back. Conversations share system prompts, go on, are edited, regenerated, branched and
+// repeated; some requests are of no conversation, and some are too long for the engine.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Author {
   Author(const Situation& situation, Dice& dice);
 
   Request next();
-  // The conversation stands here now: the prompt, and what was answered.
+  // Sets the conversation to the prompt and its answer.
   void answered(uint64_t conversation, const Text& text);
   std::vector<Token> answer(uint32_t count);
 

@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <iterator>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::schedules {
 
 class Dice {
  public:
-  explicit Dice(uint64_t seed) : state_(test::mix(seed + 1)) {}
+  explicit Dice(uint64_t seed) : state_(base::mix(seed + 1)) {}
 
-  uint64_t next() { return test::mix(state_ += 0x9E37'79B9'7F4A'7C15U); }
+  uint64_t next() { return base::mix(state_ += 0x9E37'79B9'7F4A'7C15U); }
   uint32_t below(uint32_t limit) { return static_cast<uint32_t>(next() % limit); }  // limit > 0
   uint32_t between(uint32_t first, uint32_t last) { return first + below(last - first + 1); }
   bool chance(uint32_t percent) { return below(100) < percent; }

@@ -1,5 +1,5 @@
-// The engine of a schedule: a FakeSequences that can be made anew behind the cache's back, as a server
-// does with a context that broke, and the clock that its calls move.
+// The engine of a schedule: a FakeSequences that can be made anew behind the cache's back, as a
+// server does with a context that broke, and the clock that its calls move.
 //
 // Its calls can be overridden: plants.h does the wrong thing in one of them.
 // Threading:  one thread at a time.

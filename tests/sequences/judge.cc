@@ -23,7 +23,7 @@ std::string at_most(const char* name, uint64_t found, uint64_t limit) {
   return found <= limit ? "" : number(name, found, "at most ", limit);
 }
 
-// The first that says something.
+// The first complaint that is not empty.
 std::string first_of(std::initializer_list<std::string> all) {
   for (const std::string& one : all) {
     if (!one.empty()) return one;
@@ -100,7 +100,7 @@ std::string judge_report(const SequenceReport& r, const Text& prompt, const Turn
                          const Situation& situation) {
   const auto mode = static_cast<Reuse>(static_cast<uint32_t>(situation.cache.reuse) &
                                        static_cast<uint32_t>(options.reuse));
-  // With its logits nothing of a prompt needs to be evaluated.
+  // With kept logits, nothing of a prompt needs to be evaluated.
   const uint32_t limit =
       r.logits ? prompt.size() : before_last_units(prompt, std::max(1U, options.evaluate_at_least));
   const std::string wrong = first_of(

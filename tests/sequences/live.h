@@ -1,5 +1,5 @@
-// What a schedule believes about one turn: the whole model. The words it was given, how many of them the
-// cache has said are there, and what it was promised.
+// A schedule's model of one turn: the words it was given, how many of them the cache has reported
+// available, and the room it was promised.
 #pragma once
 
 #include <algorithm>
@@ -21,37 +21,37 @@ struct Live {
   uint32_t scope = 0;
   uint64_t conversation = 0;
   std::string session;
-  uint32_t scope_salt = 0;   // What the engine makes of its scope.
-  Text text;                 // What the turn was given, [0, length).
+  uint32_t scope_salt = 0;   // Made from its scope; part of the engine's words.
+  Text text;                 // The turn's words, [0, length).
   std::vector<Token> words;  // The same, as the engine computes it.
 
-  // Of the prompt, as it was begun.
+  // The prompt at begin().
   Text prompt;
   std::vector<Token> prompt_words;
-  TurnOptions options;  // Without what is borrowed.
+  TurnOptions options;  // Without borrowed pointers.
   SequenceReport plan;
   bool forked = false;
-  bool unique = false;        // Nobody else's words begin like these.
+  bool unique = false;        // No other turn's words begin like these.
   uint32_t room_before = 0;   // Positions in its sequence when it began, and
   uint32_t held_before = 0;   // words known to be there.
   uint64_t saved_before = 0;  // Bytes that had been saved when it began.
 
   bool executed = false;
-  bool failed = false;   // It can only end.
+  bool failed = false;   // The turn can only end.
   bool stale = false;    // Its sequence was taken away.
   bool dirty = false;    // A forward pass failed: the sequence may hold more than the cache knows.
   bool dropped = false;  // Its scope was.
-  // After a shift at this position: what is there from it on, or a recurrent state that has come by it,
-  // matches no text.
+  // After a shift at this position: what is there from it on, or a recurrent state that has come by
+  // it, matches no text.
   uint32_t exact = kAll;
   bool shifted = false;   // Ever.
-  uint32_t promised = 0;  // Positions that there is room for, as the cache said,
-  uint32_t granted = 0;   // and the most that it ever said: it need not take that back.
+  uint32_t promised = 0;  // Positions for which the cache promised room,
+  uint32_t granted = 0;   // and the most it ever promised, which it need not take back.
 
   // Positions that are as the words say, in the sequence, now.
   uint32_t there() const { return turn.computed(); }
   bool approximate() const { return exact <= there(); }
-  // A sequence that ops may change and that is worth looking at.
+  // A sequence that operations may change and that is worth checking.
   bool usable() const { return executed && !failed && !stale && !dirty; }
 
   void promise(uint32_t positions) {

@@ -1,5 +1,5 @@
-// The checks can fail: an engine that does what no engine may do, a cache that is not told what it has to
-// know, and books that do not add up are seen; the same schedules without them are right.
+// The checks can fail: they notice an engine that breaks its contract, a cache that is not told
+// what it has to know, and books that do not add up; the same schedules without these faults pass.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -20,7 +20,7 @@ struct Planting {
   const char* name;
   Plant plant;
   Hidden hidden;
-  const char* seen;                          // By which check: part of what it says.
+  const char* seen;                          // Part of the message of the check that notices it.
   bool (*fits)(const Situation&) = nullptr;  // Schedules in which it can do harm at all.
 };
 
@@ -34,7 +34,7 @@ TEST_P(PlantedSequences, BugIsSeen) {
     const Situation situation = Situation::random(seed, Faults::none);
     if (p.fits != nullptr && !p.fits(situation)) continue;
     const Finding finding = run_schedule(situation, planted(p.plant), p.hidden);
-    // Another check may have seen it first; this one is to be shown.
+    // Another check may have noticed it first; this test needs this one.
     if (finding.wrong.find(p.seen) == std::string::npos) continue;
     std::printf("seen in schedule %llu: %s\n", static_cast<unsigned long long>(seed),
                 finding.wrong.c_str());
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
         Planting{"MediaAreMixed", Plant::none, {.media = true}, "wrong contents"}),
     [](const auto& planting) { return std::string(planting.param.name); });
 
-// ---- Books ------------------------------------------------------------------------------------------
+// ---- Books --------------------------------------------------------------------------------------
 
 // A whole report of a prompt of 10, of which 6 were found.
 SequenceReport some_report() {

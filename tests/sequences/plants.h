@@ -1,5 +1,5 @@
-// Engines that do one thing which no engine may do, to see that the checks see. What held() can tell is not
-// among them: a cache copes with that.
+// Engines that each break the contract in one way, to show that the checks notice. Faults that
+// held() reveals are not among them: a cache copes with those.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class Plant : uint8_t {
   load_other_words,  // load() puts other words where the right ones belong, as many.
   copy_other_words,  // copy() does.
   trim_other_words,  // trim() does.
-  save_of_another,   // save() writes what another sequence has.
+  save_of_another,   // save() writes another sequence's contents.
   clear_nothing,     // clear() does nothing, and held() says that it did.
   window_hidden,     // held() says that a window reaches back to the beginning.
   clear_leaks,       // clear() empties a sequence, and takes a position elsewhere.

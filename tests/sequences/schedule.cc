@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <numeric>
 
+#include "base/random.h"
 #include "sequences/run_length.h"
 #include "stemma/log.h"
-#include "support/mix.h"
 
 namespace stemma::schedules {
 namespace {
@@ -18,7 +18,7 @@ constexpr size_t kLinesKept = 60;
 Schedule::Schedule(const Situation& situation, const EngineFactory& factory, const Hidden& hidden)
     : situation_(situation),
       hidden_(hidden),
-      dice_(test::mix(situation.seed * 2 + 1)),
+      dice_(base::mix(situation.seed * 2 + 1)),
       engine_(factory ? factory(situation.engine)
                       : std::make_unique<ScheduleEngine>(situation.engine)),
       author_(situation_, dice_),
@@ -137,7 +137,7 @@ std::optional<size_t> Schedule::find_live(const std::function<bool(const Live&)>
   return std::nullopt;
 }
 
-// ---- Checks ---------------------------------------------------------------------------------------
+// ---- Checks -------------------------------------------------------------------------------------
 
 View Schedule::view() const {
   View view;
@@ -169,7 +169,7 @@ void Schedule::judge_all(const View& before) {
   cache_->check_invariants();
 }
 
-// What the cache believes to be taken is what is taken, unless an engine call has hidden the truth.
+// The cache's count of taken positions is right, unless an engine call has hidden the truth.
 void Schedule::judge_books(const SequenceStats& stats) {
   if (!situation_.engine.full_attention || books_differ_) return;
   if (may_fail(test::Call::clear) || may_fail(test::Call::held)) return;
@@ -185,7 +185,7 @@ bool Schedule::may_fail(test::Call call) const {
   return std::ranges::find(situation_.faulty, call) != situation_.faulty.end();
 }
 
-// ---- The end --------------------------------------------------------------------------------------
+// ---- The end ------------------------------------------------------------------------------------
 
 void Schedule::finish_all() {
   say("the end");
@@ -226,7 +226,7 @@ void Schedule::finish_all() {
   if (wrong_.empty()) take_every_sequence();
 }
 
-// Each sequence is used once more, all at the same time, and given back: then the engine is empty.
+// All sequences are used once more at the same time and given back; then the engine is empty.
 void Schedule::take_every_sequence() {
   const std::vector<Token> word = {1};
   for (uint32_t s = 0; s < situation_.engine.sequences; ++s) {
@@ -252,7 +252,7 @@ void Schedule::take_every_sequence() {
   cache_->check_invariants();
 }
 
-// ---- The log --------------------------------------------------------------------------------------
+// ---- The log ------------------------------------------------------------------------------------
 
 void Schedule::wrong(const std::string& what) {
   if (!wrong_.empty()) return;
@@ -265,9 +265,9 @@ void Schedule::expect_code(const Result<void>& result, Errc code, const char* ca
         " and not " + std::string(to_string(code)));
 }
 
-// A new line of the log; or, what begins with a space, more of the last one.
+// A new line of the log; text that begins with a space continues the last line.
 void Schedule::say(const std::string& more) {
-  for (const char letter : more) digest_ = test::combine(digest_, static_cast<uint8_t>(letter));
+  for (const char letter : more) digest_ = base::mix(digest_, static_cast<uint8_t>(letter));
   if (more.starts_with(" ")) {
     line_ += more;
   } else {

@@ -1,6 +1,6 @@
-// A schedule: random operations on one SequenceCache over one fake engine, each followed by every check
-// there is (judge.h). The model is in live.h: the words that each turn was given. The engine knows which
-// contents belong to which words, so nothing wrong is ever served without being seen.
+// A schedule: random operations on one SequenceCache over one fake engine, each followed by every
+// check there is (judge.h). The model is in live.h: the words that each turn was given. The engine
+// knows which contents belong to which words, so nothing wrong is ever served without being seen.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace stemma::schedules {
 
-// What came of a schedule.
+// The result of a schedule.
 struct Finding {
   std::string wrong;    // "" if all was right.
   std::string log;      // What it was about, and its last steps.
@@ -32,10 +32,10 @@ struct Finding {
 
 using EngineFactory = std::function<std::unique_ptr<ScheduleEngine>(const FakeSequences::Options&)>;
 
-// What the cache is not told, to see that the checks see what it would do then.
+// What the cache is not told, to show that the checks notice the consequences.
 struct Hidden {
   bool scopes = false;
-  bool media = false;  // What is in them.
+  bool media = false;  // The contents of items.
 };
 
 class Schedule {
@@ -49,7 +49,7 @@ class Schedule {
   Finding run();
 
  private:
-  // ---- Operations on the cache: schedule_cache.cc -------------------------------------------------
+  // ---- Operations on the cache: schedule_cache.cc -----------------------------------------------
 
   void begin();
   void judge_refusal(const Request& request, const TurnOptions& options, Error error);
@@ -67,7 +67,8 @@ class Schedule {
   // Its ranges are ranges_: valid until the next one.
   Retain choose_retain();
   std::vector<SequenceContent> contents();
-  // Turns, and who asks for `more` beside them, may have been promised more than there is.
+  // Turns, and a caller that asks for `more` beside them, may have been promised more than there
+  // is.
   void promised(uint32_t more = 0);
   // A session that was ended is over as soon as no turn of it is under way.
   void judge_ended(const std::string& session);
@@ -76,7 +77,7 @@ class Schedule {
   static Result<void> compute_for_warm(void* user, SequenceId sequence,
                                        std::span<const Token> tokens, uint32_t begin);
 
-  // ---- Operations on a turn: schedule_turn.cc -----------------------------------------------------
+  // ---- Operations on a turn: schedule_turn.cc ---------------------------------------------------
 
   void advance(size_t i);
   // `just_begun`: nothing has happened since the plan was made.
@@ -98,7 +99,7 @@ class Schedule {
   void judge_contents(const Live& live, const char* after);
   void acts(const Live& live) { actors_.push_back(to_index(live.turn.sequence())); }
 
-  // ---- The frame: schedule.cc ---------------------------------------------------------------------
+  // ---- The frame: schedule.cc -------------------------------------------------------------------
 
   void step();
   void perform(Operation operation);

@@ -1,4 +1,4 @@
-// What a schedule does with one turn.
+// A schedule's operations on one turn.
 #include <algorithm>
 
 #include "sequences/schedule.h"
@@ -84,7 +84,7 @@ void Schedule::execute(Live& live, bool just_begun) {
   judge_contents(live, "execute");
 }
 
-// ---- Computing ------------------------------------------------------------------------------------
+// ---- Computing ----------------------------------------------------------------------------------
 
 void Schedule::compute(size_t i) {
   Live& live = live_[i];
@@ -108,8 +108,8 @@ void Schedule::compute(size_t i) {
       engine_->compute(live.turn.sequence(), std::span(live.words).subspan(from, to - from));
   if (!pass) {
     say(" -> " + pass.error().to_string());
-    // A window that cannot be recycled stops decoding; and others may have taken what was promised.
-    // Those who have begun and were not executed still have what they will give back.
+    // A window that cannot be recycled stops decoding; and others may have taken the promised room.
+    // Turns that have begun but were not executed still hold what they will give back.
     const bool waiting = std::ranges::any_of(
         live_, [](const Live& other) { return !other.stale && !other.executed; });
     const bool innocent = situation_.engine.shares_window || crowded_ || waiting;
@@ -131,7 +131,7 @@ void Schedule::after_failed_pass(size_t i) {
     case 0:
     case 1: return end(i, End::abandon);
     case 2: return end(i, End::destroy);
-    case 3: return end(i, End::finish);  // What was reported stays, though more is held by now.
+    case 3: return end(i, End::finish);  // Reported words stay, though more is held by now.
     default: break;                      // Later; or, if nothing was done, the pass is tried again.
   }
 }
@@ -170,7 +170,7 @@ void Schedule::reserve(Live& live, uint32_t tokens) {
          "reserve found no room in a context of its own");
 }
 
-// ---- Changing what is there -------------------------------------------------------------------------
+// ---- Changing what is there ---------------------------------------------------------------------
 
 void Schedule::rewind(Live& live) {
   const uint32_t length = live.turn.length();
@@ -329,7 +329,7 @@ void Schedule::attach_logits(Live& live) {
   if (live.there() == 0) return;
   const uint32_t depth = dice_.chance(70) ? live.there() : dice_.between(1, live.there());
   if (inside_unit(live.text, depth)) return;
-  // Of approximate contents they are nobody else's: none of our texts has logits like these.
+  // Logits of approximate contents belong to no other turn: none of our texts has such logits.
   auto logits = logits_after(std::span(live.words).first(depth));
   if (depth > live.exact || live.options.bypass) logits.fill(-1.0F);
   const Result<void> result = live.turn.attach_logits(depth, logits);
@@ -341,7 +341,7 @@ void Schedule::attach_logits(Live& live) {
   if (cache_->stats().logits_bytes > 0) count("logits kept");
 }
 
-// ---- Misuse ---------------------------------------------------------------------------------------
+// ---- Misuse -------------------------------------------------------------------------------------
 
 void Schedule::misuse(Live& live) {
   const uint32_t length = live.turn.length();
@@ -390,7 +390,7 @@ void Schedule::call_stale(Live& live) {
   }
 }
 
-// ---- The end --------------------------------------------------------------------------------------
+// ---- The end ------------------------------------------------------------------------------------
 
 void Schedule::end(size_t i, End how) {
   Live live = std::move(live_[i]);
@@ -425,7 +425,7 @@ void Schedule::end(size_t i, End how) {
 
   const bool kept = how == End::finish && live.executed && !live.failed && live.options.keep &&
                     !live.options.bypass && !live.dropped;
-  // What was there before may stay, but not of what has no words that count.
+  // Earlier contents may stay, except those of a bypassed turn, whose words mean nothing.
   const bool secret = live.options.bypass || live.dropped;
   const bool empty = info.state != SequenceState::idle;
   if (!kept) {
@@ -434,8 +434,8 @@ void Schedule::end(size_t i, End how) {
   }
   if (kept && !live.approximate()) author_.answered(live.conversation, live.text);
   if (kept || !live.unique) return;
-  // Nobody else has these words, so now nobody has.
-  // (Of a capture that failed midway some may be saved.)
+  // No other turn has these words, so now nothing of them is left. (Of a capture that failed midway
+  // some may be saved.)
   const bool saved = cache_->stats().captured_bytes != live.saved_before;
   if (saved && live.options.keep && !live.options.bypass && !live.dropped) return;
   const Result<SequenceReport> left = cache_->lookup(scope(live.scope), shown(live.prompt));

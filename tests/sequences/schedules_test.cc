@@ -1,6 +1,6 @@
-// Random schedules over every mix of what an engine can do, without faults and with faults in every call:
-// at no time is a wrong content served, budgets hold, nothing leaks, and what fails harms nobody else.
-// run_length.h says how to replay one and how to let them run longer.
+// Random schedules over every mix of what an engine can do, without faults and with faults in every
+// call: wrong contents are never served, budgets hold, nothing leaks, and a failure harms no other
+// turn. run_length.h says how to replay one and how to let them run longer.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -12,7 +12,7 @@
 namespace stemma::schedules {
 namespace {
 
-// In so many of the first schedules everything happens that should; the mixes alone are 228.
+// Within this many schedules everything happens that should; there are 228 mixes alone.
 constexpr uint64_t kEnough = 260;
 
 Tally run_schedules(double share, Faults faults) {
@@ -37,7 +37,7 @@ Tally run_schedules(double share, Faults faults) {
   return tally;
 }
 
-// A set that did not do these things has not tested what it says.
+// A set that did not do these things has not tested what it claims.
 void expect_all_happened(const Tally& tally, bool with_faults) {
   std::printf("%s\n", tally.text().c_str());
   if (!RunLength::full_length() || ::testing::Test::HasFailure()) return;
@@ -49,8 +49,8 @@ TEST(SequenceSchedules, ServeOnlyWhatIsRight) {
   const Tally tally = run_schedules(0.4, Faults::none);
   expect_all_happened(tally, false);
   if (!RunLength::full_length()) return;
-  // Floors below what is measured: under them a kind of memory is served, but not tested. (Of all kinds
-  // together 24.9 to 26.6, by how many schedules there is time for.)
+  // Floors below what is measured: under them a kind of memory is served, but not tested. (Of all
+  // kinds together 24.9 to 26.6, by how many schedules there is time for.)
   EXPECT_GE(tally.all_able().percent(), 22.0);
   for (const Tally::Able& able : tally.able) EXPECT_GE(able.percent(), 16.0);
 }

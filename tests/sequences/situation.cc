@@ -7,8 +7,8 @@ namespace {
 
 using test::Call;
 
-// In thousandths of what is done, before a situation has its ways. Begin and advance keep turns coming and
-// going; what empties the cache is rare, so that there is something to empty.
+// In thousandths of what is done, before a situation has its ways. Begin and advance keep turns
+// coming and going; operations that empty the cache are rare, so that there is something to empty.
 constexpr std::array<uint32_t, kOperations> kUsual = {150, 420, 70, 20, 40, 30, 20, 30, 70, 20, 10,
                                                       60,  12,  25, 6,  10, 8,  3,  2,  2,  8};
 
@@ -169,8 +169,8 @@ Situation Situation::random(uint64_t seed, Faults faults) {
   constexpr const char* kPolicies[] = {"lru",     "lru",  "lru",    "default",
                                        "default", "gdsf", "s3_fifo"};
   s.cache.policy = dice.pick(kPolicies);
-  // Now and then what is kept is of more tenants than a policy has classes: that takes long, and nothing
-  // that empties the cache.
+  // Now and then the kept entries have more tenants than a policy has classes. That takes many
+  // requests, and no operation that empties the cache.
   if (s.tenants == 1000 && dice.chance(5)) {
     s.steps = 5000;
     s.cache.saved_bytes = 8U << 20U;

@@ -1,5 +1,5 @@
-// A Situation is what one schedule is about: an engine, a cache over it, who asks what of it, and what goes
-// wrong. All of it follows from the seed.
+// A Situation is the setting of one schedule: an engine, a cache over it, the requests, and the
+// faults. All of it follows from the seed.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ using test::FakeSequences;
 std::vector<FakeSequences::Options> every_mix();
 std::string describe(const FakeSequences::Options& engine);
 
-// What goes wrong in a schedule. held() lies alone: a call that lies and a held() that lies can agree,
-// and then nobody could know.
+// What goes wrong in a schedule. held() lies alone: if a call and held() told the same lie, nobody
+// could notice.
 enum class Faults : uint8_t {
   none,
   calls,  // Any of clear, trim, copy, size, save, load, shift and compute, in any way.
@@ -64,15 +64,16 @@ struct Situation {
   std::array<uint32_t, kOperations> weights{};
   uint32_t steps = 300;
 
-  // Who asks.
+  // The requests.
   uint32_t scopes = 2;
   uint32_t session_names = 4;
   uint32_t tenants = 3;
   uint32_t longest_tokens = 100;  // Of a prompt that is to fit.
   uint32_t message_tokens = 20;   // At most.
   uint32_t media_percent = 0;     // Of messages that have an item.
-  uint32_t fresh_percent = 20;    // Of requests that nobody has seen the like of.
-  // Turns take more positions than they were promised: what others were promised may be gone then.
+  uint32_t fresh_percent = 20;    // Of requests unlike any earlier one.
+  // Turns take more positions than they were promised; then positions promised to others may be
+  // gone.
   bool careless = false;
   // Parameters of requests are as callers leave them, mostly: long prefixes get reused.
   bool plain = false;

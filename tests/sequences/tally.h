@@ -1,4 +1,4 @@
-// A Tally is what schedules did, added up: it shows that they did what they are for.
+// A Tally adds up what schedules did, to show that they tested what they are for.
 #pragma once
 
 #include <array>
@@ -51,8 +51,8 @@ struct Tally {
   uint64_t operation_count() const;
   Able all_able() const;
   std::string text() const;
-  // What never happened although it could have, one name after the other; "" if nothing.
-  // `with_faults`: what needs a fault counts as well, and every way in which calls but held() go wrong.
+  // The names of events that never happened although they could have; "" if none. `with_faults`:
+  // includes events that need a fault, and every way in which calls other than held() go wrong.
   std::string missing(bool with_faults) const;
 };
 

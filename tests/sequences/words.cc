@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::schedules {
-
-using test::combine;
 
 std::vector<Unit> media_units(const Text& text) {
   std::vector<Unit> units;
@@ -42,7 +40,7 @@ uint32_t items_beyond(const Text& text, uint32_t n) {
 }
 
 Token engine_word(uint32_t scope, Token token) {
-  return static_cast<Token>(combine(scope + 1, token));
+  return static_cast<Token>(base::mix(scope + 1, token));
 }
 
 std::vector<Token> engine_words(uint32_t scope, const Text& text) {
@@ -50,15 +48,16 @@ std::vector<Token> engine_words(uint32_t scope, const Text& text) {
   words.reserve(text.size());
   for (const Token token : text.tokens) words.push_back(engine_word(scope, token));
   for (const Unit& unit : media_units(text)) {
-    uint64_t content = combine(scope + 1, unit.end - unit.begin);
+    uint64_t content = base::mix(scope + 1, unit.end - unit.begin);
     for (const MediaItem& item : text.media) {
       if (item.offset < unit.begin || item.offset >= unit.end) continue;
-      content = combine(content, combine(static_cast<uint64_t>(item.kind), item.causal ? 1 : 0));
-      content = combine(content, combine(item.offset - unit.begin, item.length));
-      for (const uint8_t byte : item.digest) content = combine(content, byte);
+      content =
+          base::mix(content, base::mix(static_cast<uint64_t>(item.kind), item.causal ? 1 : 0));
+      content = base::mix(content, base::mix(item.offset - unit.begin, item.length));
+      for (const uint8_t byte : item.digest) content = base::mix(content, byte);
     }
     for (uint32_t p = unit.begin; p < unit.end; ++p) {
-      words[p] = static_cast<Token>(combine(content, p - unit.begin));
+      words[p] = static_cast<Token>(base::mix(content, p - unit.begin));
     }
   }
   return words;
@@ -66,10 +65,10 @@ std::vector<Token> engine_words(uint32_t scope, const Text& text) {
 
 std::array<float, kLogits> logits_after(std::span<const Token> engine_words) {
   uint64_t hash = 1;
-  for (const Token word : engine_words) hash = combine(hash, word);
+  for (const Token word : engine_words) hash = base::mix(hash, word);
   std::array<float, kLogits> logits{};
   for (uint32_t i = 0; i < kLogits; ++i) {
-    logits[i] = static_cast<float>(combine(hash, i) & 0xFF'FFFFU);
+    logits[i] = static_cast<float>(base::mix(hash, i) & 0xFF'FFFFU);
   }
   return logits;
 }

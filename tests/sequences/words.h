@@ -1,7 +1,8 @@
 // Texts as the engine of these schedules reads them.
 //
-// The cache is given tokens, media items and a scope; the engine computes other words, made from all
-// three: so whoever mixes up scopes, pictures or placeholders serves contents that are seen to be wrong.
+// The cache is given tokens, media items and a scope; the engine computes other words, made from
+// all three: so a cache that mixes up scopes, pictures or placeholders serves contents that are
+// visibly wrong.
 // Threading: pure functions.
 #pragma once
 
@@ -22,7 +23,8 @@ struct Unit {
   uint32_t end = 0;
 };
 
-// The units of more than a token's standing: media items, those that share a position as one. Ordered.
+// The units of more than a token's standing: media items, those that share a position as one.
+// Ordered.
 std::vector<Unit> media_units(const Text& text);
 bool inside_unit(const Text& text, uint32_t n);
 // The depth at which the last `count` units begin; 0 when there are not so many.
@@ -33,7 +35,7 @@ uint32_t items_beyond(const Text& text, uint32_t n);
 Token engine_word(uint32_t scope, Token token);
 std::vector<Token> engine_words(uint32_t scope, const Text& text);
 
-// What a forward pass over these words would end with.
+// The value that a forward pass over these words would end with.
 inline constexpr uint32_t kLogits = 4;
 std::array<float, kLogits> logits_after(std::span<const Token> engine_words);
 

@@ -34,7 +34,8 @@ for (const kind of kinds) {
   const header = 9;
   const goesOn = kind === 'recurrent' || kind === 'hybrid';
   const reaches = (asked, upTo) => {
-    const least = goesOn ? upTo - header : upTo;
+    // So does a window where this measured faster than the way to the last equal token: on a busy machine.
+    const least = goesOn || asked.stemma.miss === 'not_worth' ? upTo - header : upTo;
     const said = `${asked.cached} of ${upTo}: ${JSON.stringify(asked.stemma)}`;
     assert.ok(asked.cached >= least && asked.cached <= upTo, said);
   };
@@ -166,7 +167,7 @@ test('the policy is the one that was asked for, and answers do not depend on it'
     [[], ['--policy', 'lru'], ['--policy', 'gdsf']].map((flags) =>
       serve('llama', [...precise, '--sequences', '1', '--saved-bytes', '2MiB', ...flags])));
   const answers = [];
-  for (const [i, policy] of ['default', 'lru', 'gdsf'].entries()) {
+  for (const [i, policy] of ['adaptive', 'lru', 'gdsf'].entries()) {
     const server = servers[i];
     assert.match(server.log, new RegExp(` policy=${policy} `));
     const said = [];

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { before } from 'node:test';
 import OpenAI from 'openai';
-import { endless, eventually, exact, inFolder, patience, roomForEndless, serve, test, user } from './support.mjs';
+import { client, collect, joined, refused, text } from './openai.mjs';
+import { endless, eventually, exact, inFolder, roomForEndless, serve, test, user } from './support.mjs';
 
 // The made model is seldom in doubt, so what nudges it is tried on several prompts.
 const prompts = ['Hello', 'Once upon a time', 'One two three', 'xyz', 'Why?', 'Describe the sea'];
@@ -13,41 +14,16 @@ let server;
 let openai;
 before(async () => {
   server = await serve('llama', [...exact, '--alias', 'tiny', '--context', '2048']);
-  openai = client();
+  openai = client(server);
 });
-const client = (of = server, options = {}) =>
-  new OpenAI({ baseURL: `${of.url}/v1`, apiKey: 'none', maxRetries: 0, timeout: 30_000 * patience, ...options });
 
 const chat = (more = {}, options = {}) =>
   openai.chat.completions.create({ model: 'tiny', messages: hello, max_tokens: 40, temperature: 0, ...more }, options);
 const complete = (more = {}) =>
   openai.completions.create({ model: 'tiny', prompt: 'Once upon', max_tokens: 20, temperature: 0, ...more });
-const text = (answer) => answer.choices[0].message?.content ?? answer.choices[0].text;
 const texts = (more) =>
   Promise.all(prompts.map(async (each) => text(await chat({ messages: [user(each)], ...more }))));
 const cached = (answer) => answer.usage.prompt_tokens_details.cached_tokens;
-
-async function collect(stream) {
-  const events = [];
-  for await (const event of stream) events.push(event);
-  return events;
-}
-const joined = (events, choice = 0) =>
-  events.flatMap((event) => event.choices.filter((each) => each.index === choice))
-    .map((each) => each.delta?.content ?? each.text ?? '').join('');
-
-async function refused(asked, status, { param, code, says } = {}) {
-  const error = await asked.then(
-    () => assert.fail('it was not refused'),
-    (problem) => problem,
-  );
-  assert.ok(error instanceof OpenAI.APIError, String(error));
-  assert.equal(error.status, status, error.message);
-  if (param !== undefined) assert.equal(error.param, param, error.message);
-  if (code !== undefined) assert.equal(error.code, code, error.message);
-  if (says !== undefined) assert.match(error.message, says);
-  return error;
-}
 
 // ---- Answers ---------------------------------------------------------------------------------------------
 
@@ -170,27 +146,88 @@ test('an answer ends where the context does', async () => {
 });
 
 test('what nobody knows is refused by name', async () => {
-  await refused(chat({ frobnicate: 1 }), 400, { param: 'frobnicate', code: 'unknown_parameter' });
   await refused(complete({ tempreature: 1 }), 400, { param: 'tempreature', code: 'unknown_parameter' });
-  await refused(chat({ stream: true, stream_options: { often: true } }), 400, { param: 'stream_options.often' });
-  await refused(chat({ messages: [{ role: 'user', content: 'a', mood: 'good' }] }), 400, { says: /mood/ });
 });
 
-const schema = { type: 'json_schema', json_schema: { name: 'x', schema: {} } };
+test('what a chat says and nobody knows is passed over and named', async () => {
+  const { response } = await openai.chat.completions
+    .create({ model: 'tiny', max_tokens: 2, frobnicate: 1, messages: [{ role: 'user', content: 'a', mood: 'good' }] })
+    .withResponse();
+  assert.equal(response.headers.get('x-stemma-ignored'), 'messages[0].mood, frobnicate');
+  const hints = await openai.chat.completions
+    .create({
+      model: 'tiny', max_tokens: 2, messages: hello, stream: true, stream_options: { often: true },
+      prediction: { type: 'content', content: 'a' }, web_search_options: {},
+    })
+    .withResponse();
+  assert.equal(
+    hints.response.headers.get('x-stemma-ignored'), 'stream_options.often, prediction, web_search_options');
+  await collect(hints.data);
+});
+
+const weather = {
+  type: 'function',
+  function: {
+    name: 'get_weather',
+    description: 'Tells the weather.',
+    parameters: {
+      type: 'object',
+      properties: { days: { type: 'integer' }, unit: { type: 'string', enum: ['C', 'F'] } },
+      required: ['days', 'unit'],
+      additionalProperties: false,
+    },
+  },
+};
+
+function assertWeather(calls) {
+  assert.ok(calls.length >= 1);
+  for (const call of calls) {
+    assert.equal(call.function.name, 'get_weather');
+    const said = JSON.parse(call.function.arguments);
+    assert.ok(Number.isInteger(said.days) && ['C', 'F'].includes(said.unit), call.function.arguments);
+  }
+}
+
+test('a call that is required is made, whole and streamed, and its result is taken', async () => {
+  const messages = [user('What is the weather?')];
+  const ask = { messages, tools: [weather], tool_choice: 'required', parallel_tool_calls: false, max_tokens: 400 };
+  const whole = await chat(ask);
+  assert.equal(whole.choices[0].finish_reason, 'tool_calls');
+  assertWeather(whole.choices[0].message.tool_calls);
+  const runner = openai.chat.completions.stream({ model: 'tiny', temperature: 0, ...ask });
+  const streamed = await runner.finalChatCompletion();
+  assertWeather(streamed.choices[0].message.tool_calls);
+  const next = await chat({
+    ...ask,
+    tool_choice: 'auto',
+    max_tokens: 3,
+    messages: [
+      ...messages,
+      whole.choices[0].message,
+      ...whole.choices[0].message.tool_calls.map((call) => ({ role: 'tool', tool_call_id: call.id, content: 'Rain.' })),
+    ],
+  });
+  assert.ok(next.usage.prompt_tokens > whole.usage.prompt_tokens);
+});
+
+test('answers have the form that is asked for', async () => {
+  const answer = await chat({
+    max_tokens: 400,
+    response_format: {
+      type: 'json_schema',
+      json_schema: { name: 'x', strict: true, schema: weather.function.parameters },
+    },
+  });
+  assertWeather([{ function: { name: 'get_weather', arguments: answer.choices[0].message.content } }]);
+  assert.match(text(await chat({ grammar: 'root ::= "yes" | "no"' })), /^(yes|no)$/);
+  await refused(chat({ json_schema: { type: 'wizard' } }), 400, { code: 'unsupported_schema' });
+});
+
 for (const [name, value] of Object.entries({
-  tools: [{ type: 'function', function: { name: 'f', parameters: {} } }],
-  tool_choice: 'required',
   functions: [{ name: 'f', parameters: {} }],
   function_call: { name: 'f' },
-  response_format: { type: 'json_object' },
-  'response_format ': schema,
   modalities: ['text', 'audio'],
   audio: { voice: 'alloy', format: 'wav' },
-  prediction: { type: 'content', content: 'a' },
-  reasoning_effort: 'high',
-  web_search_options: {},
-  grammar: 'root ::= "a"',
-  json_schema: {},
   mirostat: 2,
   typical_p: 0.5,
   samplers: ['top_k'],
@@ -201,11 +238,11 @@ for (const [name, value] of Object.entries({
   echo: true,
 })) {
   test(`${name}: is not supported on chats, and says so`, async () => {
-    await refused(chat({ [name.trim()]: value }), 400, { param: name.trim(), code: 'unsupported_parameter' });
+    await refused(chat({ [name]: value }), 400, { param: name, code: 'unsupported_parameter' });
   });
 }
 for (const [name, value] of Object.entries({
-  suffix: 'end', best_of: 3, prompt: ['one', 'two'], grammar: 'root ::= "a"', tools: [{}], prompt_logprobs: 1,
+  suffix: 'end', best_of: 3, grammar: 'root ::= "a"', tools: [{}], prompt_logprobs: 1,
 })) {
   test(`${name}: is not supported on completions, and says so`, async () => {
     await refused(complete({ [name]: value }), 400, { param: name, code: 'unsupported_parameter' });
@@ -405,7 +442,7 @@ test('prompt_cache_key: names a session', async () => {
   assert.equal((await server.get('/cache')).json.sessions, before + 2);
 });
 
-test('cache_control: is understood where it may stand, and refused elsewhere', async () => {
+test('cache_control: is understood where it may stand, and passed over elsewhere', async () => {
   const control = { type: 'ephemeral', ttl: '1h' };
   const plain = await chat();
   const marked = [{ role: 'user', content: [{ type: 'text', text: 'Hello', cache_control: control }] }];
@@ -413,7 +450,8 @@ test('cache_control: is understood where it may stand, and refused elsewhere', a
   assert.equal(text(await chat({ messages: [{ ...hello[0], cache_control: control }] })), text(plain));
   const wrong = [{ ...hello[0], cache_control: { type: 'eternal' } }];
   await refused(chat({ messages: wrong }), 400, { says: /cache_control/ });
-  await refused(chat({ cache_control: control }), 400, { param: 'cache_control' });
+  // Of a whole request it is a hint, which is passed over.
+  assert.equal(text(await chat({ cache_control: control })), text(plain));
 });
 
 test('continue_final_message, add_generation_prompt: where the prompt ends', async () => {
@@ -457,76 +495,4 @@ test('user, metadata, store, service_tier: are accepted and change nothing', asy
   const notes = { user: 'me', metadata: { a: 'b' }, store: false, service_tier: 'auto', safety_identifier: 'x' };
   assert.equal(text(await chat(notes)), text(await chat()));
   await refused(chat({ user: 7 }), 400, { param: 'user' });
-});
-
-// ---- Completions -------------------------------------------------------------------------------------------
-
-test('a completion goes on from a text', async () => {
-  const answer = await complete();
-  assert.match(answer.id, /^cmpl-/);
-  assert.equal(answer.object, 'text_completion');
-  assert.equal(answer.usage.prompt_tokens, 'Once upon'.length);
-  const ending = answer.choices[0].finish_reason === 'stop' ? 1 : 0; // A token, and no text.
-  assert.equal(answer.usage.completion_tokens, text(answer).length + ending);
-  const events = await collect(await complete({ stream: true }));
-  assert.equal(joined(events), text(answer));
-  assert.equal(text(await complete({ prompt: ['Once upon'] })), text(answer));
-});
-
-test('prompt: tokens are the text that they are', async () => {
-  const tokens = [...Buffer.from('Once upon')];
-  assert.deepEqual(await server.tokens('Once upon'), tokens);
-  const answer = await complete({ prompt: tokens });
-  assert.equal(text(answer), text(await complete()));
-  assert.equal(text(await complete({ prompt: [tokens] })), text(answer));
-  await refused(complete({ prompt: [1, 99999] }), 400, { param: 'prompt' });
-  await refused(complete({ prompt: '' }), 400, { param: 'prompt' });
-  await refused(complete({ prompt: [] }), 400, { param: 'prompt' });
-});
-
-test('echo: the prompt comes first, also in a stream and for tokens', async () => {
-  const plain = text(await complete());
-  assert.equal(text(await complete({ echo: true })), `Once upon${plain}`);
-  assert.equal(joined(await collect(await complete({ echo: true, stream: true }))), `Once upon${plain}`);
-  assert.equal(text(await complete({ echo: true, prompt: [...Buffer.from('Once upon')] })), `Once upon${plain}`);
-  assert.equal(text(await complete({ echo: true, max_tokens: 0 })), 'Once upon');
-});
-
-test('logprobs: as completions have them', async () => {
-  const answer = await complete({ logprobs: 3 });
-  const { tokens, token_logprobs, top_logprobs, text_offset } = answer.choices[0].logprobs;
-  assert.equal(tokens.join(''), text(answer));
-  assert.equal(token_logprobs.length, tokens.length);
-  assert.deepEqual(text_offset, tokens.map((_, i) => i));
-  for (const [i, others] of top_logprobs.entries()) {
-    assert.ok(Object.keys(others).length <= 3);
-    assert.equal(others[tokens[i]], token_logprobs[i]);
-  }
-});
-
-test('logprobs and echo: those of the prompt come first, and are those of the same text as an answer', async () => {
-  const said = await complete({ logprobs: 2, max_tokens: 6 });
-  const prompt = `Once upon${text(said)}`;
-  const asked = { prompt, echo: true, logprobs: 2, max_tokens: 2 };
-  for (const max_tokens of [0, 2]) {
-    const answer = await complete({ ...asked, max_tokens });
-    const { tokens, token_logprobs, top_logprobs, text_offset } = answer.choices[0].logprobs;
-    assert.equal(tokens.join(''), text(answer));
-    assert.equal(tokens.length, prompt.length + max_tokens);
-    assert.deepEqual(text_offset, tokens.map((_, i) => i));
-    assert.deepEqual([token_logprobs[0], top_logprobs[0]], [null, null]);
-    for (const [i, logprob] of said.choices[0].logprobs.token_logprobs.entries()) {
-      const again = token_logprobs['Once upon'.length + i];
-      assert.ok(Math.abs(again - logprob) < 0.05, `${again} is not ${logprob}`);
-    }
-    assert.equal(answer.usage.prompt_tokens_details.cached_tokens, 0);
-  }
-  // In a stream they come with the prompt, for every choice.
-  const events = await collect(await complete({ ...asked, n: 2, stream: true }));
-  for (const index of [0, 1]) {
-    const pieces = events.flatMap((event) => event.choices).filter((choice) => choice.index === index && choice.logprobs);
-    assert.equal(pieces[0].text, prompt);
-    assert.equal(pieces[0].logprobs.tokens.length, prompt.length);
-    assert.deepEqual(pieces.flatMap((piece) => piece.logprobs.text_offset), [...Array(prompt.length + 2).keys()]);
-  }
 });

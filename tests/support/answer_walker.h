@@ -1,7 +1,7 @@
 // AnswerWalker: random answers under a grammar, which always come to an end.
 //
-// It takes random bytes that the matcher allows; after a while it takes those that lead to the end on the
-// shortest way. That way is computed here, from the grammar's states, without the library's help.
+// It takes random bytes that the matcher allows; after a while it takes the shortest way to the
+// end. It computes that way itself from the grammar's states, without the library's help.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ class AnswerWalker {
  public:
   explicit AnswerWalker(constrain::GrammarPtr grammar) : grammar_(std::move(grammar)) { measure(); }
 
-  // An answer that takes random turns for about `bytes` bytes. Nothing if it gets stuck, which is a mistake.
+  // An answer that takes random turns for about `bytes` bytes; nothing if it gets stuck, which is a
+  // bug.
   std::optional<std::string> walk(std::mt19937_64& random, size_t bytes) const {
     constrain::Matcher matcher(grammar_);
     std::string answer;
@@ -36,7 +37,7 @@ class AnswerWalker {
     return std::nullopt;
   }
 
-  // Bytes of the shortest way to the end, from the best of some stacks.
+  // The bytes of the shortest way to the end, from the best of these stacks.
   uint64_t left(const constrain::Stacks& stacks) const {
     uint64_t best = stacks.may_end ? 0 : kFar;
     const uint32_t* at = stacks.words.data();

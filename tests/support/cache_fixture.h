@@ -1,7 +1,7 @@
 // The vocabulary in which tests speak about a PagedCache.
 //
 // PagedFixture makes caches under a clock that the test owns and, when the test is over, checks
-// that their books balance and that nothing is still lent out.
+// that their books balance and that nothing is still leased.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,13 +40,13 @@ namespace test {
 
 inline constexpr Errc kOk{};
 
-// The error a call ended with, or kOk.
+// The error that a call returned, or kOk.
 template <class T>
 Errc code(const Result<T>& result) {
   return result ? kOk : result.error().code();
 }
 
-// What a call returned. Ends the test with the error's text when it returned none.
+// A call's value. Ends the test with the error's text if there is none.
 template <class T>
 T ok(Result<T> result) {
   if (!result) throw std::runtime_error(result.error().to_string());
@@ -80,8 +80,9 @@ inline Options grouped(std::vector<GroupOptions> groups) {
   return options;
 }
 
-// Everything a caller could see of the cache's holdings, as text: equal before and after means
-// that nothing has changed. Counts of lookups are left out; a refused call may be counted.
+// Everything a caller could see of the cache's contents, as text. If it is equal before and after a
+// call, the call changed nothing. Leaves out counts of lookups, because a refused call may be
+// counted.
 inline std::string books(const PagedCache& cache) {
   const Stats s = cache.stats();
   std::ostringstream out;
@@ -106,7 +107,7 @@ inline std::string position(const Lease& lease) {
   return out.str();
 }
 
-// The block ids of a lease, `kNoBlock` where there is none.
+// The block ids of a lease, with `kNoBlock` for missing ones.
 inline std::vector<BlockId> blocks_of(const Lease& lease, GroupIndex group = 0) {
   std::vector<BlockId> blocks(lease.block_count(group));
   ok(lease.block_table(group, blocks, kNoBlock));
@@ -123,7 +124,7 @@ inline uint32_t draft_blocks(const PagedCache& cache, GroupIndex group = 0) {
   return cache.stats().groups[group].draft_blocks;
 }
 
-// Does what an engine does with a lease: copies, computes everything, commits it.
+// Acts as the engine for a lease: copies, computes everything, commits it.
 inline Commit compute(Lease& lease) {
   if (!lease.copies().empty()) ok(lease.copies_done());
   return ok(lease.commit(lease.length()));
@@ -154,7 +155,7 @@ class PagedFixture : public ::testing::Test {
   Lease take(PagedCache& cache, const Text& text, const LeaseOptions& options = {}) const {
     return ok(cache.lease(scope, text, options));
   }
-  // Takes a lease only for what is cached: nothing is drafted.
+  // Takes a lease only for what is cached, without drafting.
   Lease hold(PagedCache& cache, const Text& text) const {
     LeaseOptions options;
     options.draft_tokens = 0;
@@ -185,7 +186,7 @@ class PagedFixture : public ::testing::Test {
   uint32_t hit(const PagedCache& cache, const Scope& in, const Text& text) const {
     return ok(cache.lookup(in, text)).reused_tokens;
   }
-  // How much of this very text is cached, its last position included.
+  // How much of exactly this text is cached, including its last position.
   uint32_t kept(const PagedCache& cache, const Text& text) const {
     return hit(cache, text + of({kTokenLimit - 1}));
   }

@@ -1,4 +1,4 @@
-// Programs that lie beside the test's own, as processes of their own.
+// Runs programs from the test's own folder as separate processes.
 #pragma once
 
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 
 namespace stemma::test {
 
-// Starts it; 127 is its exit code where it is not there.
+// Starts the program. A program that does not exist exits with 127.
 inline pid_t start_program(const std::string& name, std::vector<std::string> words) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe");
   words.insert(words.begin(), (self.parent_path() / name).string());
@@ -26,7 +26,7 @@ inline pid_t start_program(const std::string& name, std::vector<std::string> wor
   return child;
 }
 
-// Waits for it. 128 and the signal, where one ended it.
+// Waits for its exit code; 128 plus the signal's number if a signal ended it.
 inline int exit_code(pid_t child) {
   int status = 0;
   if (waitpid(child, &status, 0) != child) return -1;

@@ -1,4 +1,4 @@
-// What this thread has computed so far, in time: what others do on the machine meanwhile does not count.
+// The CPU time of this thread so far; other work on the machine does not count.
 #pragma once
 
 #include <cstdint>

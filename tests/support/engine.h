@@ -1,5 +1,5 @@
-// An Engine does with leases what an engine does, over FakeEngine's memory, and fails the test that
-// it serves when it reads KV that belongs elsewhere.
+// An Engine uses leases as a real engine does, over FakeEngine's memory. It fails its test when it
+// reads KV that belongs elsewhere.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,20 +13,20 @@
 
 namespace stemma::test {
 
-// What the KV of this text is. Texts of different scopes have different ones.
+// The KV that this text should have. Texts of different scopes have different KV.
 inline Story story_of(const Text& text, uint64_t scope = 1) { return {scope, text}; }
 
 class Engine {
  public:
   explicit Engine(const std::vector<GroupOptions>& groups) : memory(groups) {}
 
-  // Carries out the lease's copies; states that are loaded must be those of depth `reused`.
+  // Carries out the lease's copies; loaded states must be those of depth `reused`.
   void load(Lease& lease, const Story& story) {
     if (lease.copies().empty()) return;
     EXPECT_EQ(memory.load(lease.copies(), story, lease.committed()), "");
     ok(lease.copies_done());
   }
-  // Reads all that a kernel which continues at `n` would read.
+  // Reads everything that a kernel continuing at `n` would read.
   void expect_right(const Lease& lease, const Story& story, uint32_t n) const {
     EXPECT_EQ(memory.verify(lease, story, n), "");
   }

@@ -1,5 +1,5 @@
-// The engines that stories about sequences are told with: one for each way in which memory goes back, is
-// copied and is saved.
+// The engines of tests about sequences: one for each way in which memory rewinds, is copied and is
+// saved.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@ namespace stemma::test {
 
 using EngineOptions = FakeSequences::Options;
 
-EngineOptions full_engine();        // Rewinds anywhere, shares, saves segments.
-EngineOptions full_split_engine();  // As it, but every sequence has its own context and is copied.
-EngineOptions full_state_engine();  // Rewinds anywhere, saves whole states only.
-EngineOptions live_engine();        // Rewinds anywhere, neither copies nor saves.
-EngineOptions window_engine();      // A window of 16, segments and checkpoints.
+EngineOptions full_engine();          // Rewinds anywhere, shares, saves segments.
+EngineOptions full_split_engine();    // The same, but one context a sequence; copies.
+EngineOptions full_state_engine();    // Rewinds anywhere, saves whole states only.
+EngineOptions live_engine();          // Rewinds anywhere, neither copies nor saves.
+EngineOptions window_engine();        // A window of 16, segments and checkpoints.
 EngineOptions window_state_engine();  // A window of 16, whole states only.
 EngineOptions hybrid_engine();        // Rewinds nowhere, segments and checkpoints.
 EngineOptions hybrid_state_engine();  // Rewinds nowhere, whole states only.
@@ -33,7 +33,7 @@ struct EngineKind {
 
 // How gtest shows it.
 inline void PrintTo(const EngineKind& kind, std::ostream* out) { *out << kind.name; }
-// All of them, by name; `change` is applied to each.
+// All engines, by name; `change` is applied to each.
 std::vector<EngineKind> every_engine(const std::function<void(EngineOptions&)>& change = {});
 
 }  // namespace stemma::test

@@ -1,4 +1,4 @@
-// What the environment says to a test, and whether a sanitizer makes it slow.
+// Environment variables for tests, and whether a sanitizer slows them down.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-/* A CUDA driver that does nothing but remember what it was asked, for tests: a shared library with the functions
- * that src/tier/cuda_memory.cc looks for. What goes wrong is said in the variable FAKE_CUDA_FAILS: the name of a
- * function. Tests read fake_cuda_calls. */
+/* A CUDA driver that does nothing but remember what it was asked, for tests: a shared library with
+ * the functions that src/tier/cuda_memory.cc looks for. What goes wrong is said in the variable
+ * FAKE_CUDA_FAILS: the name of a function. Tests read fake_cuda_calls. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,8 @@ static int number(const char* name) {
 static char context;
 
 int cuInit(unsigned int flags) { return flags != 0 || fails("cuInit") ? 100 : 0; }
-/* Three devices, called 7, 8 and 9. FAKE_CUDA_ACTIVE has a context, FAKE_CUDA_BUSY and those before can get none. */
+/* Three devices, called 7, 8 and 9. FAKE_CUDA_ACTIVE has a context, FAKE_CUDA_BUSY and those before
+ * can get none. */
 int cuDeviceGetCount(int* out) {
   *out = 3;
   return fails("cuDeviceGetCount") ? 100 : 0;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::test {
 namespace {
@@ -19,7 +19,7 @@ uint64_t identity_of(std::span<const MediaItem> parts, uint32_t begin) {
     for (const uint64_t field :
          {low, high, uint64_t{part.offset - begin}, uint64_t{part.length},
           uint64_t{static_cast<uint8_t>(part.kind)}, uint64_t{part.causal}}) {
-      hash = combine(hash, field);
+      hash = base::mix(hash, field);
     }
   }
   return hash | kMediaBit;
@@ -31,7 +31,7 @@ std::string place(GroupIndex group, uint32_t position) {
 
 }  // namespace
 
-// ---- Story ----------------------------------------------------------------------------------------
+// ---- Story --------------------------------------------------------------------------------------
 
 Story::Story(uint64_t scope, const Prompt& prompt) : Story(scope) {
   size_t item = 0;
@@ -40,7 +40,7 @@ Story::Story(uint64_t scope, const Prompt& prompt) : Story(scope) {
       push(prompt.tokens[p++], true);
       continue;
     }
-    // This item and every later one that overlaps what the earlier ones cover.
+    // This item and every later item that overlaps those before it.
     const size_t first = item;
     uint32_t end = p;
     do {
@@ -78,10 +78,10 @@ bool Story::media_begins(uint32_t n) const {
 void Story::push(uint64_t word, bool begins_unit) {
   words_.push_back(word);
   begins_unit_.push_back(begins_unit);
-  hashes_.push_back(combine(hashes_.back(), word));
+  hashes_.push_back(base::mix(hashes_.back(), word));
 }
 
-// ---- FakeEngine -----------------------------------------------------------------------------------
+// ---- FakeEngine ---------------------------------------------------------------------------------
 
 FakeEngine::FakeEngine(std::span<const GroupOptions> groups) {
   for (const GroupOptions& options : groups) {
@@ -97,11 +97,11 @@ FakeEngine::FakeEngine(std::span<const GroupOptions> groups) {
 FakeEngine::~FakeEngine() = default;
 
 uint64_t FakeEngine::stamp(const Story& story, GroupIndex group, uint32_t position) {
-  return combine(story.hash(position + 1), (uint64_t{group} << 32) | position);
+  return base::mix(story.hash(position + 1), (uint64_t{group} << 32) | position);
 }
 
 uint64_t FakeEngine::state(const Story& story, GroupIndex group, uint32_t depth) {
-  return combine(story.hash(depth), (uint64_t{group + kMaxGroups} << 32) | depth);
+  return base::mix(story.hash(depth), (uint64_t{group + kMaxGroups} << 32) | depth);
 }
 
 std::atomic<uint64_t>& FakeEngine::at(GroupIndex group, uint64_t slot) const {
@@ -113,7 +113,9 @@ std::atomic<uint64_t>& FakeEngine::at(GroupIndex group, uint64_t slot) const {
   return g.stamps[slot];
 }
 
-uint64_t FakeEngine::garbage() { return mix(~garbage_.fetch_add(1, std::memory_order_relaxed)); }
+uint64_t FakeEngine::garbage() {
+  return base::mix(~garbage_.fetch_add(1, std::memory_order_relaxed));
+}
 
 std::vector<int64_t> FakeEngine::slots(const Lease& lease, GroupIndex group, uint32_t begin,
                                        uint32_t end) const {
@@ -149,7 +151,7 @@ void FakeEngine::poison(const Lease& lease, uint32_t begin) {
       const bool copied = std::ranges::any_of(lease.copies(), [&](const BlockCopy& copy) {
         return copy.group == g && copy.target == block;
       });
-      // One that was taken over has its first positions already.
+      // A block that was taken over already has its first positions.
       const bool first = i == begin / stride && !copied;
       for (uint32_t p = first ? begin % stride : 0; p < stride; ++p) {
         at(g, to_index(block) * uint64_t{stride} + p).store(garbage(), std::memory_order_relaxed);
@@ -231,7 +233,7 @@ std::string FakeEngine::verify(const Lease& lease, const Story& story, uint32_t 
   return "";
 }
 
-// ---- BlockIo --------------------------------------------------------------------------------------
+// ---- BlockIo ------------------------------------------------------------------------------------
 
 void FakeEngine::finish(bool ok, Done done, void* user) {
   done(user,

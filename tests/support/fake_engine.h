@@ -1,15 +1,15 @@
-// A FakeEngine is the memory of an engine that owns pages, with one 64-bit stamp per position where a
-// real one has keys and values.
+// A FakeEngine is the memory of an engine that owns pages, with one 64-bit stamp per position in
+// place of keys and values.
 //
-// The stamp of a position is a function of everything its KV depends on: the scope, every word up to
-// and with that position, the position and the layer group. So a block that was handed out for the
-// wrong prompt, rewritten while somebody used it, or served before it was written is not merely
-// wrong, it looks wrong: verify() says where.
+// The stamp of a position depends on everything its KV depends on: the scope, every word up to and
+// including that position, the position and the layer group. So a block that was handed out for the
+// wrong prompt, rewritten while in use, or served before it was written is visibly wrong: verify()
+// reports where.
 //
 //   lease --poison()--> garbage in what was drafted --load()--> part-blocks copied --compute()-->
 //
-// Threading:  thread-safe as far as the cache keeps its promises: stamps are relaxed atomics, so that
-//             a broken promise shows as a wrong stamp and not as a data race of the checker.
+// Threading:  thread-safe if the cache keeps its promises: stamps are relaxed atomics, so that a
+//             broken promise shows as a wrong stamp and not as a data race of the checker.
 // Ownership:  must outlive the leases whose copies it runs.
 #pragma once
 
@@ -30,8 +30,9 @@
 
 namespace stemma::test {
 
-// The words of one request in one scope, as the engine sees them: a number per position, where units
-// begin, and the hash of every prefix. Media positions get a number made from all of the item.
+// The words of one request in one scope, as the engine sees them: a number per position, where
+// units begin, and the hash of every prefix. The number of a media position depends on the whole
+// item.
 class Story {
  public:
   Story() : Story(0) {}
@@ -39,7 +40,7 @@ class Story {
   Story(uint64_t scope, const Prompt& prompt);
 
   void append(std::span<const Token> tokens);
-  // A unit that is cut through is one no more: its positions become units of their own.
+  // Cutting through a unit dissolves it: each of its positions becomes a unit.
   void cut(uint32_t n);
 
   uint32_t size() const { return static_cast<uint32_t>(words_.size()); }
@@ -62,8 +63,8 @@ class Story {
 
 class FakeEngine final : public BlockIo {
  public:
-  // How copies that come in through BlockIo end: before the call returns, later on another thread,
-  // or not at all (an error is reported and the targets hold garbage).
+  // How copies through BlockIo end: before the call returns, later on another thread, or with an
+  // error that leaves garbage in the targets.
   enum class Mode : uint8_t { at_once, deferred, failing };
 
   explicit FakeEngine(std::span<const GroupOptions> groups);
@@ -73,12 +74,12 @@ class FakeEngine final : public BlockIo {
 
   // ---- What an engine does with a lease ---------------------------------------------------------
 
-  // Fills every block from the one that holds position `begin` up to the lease's capacity with
-  // garbage: for what a lease has just drafted. Contents of earlier owners must not help anybody.
+  // Fills blocks that a lease has just drafted with garbage, from the block that holds position
+  // `begin` up to the lease's capacity. So no test passes because of an earlier owner's contents.
   void poison(const Lease& lease, uint32_t begin);
   void poison_block(GroupIndex group, BlockId block);
-  // The same for what a lease has drafted since `before` was taken (by extend, rewind, shrink):
-  // blocks from `committed` on that it did not have then.
+  // The same for blocks that a lease has drafted since `before` was taken (by extend, rewind,
+  // shrink): blocks from `committed` on that it did not have then.
   using Tables = std::vector<std::vector<BlockId>>;
   Tables tables(const Lease& lease) const;
   void poison_new(const Lease& lease, const Tables& before);
@@ -87,22 +88,22 @@ class FakeEngine final : public BlockIo {
   void write(const Lease& lease, GroupIndex group, uint32_t begin, uint32_t end,
              const Story& story);
   void compute(const Lease& lease, uint32_t begin, uint32_t end, const Story& story);
-  // Does one part-block copy. Loading a recurrent state has no target and is for load() to check.
+  // Does one part-block copy. Loading a recurrent state has no target; load() checks it.
   void copy(const BlockCopy& copy);
-  // Does all pending copies. Returns "" or what is wrong: a recurrent state that is not the one
-  // after exactly `depth` positions of the story.
+  // Does all pending copies. Returns "", or the mistake: a recurrent state other than that after
+  // exactly `depth` positions of the story.
   std::string load(std::span<const BlockCopy> copies, const Story& story, uint32_t depth);
   // Saves the running state after `depth` positions into a checkpoint slot.
   void save_state(GroupIndex group, BlockId slot, const Story& story, uint32_t depth);
 
-  // Returns "" if every position that continuing at n reads (full: all of [0, n); window: those in
-  // reach and the sinks) holds the stamp the story demands, else what is wrong first.
+  // Continuing at n reads all of [0, n) in a full group; in a window, the positions in reach and
+  // the sinks. Returns "" if each of them holds the story's stamp, else the first mistake.
   std::string verify(const Lease& lease, const Story& story, uint32_t n) const;
 
   // ---- BlockIo ----------------------------------------------------------------------------------
 
   void copy(std::span<const BlockCopy> copies, Done done, void* user) override;
-  // Called for the bytes of every read and write, if it is set.
+  // If set, called with the bytes of every read and write.
   std::function<void(std::span<const uint8_t>)> watch;
   void read(GroupIndex group, std::span<const BlockId> blocks, std::span<uint8_t> bytes, Done done,
             void* user) override;
@@ -131,7 +132,7 @@ class FakeEngine final : public BlockIo {
   std::vector<std::jthread> deferred_;  // Guarded by mutex_.
 };
 
-// A fence that signals when it is told to.
+// A fence that a test signals.
 class ManualFence final : public Fence {
  public:
   bool signalled() noexcept override { return signalled_.load(std::memory_order_acquire); }

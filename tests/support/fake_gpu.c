@@ -1,11 +1,12 @@
-/* A plugin of llama.cpp that offers a GPU which is none, for tests of what is said when a GPU cannot be used. What it
- * does is said in the variable FAKE_GPU:
+/* A plugin of llama.cpp that offers a GPU which is none, for tests of what is said when a GPU
+ * cannot be used. What it does is said in the variable FAKE_GPU:
  *
  *   no-code      a GPU for which the plugin has no code: the process ends when something is to be computed on it
  *   no-device    a driver that finds no GPU
  *   otherwise    a library that is not a plugin of this release
  *
- * The structures are those of a plugin of llama.cpp v0.5.0, of which only what is asked for here is filled. */
+ * The structures are those of a plugin of llama.cpp v0.5.0, of which only what is asked for here is
+ * filled. */
 #include <ggml-backend.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::test {
 
@@ -54,9 +55,9 @@ void FakeModel::Hold::let_go() {
 void FakeModel::fill_logits(uint64_t value, std::vector<float>& logits) {
   logits.assign(kVocabulary, -20.0F);
   for (Token token = ' '; token < 127; ++token) {
-    logits[token] = static_cast<float>(combine(value, token) % 4096) / 512.0F;
+    logits[token] = static_cast<float>(base::mix(value, token) % 4096) / 512.0F;
   }
-  if (mix(value) % 40 == 0) logits[kEnd] = 12.0F;
+  if (base::mix(value) % 40 == 0) logits[kEnd] = 12.0F;
 }
 
 Result<void> FakeModel::decode(std::span<const engine::BatchItem> batch) {
@@ -85,7 +86,7 @@ Result<void> FakeModel::decode(std::span<const engine::BatchItem> batch) {
   const bool fails = failing_passes != 0;
   if (fails) --failing_passes;
   logits_.assign(batch.size(), {});
-  // As sequences cannot be extended together, room is looked for first.
+  // Sequences are extended one by one, so we check the room for all of them first.
   std::vector<Token> words;
   for (size_t i = 0; i < batch.size();) {
     size_t end = i;
@@ -137,7 +138,7 @@ std::string FakeModel::text(std::span<const Token> tokens) const {
   return text;
 }
 
-// `space`: one is put in front of what is no special token.
+// `space`: puts a space before everything but special tokens.
 std::vector<Token> FakeModel::tokens_of(std::string_view text, bool parse_special,
                                         bool space) const {
   std::vector<Token> tokens;
@@ -205,6 +206,17 @@ void FakeModel::append_text(Token token, bool special, std::string& text) const 
   } else if (special && token < kVocabulary) {
     text += kSpecials[token - kBos];
   }
+}
+
+Result<std::vector<float>> FakeModel::embed(std::span<const Token> tokens) {
+  if (info_.embedding_width == 0) return LanguageModel::embed(tokens);
+  if (tokens.empty()) return Error(Errc::invalid_argument, "a text without tokens");
+  std::vector<float> vector(info_.embedding_width);
+  for (const Token token : tokens) vector[token % vector.size()] += 1.0F;
+  float squares = 0.0F;
+  for (const float each : vector) squares += each * each;
+  for (float& each : vector) each /= std::sqrt(squares);
+  return vector;
 }
 
 Result<std::string> FakeModel::apply_own_template(std::string_view,

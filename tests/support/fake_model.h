@@ -1,10 +1,10 @@
-// FakeModel is a LanguageModel over FakeSequences: it computes nothing but contents, and what it answers
-// follows from all of them. So an answer from a wrong prefix is a wrong answer.
+// FakeModel is a LanguageModel over FakeSequences: it only computes contents, and its answer
+// depends on all of them. So a wrong prefix gives a wrong answer.
 //
-// Its vocabulary is the 256 bytes and three special tokens, its answers are printable. After about one
-// token in forty it wants to end.
+// Its vocabulary is the 256 bytes and three special tokens, and its answers are printable. It ends
+// after about one token in forty.
 //
-// Threading:  as LanguageModel says.
+// Threading:  as for LanguageModel.
 #pragma once
 
 #include <atomic>
@@ -28,28 +28,29 @@ class FakeModel final : public engine::LanguageModel {
 
   explicit FakeModel(const FakeSequences::Options& options, uint32_t batch_tokens = 64);
 
-  // What it says after `prompt` when the likeliest token is always taken: at most `count` tokens, without
-  // the one that ends it.
+  // Its answer to `prompt` by greedy sampling: at most `count` tokens, without the end token.
   std::vector<Token> greedy(std::span<const Token> prompt, uint32_t count) const;
   std::string text(std::span<const Token> tokens) const;
   FakeSequences& fake() { return sequences_; }
-  // To be changed before it is used.
+  // Change these before the first use.
   engine::ModelInfo& change_info() { return info_; }
-  // It knows every template by sight: "role: content<|im_end|>" a message, trimmed, and "assistant:".
+  // If set, it renders every template as one trimmed "role: content<|im_end|>" a message, then
+  // "assistant:".
   bool knows_templates = false;
-  // Its tokenizer takes special tokens for words, whatever it is told.
+  // Its tokenizer always treats special tokens as words.
   bool longest_word = false;
-  // Its tokenizer puts a space in front of texts, also of those between special tokens.
+  // Its tokenizer puts a space before texts, also before those between special tokens.
   bool puts_spaces = false;
 
-  // While a Hold lives, the next forward pass waits; so do the engine's thread and all who wait for it.
+  // While a Hold lives, the next forward pass waits, and with it the engine's thread and its
+  // waiters.
   class Hold {
    public:
     explicit Hold(FakeModel& model);
     ~Hold() { let_go(); }
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
-    // Until a pass waits; false: none does within two minutes.
+    // Waits until a pass waits; returns false after two minutes.
     bool wait();
     void let_go();
 
@@ -57,28 +58,28 @@ class FakeModel final : public engine::LanguageModel {
     FakeModel& model_;
   };
 
-  // While a TextHold lives, texts of at least so many bytes wait to be tokenised, and so does whoever asks.
+  // While a TextHold lives, tokenising a text of at least `bytes` bytes blocks the caller.
   class TextHold {
    public:
     TextHold(FakeModel& model, size_t bytes);
     ~TextHold() { let_go(); }
     TextHold(const TextHold&) = delete;
     TextHold& operator=(const TextHold&) = delete;
-    // Until so many texts wait; false: they do not within two minutes.
+    // Waits until `texts` texts wait; returns false after two minutes.
     bool wait(uint32_t texts);
     void let_go();
 
    private:
     FakeModel& model_;
   };
-  // Texts that it was given to tokenise, those that wait too.
+  // The number of texts given to the tokenizer, including those that wait.
   mutable std::atomic<uint32_t> texts = 0;
 
-  // How long a forward pass takes, beside computing.
+  // The extra duration of a forward pass.
   std::atomic<uint32_t> pass_us = 0;
-  // So many of the next forward passes fail, having computed half.
+  // This many of the next forward passes fail after computing half.
   std::atomic<uint32_t> failing_passes = 0;
-  // Forward passes over more sequences than this find no room, whatever the books say; 0 = any number.
+  // Forward passes over more sequences fail for lack of room, even if there is room; 0 = no limit.
   std::atomic<uint32_t> most_sequences = 0;
 
   const engine::ModelInfo& info() const noexcept override { return info_; }
@@ -92,6 +93,8 @@ class FakeModel final : public engine::LanguageModel {
   void append_text(Token token, bool special, std::string& text) const override;
   bool ends_generation(Token token) const noexcept override { return token == kEnd; }
   bool is_special(Token token) const noexcept override { return token >= kBos; }
+  // If info().embedding_width is set: how often the text has tokens of each residue, length 1.
+  Result<std::vector<float>> embed(std::span<const Token> tokens) override;
   Result<std::string> apply_own_template(std::string_view chat_template,
                                          std::span<const engine::ChatMessage> messages,
                                          bool add_generation_prompt) const override;
@@ -106,7 +109,7 @@ class FakeModel final : public engine::LanguageModel {
   mutable std::condition_variable changed_;
   bool held_ = false;                   // Under mutex_.
   bool pass_waits_ = false;             // Under mutex_.
-  size_t held_bytes_ = SIZE_MAX;        // Under mutex_: texts of so many bytes wait.
+  size_t held_bytes_ = SIZE_MAX;        // Under mutex_: texts of this many bytes or more wait.
   mutable uint32_t waiting_texts_ = 0;  // Under mutex_.
   FakeSequences::Options options_;
   FakeSequences sequences_;

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <functional>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::test {
 namespace {
 
-constexpr uint64_t kUnsound = 0xBAD;  // Goes into what is computed behind wrong contents.
+constexpr uint64_t kUnsound = 0xBAD;  // Marks everything computed behind wrong contents.
 
 }  // namespace
 
@@ -65,12 +65,12 @@ EngineTraits FakeSequences::traits() const {
   return traits;
 }
 
-// A value is the hash of the prefix, hidden by where it lies: what reads it can go on from it.
+// A value is the hash of the prefix, mixed with its place, so a reader can continue from it.
 uint64_t FakeSequences::salt(Layer layer, uint32_t position) {
-  return combine(static_cast<uint64_t>(layer) + 1, position);
+  return base::mix(static_cast<uint64_t>(layer) + 1, position);
 }
 
-// ---- Cells ----------------------------------------------------------------------------------------
+// ---- Cells --------------------------------------------------------------------------------------
 
 uint32_t FakeSequences::room(const Memory& memory, const Cells& cells) const {
   const auto taken = options_.unified ? memory.used() : static_cast<uint32_t>(cells.size());
@@ -143,8 +143,9 @@ void FakeSequences::drop_outside(Memory& memory, Cells& cells, uint32_t begin, u
           [&](const Cell& cell) { return cell.position < begin || cell.position >= end; });
 }
 
-// Forgets [keep, keep + discard) and moves what follows. What others have too is moved as a cell of
-// our own. Returns how many such there are; with `move` false it does nothing else.
+// Forgets [keep, keep + discard) and moves what follows. A cell shared with other sequences is
+// moved as a copy of our own. Returns the number of such cells; with `move` false it does nothing
+// else.
 uint32_t FakeSequences::move_down(Memory& memory, Cells& cells, uint32_t keep, uint32_t discard,
                                   bool move) {
   uint32_t shared = 0;
@@ -164,7 +165,7 @@ uint32_t FakeSequences::move_down(Memory& memory, Cells& cells, uint32_t keep, u
   return shared;
 }
 
-// ---- Sequences --------------------------------------------------------------------------------------
+// ---- Sequences ----------------------------------------------------------------------------------
 
 uint32_t FakeSequences::end_of(const Sequence& s) const {
   if (options_.full_attention) return end_of(full_, s.full);
@@ -185,17 +186,19 @@ Held FakeSequences::truth(const Sequence& s) const {
   return begin == end ? kUnfinished : Held{begin, end};
 }
 
-// Reads all that a decode at the end reads. Returns whether it fits together, and the hash of the
-// prefix to go on from.
+// Reads everything that a decode at the end reads. Returns whether it is consistent, and the hash
+// of the prefix to continue from.
 bool FakeSequences::in_turn(const Sequence& s, uint64_t* hash) const {
   const uint32_t end = end_of(s);
   bool sound = true;
-  uint64_t h = mix(options_.model);
-  uint32_t next = 0;
-  for (const uint32_t number : s.full) {
+  const auto held = static_cast<uint32_t>(s.full.size());
+  uint32_t next = held - std::min(held, options_.checked_tokens);
+  uint64_t h = base::mix(options_.model);
+  if (next > 0) h = full_.cells[s.full[next - 1]].value ^ salt(Layer::full, next - 1);
+  for (const uint32_t number : std::span(s.full).subspan(next)) {
     const Cell& cell = full_.cells[number];
     const uint64_t found = cell.value ^ salt(Layer::full, cell.position);
-    sound = sound && cell.position == next++ && found == combine(h, cell.word);
+    sound = sound && cell.position == next++ && found == base::mix(h, cell.word);
     h = found;
   }
   if (windowed()) {
@@ -229,7 +232,7 @@ Result<void> FakeSequences::append(Sequence& s, std::span<const Token> words) {
                             : options_.context_tokens - std::min(options_.context_tokens, begin);
   if (count > free) return kNoRoom;
   uint64_t hash;
-  if (!in_turn(s, &hash)) hash = combine(hash, kUnsound);
+  if (!in_turn(s, &hash)) hash = base::mix(hash, kUnsound);
   if (windowed()) {
     const uint32_t kept = end - std::min(end, window_kept());
     const auto past = [&](const Cell& cell) {
@@ -241,7 +244,7 @@ Result<void> FakeSequences::append(Sequence& s, std::span<const Token> words) {
     drop_if(window_, s.window, past);
   }
   for (uint32_t p = begin; p < end; ++p) {
-    hash = combine(hash, words[p - begin]);
+    hash = base::mix(hash, words[p - begin]);
     if (options_.full_attention) {
       add(full_, s.full, p, words[p - begin], hash ^ salt(Layer::full, p));
       const uint64_t cells = options_.unified ? full_.highest : p + 1;
@@ -273,7 +276,7 @@ void FakeSequences::empty_partial(Sequence& s) {
   s.earlier.clear();
 }
 
-// ---- What tests want to know --------------------------------------------------------------------------
+// ---- What tests want to know --------------------------------------------------------------------
 
 std::string FakeSequences::wrong_cells(Layer layer, const Sequence& s, std::span<const Token> words,
                                        std::span<const uint64_t> hashes) const {
@@ -302,8 +305,8 @@ std::string FakeSequences::wrong_cells(Layer layer, const Sequence& s, std::span
 std::string FakeSequences::right(SequenceId sequence, std::span<const Token> words) const {
   if (!known(sequence)) return "no such sequence";
   const Sequence& s = at(sequence);
-  std::vector<uint64_t> hashes{mix(options_.model)};
-  for (const Token word : words) hashes.push_back(combine(hashes.back(), word));
+  std::vector<uint64_t> hashes{base::mix(options_.model)};
+  for (const Token word : words) hashes.push_back(base::mix(hashes.back(), word));
   std::string wrong;
   if (options_.full_attention) wrong = wrong_cells(Layer::full, s, words, hashes);
   if (wrong.empty() && windowed()) wrong = wrong_cells(Layer::window, s, words, hashes);
@@ -322,16 +325,17 @@ uint64_t FakeSequences::fingerprint(SequenceId sequence) const {
   uint64_t print = 1;
   for (const uint32_t number : s.full) {
     const Cell& cell = full_.cells[number];
-    print = combine(combine(print, cell.position), combine(cell.word, cell.value));
+    print = base::mix(base::mix(print, cell.position), base::mix(cell.word, cell.value));
   }
-  print = combine(print, s.full.size());
+  print = base::mix(print, s.full.size());
   for (const uint32_t number : s.window) {
     const Cell& cell = window_.cells[number];
-    print = combine(combine(print, cell.position), combine(cell.word, cell.value));
+    print = base::mix(base::mix(print, cell.position), base::mix(cell.word, cell.value));
   }
-  print = combine(print, s.window.size());
-  for (const State& state : s.earlier) print = combine(combine(print, state.depth), state.value);
-  return s.state ? combine(combine(print, s.state->depth), s.state->value) : print;
+  print = base::mix(print, s.window.size());
+  for (const State& state : s.earlier)
+    print = base::mix(base::mix(print, state.depth), state.value);
+  return s.state ? base::mix(base::mix(print, s.state->depth), s.state->value) : print;
 }
 
 void FakeSequences::recycle_windows() {
@@ -343,7 +347,7 @@ void FakeSequences::recycle_windows() {
 
 uint32_t FakeSequences::used_tokens() const { return full_.used(); }
 
-// ---- Calls ------------------------------------------------------------------------------------------
+// ---- Calls --------------------------------------------------------------------------------------
 
 FakeSequences::Extent FakeSequences::begin_call(Call call, Fault* fault) {
   ++counts_.calls[static_cast<uint32_t>(call)];
@@ -381,9 +385,9 @@ Result<void> FakeSequences::compute(SequenceId sequence, std::span<const Token> 
 uint64_t FakeSequences::last_value(SequenceId sequence) const {
   const Sequence& s = at(sequence);
   uint64_t value = 0;
-  if (!s.full.empty()) value = combine(value, full_.cells[s.full.back()].value);
-  if (!s.window.empty()) value = combine(value, window_.cells[s.window.back()].value);
-  if (s.state) value = combine(value, s.state->value);
+  if (!s.full.empty()) value = base::mix(value, full_.cells[s.full.back()].value);
+  if (!s.window.empty()) value = base::mix(value, window_.cells[s.window.back()].value);
+  if (s.state) value = base::mix(value, s.state->value);
   return value;
 }
 
@@ -448,7 +452,7 @@ Result<void> FakeSequences::copy(SequenceId from, SequenceId to, Range range) {
   const uint32_t end =
       extent == Extent::half ? range.begin + (range.end - range.begin) / 2 : range.end;
 
-  if (!shares) empty(target);  // It copies buffers: what was there is gone.
+  if (!shares) empty(target);  // Copying buffers overwrites the target's contents.
   if (!shares && options_.full_attention && end > room(full_, target.full)) return kNoRoom;
   Cells window;
   if (extent == Extent::whole) {

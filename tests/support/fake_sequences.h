@@ -1,11 +1,11 @@
 // FakeSequences is an engine with opaque sequences, of any mix of traits, that computes nothing but
 // carries real contents.
 //
-// The KV of a position is a 64-bit value made from every word up to and with it, in each kind of layer
-// the model has; a recurrent layer has one value, made from the whole prefix. compute() goes on from
-// what it reads, so what was wrong before makes all that follows wrong. right() compares everything a
-// decode would read with the text it should belong to. Blobs contain these values and are as long as
-// they say.
+// The KV of a position is a 64-bit value made from every word up to and including it, in each kind
+// of layer the model has; a recurrent layer has one value, made from the whole prefix. compute()
+// continues from what it reads, so a wrong value makes all that follow wrong. right() compares
+// everything a decode would read with the text it should belong to. Blobs contain these values at
+// their stated length.
 //
 // It falls into the traps that llama.cpp has, silently, as llama.cpp does:
 //   - trim() of a window model succeeds although the window is gone;
@@ -49,7 +49,8 @@ inline void PrintTo(const Held& held, std::ostream* out) {
 namespace stemma::test {
 
 // What a call costs on the virtual clock. The figures are llama.cpp's on a 2-core CPU (12 layers of
-// 768, F16, flash attention, a context of 4096): of the order of what users have, exact for nobody.
+// 768, F16, flash attention, a context of 4096): the right order of magnitude, not exact for any
+// machine.
 struct SequenceCosts {
   uint64_t call_ns = 4'000;       // Any call; held() is free.
   uint64_t save_ns = 26'000;      // On top, per save.
@@ -57,15 +58,15 @@ struct SequenceCosts {
   uint64_t save_byte_ps = 95;     // Picoseconds.
   uint64_t load_byte_ps = 100;    // Also what Fork::copy costs.
   uint64_t token_ns = 2'600'000;  // Per token computed.
-  // On top, for each cell of the context up to the highest that is in use then: on that CPU about 50,000. Cells are
-  // given out from the lowest on.
+  // On top, for each cell of the context up to the highest one in use: about 50,000 on that CPU.
+  // The lowest free cell is given out first.
   uint64_t cell_ps = 0;
   uint64_t pass_ns = 0;   // Per forward pass of a FakeModel, however few tokens it has.
-  uint64_t piece_ns = 0;  // Of a save, for each piece of memory that it reads, but the first.
+  uint64_t piece_ns = 0;  // Per save, for each piece of memory it reads after the first.
 };
 
-// A GPU's: an H200 with a model of 8 billion parameters, 128 KiB a token over a link of 50 GB/s. The fake has a few
-// bytes a token instead, so a byte takes as much longer.
+// A GPU's: an H200 with a model of 8 billion parameters, 128 KiB a token over a link of 50 GB/s.
+// The fake has only a few bytes a token, so each byte takes longer in proportion.
 SequenceCosts device_costs();
 
 class FakeSequences final : public SequenceEngine {
@@ -82,14 +83,16 @@ class FakeSequences final : public SequenceEngine {
     bool shift = false;
     // false: recurrent layers only, as mamba; with Rewind::exact and Rewind::bounded.
     bool full_attention = true;
-    // A live window keeps this many positions longer than it must. A blob does not have them.
+    // A live window keeps this many positions more than it must; a blob does not contain them.
     uint32_t window_slack_tokens = 8;
     bool shares_window = false;
     uint32_t row_bytes = 16;    // Of one position in one kind of layer, at least 8.
     uint32_t state_bytes = 64;  // Of a recurrent state, at least 8.
-    // Segments are cut from ranges of so many positions, and put together to them; 0 = they are not.
+    // Segments are cut from ranges of this many positions and joined to such ranges; 0 = neither.
     uint32_t range_tokens = 0;
     uint64_t model = 1;  // Models compute different values from the same words.
+    // compute() checks this many of the last positions. To check all makes long prompts slow.
+    uint32_t checked_tokens = 0xFFFF'FFFFU;
     SequenceCosts costs = {};
   };
   struct Counts {
@@ -101,29 +104,29 @@ class FakeSequences final : public SequenceEngine {
     uint64_t of(Call call) const { return calls[static_cast<uint32_t>(call)]; }
   };
 
-  // Whether there is such an engine. Sharing needs a unified context, segments need full attention,
-  // full attention alone has no checkpoints, and Fork::none saves nothing.
+  // Whether such an engine can exist. Sharing needs a unified context, segments need full
+  // attention, full attention alone has no checkpoints, and Fork::none saves nothing.
   static bool possible(const Options& options);
   // Stops the process unless possible().
   explicit FakeSequences(const Options& options);
 
-  // ---- What an engine does --------------------------------------------------------------------------
+  // ---- What an engine does ----------------------------------------------------------------------
 
   // A forward pass: appends words behind what is held, all or none.
   // Error: out_of_blocks (no room in the context), invalid_argument.
   Result<void> compute(SequenceId sequence, std::span<const Token> words);
 
-  // ---- What tests want to know ----------------------------------------------------------------------
+  // ---- What tests want to know ------------------------------------------------------------------
 
-  // "" if decoding behind `words` would read exactly what belongs to them, in every kind of layer; else
-  // what is wrong first.
+  // Returns "" if decoding behind `words` would read exactly the values of these words, in every
+  // kind of layer; else the first mistake.
   std::string right(SequenceId sequence, std::span<const Token> words) const;
   // Changes with everything that is in the sequence.
   uint64_t fingerprint(SequenceId sequence) const;
-  // What was computed last, from all that a decode reads: after the same words the same, however they
-  // came to be held. 0 for nothing.
+  // The value computed last, from everything a decode reads. The same words give the same value,
+  // however they got into the sequence. 0 for an empty sequence.
   uint64_t last_value(SequenceId sequence) const;
-  // Positions that take up room in the context, shared ones once, of all sequences.
+  // Positions of all sequences that take up room in the context, shared ones counted once.
   uint32_t used_tokens() const;
   const Counts& counts() const { return counts_; }
   // Time spent in calls, by the costs.
@@ -132,16 +135,16 @@ class FakeSequences final : public SequenceEngine {
   }
   void spend_pass() { spend_ns(options_.costs.pass_ns); }
 
-  // Forgets the window cells that no decode of their own sequence reads any more, as llama.cpp does when others need
-  // room.
+  // Forgets the window cells that their own sequence no longer reads, as llama.cpp does when other
+  // sequences need room.
   void recycle_windows();
 
-  // What goes wrong. Of held(), lie_nothing says empty and lie_half one position too many.
+  // What goes wrong. For held(), lie_nothing reports empty and lie_half one position too many.
   FaultSchedule faults;
-  // Called inside clear(): what another thread does while the engine is at work.
+  // Called inside clear(), as another thread that acts while the engine works.
   std::function<void()> while_clearing;
 
-  // ---- SequenceEngine -------------------------------------------------------------------------------
+  // ---- SequenceEngine ---------------------------------------------------------------------------
 
   EngineTraits traits() const override;
   Held held(SequenceId sequence) override;
@@ -199,7 +202,7 @@ class FakeSequences final : public SequenceEngine {
     std::vector<State> states;
   };
 
-  static constexpr uint64_t kHeaderBytes = 20;  // Magic, part, how many of each of the three kinds.
+  static constexpr uint64_t kHeaderBytes = 20;  // Magic, part, and three counts, one for each kind.
   static constexpr Error kNoSuchSequence{Errc::invalid_argument, "no such sequence"};
   static constexpr Error kBadRange{Errc::invalid_argument, "a range that is empty or upside down"};
   static constexpr Error kNotHeld{Errc::out_of_range, "positions that are not held"};
@@ -260,10 +263,11 @@ class FakeSequences final : public SequenceEngine {
   Memory window_;
   std::vector<Sequence> sequences_;
   Counts counts_;
-  mutable uint64_t elapsed_ps_ = 0;  // Others may look at the clock meanwhile.
+  mutable uint64_t elapsed_ps_ = 0;  // Atomic because other threads read the clock.
 };
 
-// Runs with the time the engine spends, and as the test says: what is learned of costs is the same on every machine.
+// Advances by the engine's costs and by what the test adds, so learned costs are equal on every
+// machine.
 class EngineClock final : public Clock {
  public:
   explicit EngineClock(const FakeSequences& engine) : engine_(engine) {}

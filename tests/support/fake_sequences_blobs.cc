@@ -1,10 +1,10 @@
 // What FakeSequences saves and loads: a header, then cells of full attention, cells of the window,
-// recurrent states. As with llama.cpp nothing in it says which text or which model it is of.
+// recurrent states. As with llama.cpp, nothing in a blob identifies its text or its model.
 #include <algorithm>
 #include <cstring>
 
+#include "base/random.h"
 #include "support/fake_sequences.h"
-#include "support/mix.h"
 
 namespace stemma::test {
 namespace {
@@ -12,10 +12,10 @@ namespace {
 constexpr uint32_t kMagic = 0x7165'7366;
 
 uint64_t row_word(uint64_t value, uint64_t index) {
-  return index == 0 ? value : mix(value + index);
+  return index == 0 ? value : base::mix(value + index);
 }
 
-// Fills `bytes` bytes with what follows from the value.
+// Fills `bytes` bytes with a pattern made from the value.
 void write_row(uint64_t value, uint8_t* out, uint64_t bytes) {
   for (uint64_t i = 0; i * 8 < bytes; ++i) {
     const uint64_t word = row_word(value, i);
@@ -23,7 +23,7 @@ void write_row(uint64_t value, uint8_t* out, uint64_t bytes) {
   }
 }
 
-// The value it was written from. Another one if any bit has changed.
+// The value that the bytes were written from; another value if any bit has changed.
 uint64_t read_row(const uint8_t* in, uint64_t bytes) {
   uint64_t value;
   std::memcpy(&value, in, 8);
@@ -34,7 +34,7 @@ uint64_t read_row(const uint8_t* in, uint64_t bytes) {
     if (std::memcmp(in + i * 8, &expected, length) == 0) continue;
     uint64_t found = 0;
     std::memcpy(&found, in + i * 8, length);
-    changed = combine(changed, found);
+    changed = base::mix(changed, found);
   }
   return value ^ changed;
 }
@@ -110,7 +110,7 @@ void FakeSequences::write(const Blob& blob, Extent extent, uint8_t* out) const {
   for (const std::vector<Cell>* cells : {&blob.full, &blob.window}) {
     for (const Cell& cell : *cells) {
       if (records-- == 0) return;
-      write_number(out, cell.position + 1);  // What was never written is no position.
+      write_number(out, cell.position + 1);  // Bytes never written are not a position.
       write_number(out, cell.word);
       write_row(cell.value, out, options_.row_bytes);
       out += options_.row_bytes;
@@ -218,8 +218,8 @@ Result<void> FakeSequences::load_blob(Sequence& s, Part part, Range wanted, cons
   const bool whole = extent == Extent::whole;
   if (part == Part::state) empty(s);
   if (part == Part::checkpoint) empty_partial(s);
-  // A segment comes in through a scratch sequence, all of it. In a split context that one has room of
-  // its own.
+  // A segment comes in through a scratch sequence, all of it. In a split context that one has room
+  // of its own.
   const bool scratch = part == Part::segment && !options_.unified;
   uint32_t arriving = 0;
   for (const Cell& cell : blob.full) {
@@ -236,7 +236,7 @@ Result<void> FakeSequences::load_blob(Sequence& s, Part part, Range wanted, cons
     add(full_, s.full, cell.position, cell.word, cell.value);
   }
   if (part == Part::segment) {
-    // It came by way of a sequence without a recurrent state, and a copy replaces that.
+    // The scratch sequence has no recurrent state, and the copy overwrote ours.
     s.state.reset();
     s.earlier.clear();
     return {};
@@ -268,7 +268,7 @@ uint32_t FakeSequences::pieces(SequenceId sequence, Range range) {
   return std::max(count, 1U);
 }
 
-// ---- Ranges --------------------------------------------------------------------------------------------
+// ---- Ranges -------------------------------------------------------------------------------------
 
 Result<void> FakeSequences::cut(Range whole, std::span<const uint8_t> bytes, Range part,
                                 std::span<uint8_t> out, ByteSum& sum) const {
@@ -291,7 +291,7 @@ Result<void> FakeSequences::join(Range saved, std::span<const uint8_t> bytes, Ra
       part.end > whole.end) {
     return kBadRange;
   }
-  // Others put their cells there at the same time: only one writes the header.
+  // Other ranges write their cells at the same time, so only one writes the header.
   if (part.begin == whole.begin) {
     uint8_t* header = out.data();
     for (const uint32_t number :

@@ -1,5 +1,5 @@
-// A small blocking HTTP/1.1 client for tests: what is sent can be as wrong as a test wants, and what comes
-// back is taken apart strictly. Loopback only.
+// A small blocking HTTP/1.1 client for tests: it sends whatever a test wants, however wrong, and
+// parses answers strictly. Loopback only.
 //
 //   HttpClient client(server.port());
 //   HttpAnswer answer = client.post("/v1/completions", R"({"prompt":"the"})");
@@ -9,7 +9,7 @@
 //   client.read_head();
 //   while (auto piece = client.read_piece()) ...
 //
-// Every wait ends after the client's timeout; what had not come by then is not there (status 0, no piece,
+// Every wait ends after the client's timeout; then the answer is missing (status 0, no piece,
 // complete == false). Threading: one thread at a time. Ownership: a socket, closed at the end.
 #pragma once
 
@@ -30,7 +30,7 @@ struct HttpAnswer {
   int status = 0;  // 0: there was none, or it was not HTTP.
   HttpFields headers;
   std::string body;
-  bool complete = false;  // It ended as its head said it would.
+  bool complete = false;  // The body ended as the head announced.
 
   // The first header of that name, whatever its case; empty if there is none.
   std::string header(std::string_view name) const;
@@ -45,8 +45,8 @@ std::vector<std::string> sse_data(std::string_view stream);
 
 class HttpClient {
  public:
-  // Not connected, connected() is false, if nobody listens. `receive_bytes`: the size of the kernel's
-  // buffer, for clients that are slow.
+  // If nobody listens, connected() is false. `receive_bytes`: the size of the kernel's buffer, for
+  // clients that are slow.
   explicit HttpClient(uint16_t port,
                       std::chrono::milliseconds timeout = std::chrono::milliseconds(10'000),
                       int receive_bytes = 0);
@@ -63,23 +63,24 @@ class HttpClient {
   // Bytes as they are. False: not all could be sent.
   bool send(std::string_view bytes);
 
-  // The next answer as a whole. `to_head`: it answers a HEAD and has no body. Skips 100 Continue unless
-  // asked not to.
+  // The next whole answer. `to_head`: it answers a HEAD request and has no body. Skips 100 Continue
+  // unless asked not to.
   enum class Interim : uint8_t { skip, show };
   HttpAnswer read_answer(bool to_head = false, Interim interim = Interim::skip);
 
-  // The next answer in pieces: its head, then one chunk at a time (or what has arrived, where there are no
-  // chunks). Nothing after the last piece; complete() tells an end from a break.
+  // The next answer in pieces: its head, then one chunk at a time (or what has arrived, where there
+  // are no chunks). Returns nothing after the last piece; complete() tells a proper end from a
+  // broken connection.
   HttpAnswer read_head(Interim interim = Interim::skip);
   std::optional<std::string> read_piece();
   bool complete() const noexcept { return body_ == Body::ended; }
 
-  // Everything until the server closes, as it came. closed(): it did, in time.
+  // Returns the raw bytes up to the server's close. closed(): the server closed in time.
   std::string read_all();
   bool closed() const noexcept { return closed_; }
-  bool reset() const noexcept { return reset_; }  // And not politely.
+  bool reset() const noexcept { return reset_; }  // The server closed with a reset.
 
-  void half_close();  // shutdown(SHUT_WR): nothing more to ask.
+  void half_close();  // shutdown(SHUT_WR): no more requests.
   void close();
   void abort();  // With a reset.
 

@@ -1,6 +1,6 @@
-// Two caches of whole prompts as they are easily written, with the mistakes that were made in earnest.
+// Two simple caches of whole prompts, with mistakes that real systems made.
 //
-// Tests run their questions over these too: a question that these pass asks nothing.
+// Tests also run against them: a check that they pass checks nothing.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ namespace stemma::test {
 using PromptTokens = std::vector<Token>;
 using PromptBytes = std::vector<uint8_t>;
 
-// Entries have a reference count that starts at one and that finding does not raise; storing again only
-// raises it; what a hit gives is the entry's own memory.
+// Entries have a reference count that starts at one. Finding an entry does not raise it; storing it
+// again only raises it. A hit returns the entry's own memory.
 class NaiveCountedCache {
  public:
   explicit NaiveCountedCache(size_t most) : most_(most) {}
@@ -51,7 +51,7 @@ class NaiveCountedCache {
   uint32_t evict(uint32_t n) {
     uint32_t went = 0;
     for (; went < n && !entries_.empty(); ++went) {
-      // Unreferenced ones first, of which there are none.
+      // Unreferenced entries go first, but there are none.
       entries_.erase(std::ranges::min_element(entries_, {}, [](const auto& entry) {
         return std::pair(entry.second.references != 0, entry.second.used);
       }));
@@ -70,8 +70,8 @@ class NaiveCountedCache {
   std::map<PromptTokens, Entry> entries_;
 };
 
-// Sizes are guessed from the number of tokens, room is made before it is known to be enough, an entry
-// that is there already is added again, and the bytes are not kept at all.
+// It guesses sizes from the number of tokens, evicts before it knows whether that makes enough
+// room, adds an existing entry again, and does not keep the bytes at all.
 class NaiveShellCache {
  public:
   explicit NaiveShellCache(uint64_t budget_bytes) : budget_(budget_bytes) {}

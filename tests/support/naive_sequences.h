@@ -1,8 +1,9 @@
-// NaiveSequences manages an engine's sequences the obvious way, with every mistake that earlier systems
-// made (W codes of tests/COVERAGE.md). Tests show the mistake here, and its absence in SequenceCache.
+// NaiveSequences manages an engine's sequences the obvious way, with every mistake that earlier
+// systems made (W codes of tests/COVERAGE.md). Tests show the mistake here, and its absence in
+// SequenceCache.
 //
-// It remembers the words of each sequence ("mirror"), whole states, and snapshots of recurrent layers; it
-// believes what calls report, and its own mirrors.
+// It remembers the words of each sequence ("mirror"), whole states, and snapshots of recurrent
+// layers; it trusts the results of calls and its own mirrors.
 // Threading: one thread at a time.
 #pragma once
 
@@ -37,10 +38,10 @@ class NaiveSequences {
 
   const Slot& slot(SequenceId id) const { return slots_[to_index(id)]; }
   const Statistics& statistics() const { return statistics_; }
-  // Placeholder tokens are compared as they are, and media by counting equal leading items.
+  // Compares placeholder tokens as they are, and media by counting equal leading items.
   uint32_t media_to_process = 0;
 
-  // Leases the sequence for a prompt. Returns how much of it is believed to be in the sequence.
+  // Leases the sequence for a prompt. Returns how much of the prompt it believes to be in it.
   uint32_t begin(SequenceId id, const std::string& session, const Text& prompt) {
     Slot& it = slots_[to_index(id)];
     it.state = Slot::State::leased;
@@ -52,13 +53,13 @@ class NaiveSequences {
       static_cast<void>(engine_.clear(id));
     } else if (!load_snapshot(id, prompt)) {
       static_cast<void>(
-          engine_.trim(id, match));  // W0.4: as if everything in the mirror had a row.
+          engine_.trim(id, match));  // W0.4: assumes that every word of the mirror has a row.
     }
     it.mirror = prompt.first(match);
     return match;
   }
 
-  // W1.13: looks at the generation, and neither at whose the sequence is nor whether it is leased.
+  // W1.13: checks the generation, but neither the owner nor whether the sequence is leased.
   void finish(const std::string& session, SequenceId id, uint64_t generation, const Text& words,
               bool completed) {
     Slot& it = slots_[to_index(id)];
@@ -73,9 +74,9 @@ class NaiveSequences {
     it.mirror = words;
   }
 
-  // Saves the state for the first `count` words, whatever the sequence holds by now.
+  // Saves the state for the first `count` words, whatever the sequence holds now.
   void capture(SequenceId id, const Text& words, uint32_t count) {
-    // W1.14: nobody asks whether the sequence is still that of these words.
+    // W1.14: no check that the sequence still holds these words.
     const Range range{0, engine_.held(id).end};
     const Result<uint64_t> size = engine_.size(id, Part::state, range);
     if (!size) return;
@@ -93,7 +94,7 @@ class NaiveSequences {
     }
   }
 
-  // W1.10: the mirror says head and tail, as if they had been computed together.
+  // W1.10: the mirror has head and tail as if they had been computed together.
   bool shift(SequenceId id, uint32_t keep, uint32_t discard) {
     if (!engine_.shift(id, keep, discard)) return false;
     std::vector<Token>& tokens = slots_[to_index(id)].mirror.tokens;
@@ -134,17 +135,17 @@ class NaiveSequences {
       if (best == nullptr || saved.text.size() > best->text.size()) best = &saved;
     }
     if (best == nullptr) return live;
-    ++statistics_.hits;  // W1.4: before it is known whether it helps, or works.
+    ++statistics_.hits;  // W1.4: counted before it is known whether the hit helps, or works.
     statistics_.restored_tokens += best->text.size();
     if (best->text.size() <= live) return live;
     if (!engine_.load(id, Part::state, best->range, best->range, best->bytes)) {
       return live;  // W1.5: but the sequence is empty now.
     }
-    // W1.3: what was saved later holds more words; a trim is taken to undo that.
+    // W1.3: a later save holds more words; this assumes that a trim undoes that.
     static_cast<void>(engine_.trim(id, best->text.size()));
     return best->text.size();
   }
-  // W0.5: the state of its own depth, whatever depth is wanted.
+  // W0.5: loads the state of its own depth, whatever depth was requested.
   bool load_snapshot(SequenceId id, const Text& prompt) {
     for (const Saved& saved : snapshots_) {
       if (common(saved.text, prompt) == 0) continue;

@@ -1,4 +1,4 @@
-// Scenes for the planner: what is live and what is saved, in words.
+// Scenes for the planner: what is live and what is saved.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using sequence::Vacancy;
 inline constexpr uint32_t kFree = 0;
 inline constexpr uint32_t kOther = 1;  // The sequence that holds something.
 
-// What is known when a plan is made. A prompt of 1000 words, of which the last must be computed.
+// The facts for one plan: a prompt of 1000 words, the last of which must be computed.
 struct Scene {
   explicit Scene(Rewind rewind = Rewind::any, Fork fork = Fork::shared) {
     traits.rewind = rewind;
@@ -36,7 +36,7 @@ struct Scene {
     traits.checkpoint_bytes = rewind == Rewind::any ? 0 : 20'000;
   }
 
-  // What a sequence of `end` computed words holds.
+  // What a sequence with `end` computed words holds.
   Held computed(uint32_t end) const {
     const uint32_t kept = traits.rewind_tokens + 8;
     if (traits.rewind == Rewind::any || end == 0) return {0, end};
@@ -49,7 +49,7 @@ struct Scene {
     vacant.push_back({sequence, loss_ns});
     return *this;
   }
-  // A sequence that others may change, of somebody else.
+  // Another request's sequence, which others may change.
   Scene& idle(uint32_t sequence, uint32_t common, uint32_t end) {
     live.push_back({sequence, common, computed(end), true, false});
     return *this;
@@ -106,8 +106,8 @@ struct Scene {
   bool restorable = true;
 };
 
-// "fork 1>0 300, segments 500, checkpoint 500": where, then what contributes up to which depth. Checks
-// that `available` is what these lead to.
+// Writes a plan as "fork 1>0 300, segments 500, checkpoint 500": each step and the depth it
+// reaches. Checks that `available` is the depth these steps give.
 inline std::string show(const Plan& plan) {
   if (plan.sequence == sequence::kNoSequence) return "none";
   std::string out;

@@ -1,4 +1,5 @@
-// What SequenceCache and its C twin answer, as text: equal if and only if the answers are.
+// The answers of SequenceCache and of its C twin as text; texts are equal if and only if the
+// answers are.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The vocabulary in which tests tell stories about a Scheduler, over a model whose answers follow from every
-// word that it was given.
+// The vocabulary in which tests tell stories about a Scheduler, over a model whose answers depend
+// on every word of the prompt.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,17 +15,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "server/schedule/scheduler.h"
 #include "support/engine_kinds.h"
 #include "support/fake_model.h"
-#include "support/mix.h"
 
 namespace stemma::server {
 
 using test::FakeModel;
 using test::FakeSequences;
 
-// Hears of one request; may be waited for.
+// Listens to one request; tests can wait for it.
 class Ear final : public Listener {
  public:
   void piece(Piece piece) override {
@@ -48,7 +48,8 @@ class Ear final : public Listener {
     over(nullptr, message);
   }
 
-  // Called when it is over, before anybody who waits hears of it, between two passes of the engine.
+  // Called when the request has ended, between two passes of the engine and before waiting threads
+  // wake.
   std::function<void()> on_over;
   // Called at the first piece, between two passes of the engine; set in Rig::together().
   std::function<void()> on_text;
@@ -123,14 +124,15 @@ class Rig {
     number = taken ? *taken : 0;
     return ear;
   }
-  // Asks while the engine stands still, so that all who ask in `asking` are there before anybody is served.
+  // Calls `asking` while the engine is paused, so that all its requests arrive before one is
+  // served.
   void together(const std::function<void()>& asking) {
     EXPECT_TRUE(scheduler->run([&](SequenceCache&) { asking(); }));
   }
   std::string expected(const std::string& prompt, uint32_t max_tokens) const {
     return model.text(model.greedy(*model.tokenize(prompt, true, true), max_tokens));
   }
-  // Everybody has ended: nothing is leased.
+  // All requests have ended: nothing is leased.
   void expect_quiet() {
     EXPECT_TRUE(scheduler->run([](SequenceCache& cache) { cache.check_invariants(); }));
     const SequenceStats stats = scheduler->cache().stats();
@@ -149,7 +151,7 @@ class Rig {
 inline std::string words(uint32_t count, uint32_t seed) {
   std::string text;
   for (uint32_t i = 0; i < count; ++i)
-    text += static_cast<char>('a' + test::mix(seed * 1000 + i) % 26);
+    text += static_cast<char>('a' + base::mix(seed * 1000 + i) % 26);
   return text;
 }
 

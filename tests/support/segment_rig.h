@@ -34,7 +34,7 @@ using sequence::SavedSegment;
 using sequence::Saver;
 using sequence::SegmentStore;
 
-// Saves from a sequence, and remembers what. `wrong` says at which call what goes wrong.
+// Saves from a sequence, and remembers what it saved. `wrong` gives the calls that fail, and how.
 class ScriptedSaver final : public Saver {
  public:
   enum class Wrong : uint8_t {
@@ -78,7 +78,7 @@ class ScriptedSaver final : public Saver {
 class SegmentRig {
  public:
   static constexpr uint32_t kTokens = 16;
-  // What the store reckons with.
+  // The costs that the store assumes.
   static uint64_t index_bytes() { return 4 * kTokens + 179 + retain::most_bytes("lru").per_cell; }
 
   explicit SegmentRig(uint32_t slots, std::vector<TenantQuota> quotas = {})
@@ -95,7 +95,7 @@ class SegmentRig {
     if (store != nullptr) store->check_invariants();
   }
 
-  // Computes the text's tokens and has them saved. With media the tokens stand for what is computed.
+  // Computes the text's tokens and saves them. With media the tokens stand for the computed words.
   CaptureFate capture(const Text& text, TenantId tenant = kNoTenant) {
     ScriptedSaver saver(engine, kSource);
     return capture_with(saver, text, tenant);
@@ -121,7 +121,7 @@ class SegmentRig {
     ok(store->list(hold, range, pieces));
     return pieces;
   }
-  // Loads [0, usable) of what is held into an empty sequence. "" if it is what it should be.
+  // Loads the stored [0, usable) into an empty sequence. Returns "" if the contents are right.
   std::string restore(const SegmentStore::Hold& hold, const Text& text) {
     ok(engine.clear(kTarget));
     for (const SavedSegment& piece : list(hold, {0, hold.usable})) {
@@ -133,7 +133,7 @@ class SegmentRig {
     }
     return engine.right(kTarget, text.first(hold.usable).tokens);
   }
-  // How much of the text can be had; it is there, and right.
+  // How much of the text can be restored; checks that its contents are right.
   uint32_t restored(const Text& text, uint32_t at_most = ~0U) {
     const SegmentStore::Hold held = hold(text, at_most);
     EXPECT_EQ(restore(held, text), "");

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::test {
 
@@ -28,7 +28,7 @@ bool possible(Call call, Fault fault) {
 FaultSchedule FaultSchedule::random(uint64_t seed, uint32_t per_mille,
                                     std::span<const Call> calls) {
   FaultSchedule schedule;
-  schedule.random_ = mix(seed + 1);
+  schedule.random_ = base::mix(seed + 1);
   for (const Call call : calls) schedule.per_mille_[static_cast<uint32_t>(call)] = per_mille;
   return schedule;
 }
@@ -51,9 +51,9 @@ Fault FaultSchedule::draw(Call call) {
   const uint32_t per_mille = per_mille_[static_cast<uint32_t>(call)];
   if (per_mille == 0) return Fault::none;
   random_ += 0x9E37'79B9'7F4A'7C15U;
-  const uint64_t dice = mix(random_);
+  const uint64_t dice = base::mix(random_);
   if (dice % 1000 >= per_mille) return Fault::none;
-  // The ways to go wrong in turn, from a random one on, until one is possible.
+  // Tries the ways to go wrong in turn, from a random one on, until one is possible.
   for (uint64_t turn = dice >> 32;; ++turn) {
     const auto fault = static_cast<Fault>(1 + turn % (kFaults - 1));
     if (possible(call, fault)) return fault;

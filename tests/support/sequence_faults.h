@@ -1,7 +1,8 @@
 // A FaultSchedule decides which calls of a fake engine go wrong, and how.
 //
-// Either by a list ("the third load fails half-way") or by a seed. What happened can be read back as a
-// list, so a random run that found something is replayed call by call, and can be made shorter by hand.
+// Either by a list ("the third load fails half-way") or by a seed. The faults of a run can be read
+// back as a list, so a random run that found a bug can be replayed call by call and shortened by
+// hand.
 // Threading:  one thread at a time.
 #pragma once
 
@@ -30,8 +31,8 @@ inline constexpr uint32_t kFaults = 6;
 std::string to_string(Call call);
 std::string to_string(Fault fault);
 
-// Whether a call can go wrong like that. held() has no error to give, it can only lie; a forward pass
-// that says it has computed is believed by everybody.
+// Whether a call can go wrong like that. held() returns no error, it can only lie; everybody
+// believes a forward pass that reports success.
 bool possible(Call call, Fault fault);
 
 struct PlannedFault {
@@ -46,13 +47,13 @@ class FaultSchedule {
   FaultSchedule() = default;  // Nothing goes wrong.
   // Requires each to be possible().
   explicit FaultSchedule(std::vector<PlannedFault> list) : list_(std::move(list)) {}
-  // Of each of these calls `per_mille` in a thousand go wrong, in any of the possible ways.
+  // In a thousand of these calls `per_mille` go wrong, in any of the possible ways.
   static FaultSchedule random(uint64_t seed, uint32_t per_mille, std::span<const Call> calls);
 
   // Adds "the next call of this kind" to the list.
   void next(Call call, Fault fault);
 
-  // For the engine: how this call goes wrong. Each question is one call.
+  // The engine asks once per call how this call goes wrong.
   Fault ask(Call call);
 
   const std::vector<PlannedFault>& happened() const { return happened_; }

@@ -1,7 +1,7 @@
 // The parts of a SequenceCache one by one, over an engine whose contents can be judged.
 //
-// A PartsRig has the books and every part, put together as in Core, and holds the lock as callers
-// of the parts do. Tests bring sequences and turns into the state they need, and call one part.
+// A PartsRig has the books and every part, assembled as in Core, and holds the lock as callers of
+// the parts do. Tests bring sequences and turns into the state they need, and call one part.
 //
 //   PartsRig rig;
 //   rig.put(0, tokens(100));             // sequence 0 is idle, and holds these words
@@ -55,7 +55,7 @@ using sequence::StateLease;
 using sequence::TurnPhase;
 using sequence::TurnRecord;
 
-// Hears of everything, and takes all bytes while it `wants` them.
+// A listener that is told everything and takes all bytes while it `wants` them.
 class PartsListener final : public SavedListener {
  public:
   struct Part {
@@ -76,17 +76,19 @@ class PartsListener final : public SavedListener {
     last_ = seen;
     return want ? 1 : 0;
   }
-  void take(const KeptPart& part, uint32_t /*wanted*/) noexcept override {
+  bool take(const KeptPart& part, uint32_t /*wanted*/) noexcept override {
     taken.push_back({part.kind,
                      part.range,
                      {part.bytes.begin(), part.bytes.end()},
                      part.chain,
                      last_,
                      {part.words.begin(), part.words.end()}});
+    return keep;
   }
   bool keeps_words() const noexcept override { return words; }
 
   bool want = true;
+  bool keep = true;
   bool words = false;
   std::vector<std::vector<Token>> prompts;
   std::vector<Part> heard;
@@ -96,7 +98,7 @@ class PartsListener final : public SavedListener {
   SeenAgain last_ = SeenAgain::used;
 };
 
-// 4 MiB for what is saved.
+// 4 MiB for saved entries.
 inline SequenceOptions parts_options() {
   SequenceOptions options;
   options.saved_bytes = 4U << 20U;
@@ -128,19 +130,19 @@ class PartsRig {
     (void)books.ask(s);
     books.set_state(s, SequenceState::idle);
   }
-  // All that it holds is saved.
+  // Saves all that it holds.
   void save(uint32_t s) {
     books.queue.add(s, books.known(s));
     EXPECT_EQ(capturer.capture(s).fate, CaptureFate::saved);
   }
-  // These words are saved, and no sequence has them.
+  // Saves these words, so that no sequence holds them.
   void put_away(const Text& text) {
     put(3, text);
     save(3);
     clearer.release(3);
   }
   SequenceState state(uint32_t s) const { return books.at(s).state; }
-  // "" if the sequence holds exactly what belongs to these words.
+  // Returns "" if the sequence holds exactly the contents of these words.
   std::string right(uint32_t s, const Text& text) const {
     return engine.right(SequenceId{s}, text.tokens);
   }
@@ -151,7 +153,7 @@ class PartsRig {
 
   // ---- Turns, which live as long as the rig -----------------------------------------------------
 
-  // A turn that was read and has no plan and no sequence yet.
+  // A turn that was read but has no plan and no sequence yet.
   TurnRecord& read(const Text& text) {
     TurnRecord& turn = *turns_.emplace_back(std::make_unique<TurnRecord>());
     ok(books.lexicon.read(text, turn.text));

@@ -5,20 +5,20 @@
 #include <sstream>
 #include <utility>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::test {
 
-// ---- Requests -----------------------------------------------------------------------------------------
+// ---- Requests -----------------------------------------------------------------------------------
 
 std::vector<Token> words_of(const Text& text) {
   std::vector<Token> words = text.tokens;
   for (const MediaItem& item : text.media) {
-    uint64_t identity = combine(static_cast<uint64_t>(item.kind), item.length);
-    identity = combine(identity, item.causal ? 1 : 0);
-    for (const uint8_t byte : item.digest) identity = combine(identity, byte);
+    uint64_t identity = base::mix(static_cast<uint64_t>(item.kind), item.length);
+    identity = base::mix(identity, item.causal ? 1 : 0);
+    for (const uint8_t byte : item.digest) identity = base::mix(identity, byte);
     for (uint32_t i = 0; i < item.length && item.offset + i < words.size(); ++i) {
-      words[item.offset + i] = kTokenLimit | static_cast<Token>(combine(identity, i));
+      words[item.offset + i] = kTokenLimit | static_cast<Token>(base::mix(identity, i));
     }
   }
   return words;
@@ -65,7 +65,7 @@ auto SequenceRig::undisturbed(SequenceId own, const std::string& what, Step step
         << what << " disturbed sequence " << s << ", which is another turn's";
     const SequenceState now = info(s).state;
     if (now == SequenceState::broken || now == SequenceState::leased)
-      continue;  // A fork's, perhaps.
+      continue;  // Perhaps held by a fork.
     EXPECT_EQ(now, SequenceState::free) << what << " changed sequence " << s;
   }
   check(what);
@@ -96,7 +96,7 @@ Request SequenceRig::begin(const Text& text, const TurnOptions& options) {
   return ok(try_begin(text, options));
 }
 
-// What is said of a turn that has been executed is true.
+// The report of an executed turn is true.
 void SequenceRig::judge(const Request& request) {
   const Turn& turn = request.turn;
   const SequenceReport report = turn.report();
@@ -212,7 +212,7 @@ void SequenceRig::abandon(Request& request) {
   const uint32_t found = executed ? request.turn.available() : info(request).length;
   ok(undisturbed(sequence, "abandon", [&] { return request.turn.abandon(); }));
   EXPECT_FALSE(request.turn.active());
-  // Emptied, or back to what it found there; check() has judged the contents.
+  // The sequence is empty, or has what the turn found in it; check() has judged the contents.
   const SequenceInfo now = cache.sequence(sequence);
   EXPECT_TRUE(now.state == SequenceState::free || now.state == SequenceState::idle);
   EXPECT_LE(now.length, found);
@@ -286,7 +286,7 @@ Result<void> SequenceRig::try_shift(Request& request, uint32_t keep, uint32_t di
   return done;
 }
 
-// ---- Whole stories --------------------------------------------------------------------------------------
+// ---- Whole stories ------------------------------------------------------------------------------
 
 SequenceReport SequenceRig::chat(const Text& text, const TurnOptions& options) {
   return chat(scope, text, options);
@@ -364,7 +364,7 @@ uint32_t SequenceRig::hit(const Text& text, const TurnOptions& options) const {
 
 uint32_t SequenceRig::kept(const Text& text) const { return hit(text + of({kTokenLimit - 1})); }
 
-// ---- Looking --------------------------------------------------------------------------------------------
+// ---- Looking ------------------------------------------------------------------------------------
 
 void SequenceRig::check(const std::string& what) {
   SCOPED_TRACE("after " + what);

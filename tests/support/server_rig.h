@@ -1,4 +1,5 @@
-// A whole server over a FakeModel: HTTP on loopback, routes, scheduler. What it should answer is known.
+// A whole server over a FakeModel: HTTP on loopback, routes, scheduler. Tests know the right
+// answers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "server/app.h"
 #include "server/chat/chat.h"
 #include "server/http/server.h"
@@ -21,15 +23,14 @@
 #include "support/engine_kinds.h"
 #include "support/fake_model.h"
 #include "support/http_client.h"
-#include "support/mix.h"
 
 namespace stemma::test {
 
 using Json = nlohmann::json;
 
 struct ServerRigOptions {
-  // Room for an answer that does not end by itself while a test lasts, however slow the machine is: it wants
-  // kEndless tokens, and passes take a while.
+  // For an answer that does not end during a test, even on a slow machine: it has kEndless tokens,
+  // and each pass takes a while.
   static constexpr uint32_t kEndless = 1U << 20U;
   static ServerRigOptions endless() {
     ServerRigOptions options;
@@ -45,7 +46,7 @@ struct ServerRigOptions {
   server::HttpOptions http = {};
 };
 
-// Becomes true within `at_most`.
+// Whether the condition becomes true within `at_most`.
 inline bool becomes_true(const std::function<bool()>& holds,
                          std::chrono::milliseconds at_most = std::chrono::seconds(60)) {
   const auto end = std::chrono::steady_clock::now() + at_most;
@@ -56,10 +57,11 @@ inline bool becomes_true(const std::function<bool()>& holds,
   return true;
 }
 
-// Letters that a seed decides.
+// Letters determined by a seed.
 inline std::string letters(uint32_t count, uint64_t seed) {
   std::string text;
-  for (uint32_t i = 0; i < count; ++i) text += static_cast<char>('a' + mix(seed * 1000 + i) % 26);
+  for (uint32_t i = 0; i < count; ++i)
+    text += static_cast<char>('a' + base::mix(seed * 1000 + i) % 26);
   return text;
 }
 
@@ -68,9 +70,9 @@ struct StreamAnswer {
   HttpAnswer head;
   std::vector<Json> events;  // Without [DONE].
   bool done = false;         // [DONE] was the last event.
-  bool complete = false;     // And HTTP ended as it should.
+  bool complete = false;     // And HTTP ended properly.
 
-  // What a choice says, of chats and completions.
+  // The text of a choice, for chats and completions.
   std::string text(uint32_t choice = 0) const {
     std::string all;
     for (const Json& event : events) {
@@ -87,7 +89,7 @@ struct StreamAnswer {
   }
 };
 
-// Threading: its members say; ask() and stream() on any thread.
+// Threading: see the members; ask() and stream() on any thread.
 class ServerRig {
  public:
   explicit ServerRig(ServerRigOptions options = {})
@@ -159,11 +161,11 @@ class ServerRig {
     return answer;
   }
 
-  // What the likeliest tokens after this prompt say.
+  // The text of the likeliest tokens after this prompt.
   std::string expected(const std::string& prompt, uint32_t max_tokens) const {
     return model.text(model.greedy(*model.tokenize(prompt, true, true), max_tokens));
   }
-  // The prompt of a conversation, as the model's template has it, without its BOS.
+  // The prompt of a conversation by the model's template, without its BOS.
   static std::string rendered(const std::vector<std::pair<std::string, std::string>>& messages) {
     std::string text;
     for (const auto& [role, content] : messages) {
@@ -171,7 +173,7 @@ class ServerRig {
     }
     return text + "<|im_start|>assistant\n";
   }
-  // A prompt whose answer has at least so many tokens, or ends before them.
+  // A prompt whose answer has at least this many tokens; with `at_least` false, fewer.
   std::string prompt_with(uint32_t tokens, bool at_least, uint32_t length = 30) const {
     for (uint32_t seed = 1;; ++seed) {
       std::string prompt = letters(length, seed);
@@ -179,7 +181,7 @@ class ServerRig {
     }
   }
 
-  // Everybody has ended: nothing is leased, nobody waits.
+  // All requests have ended: nothing is leased, none waits.
   void expect_quiet() const {
     EXPECT_TRUE(becomes_true([&] {
       const server::SchedulerStats stats = scheduler->stats();
@@ -215,7 +217,7 @@ inline Json json(const HttpAnswer& answer) {
   EXPECT_EQ(answer.header("content-type"), "application/json") << answer.body;
   return Json::parse(answer.body, nullptr, false);
 }
-// The code of an error that has the shape OpenAI's clients read.
+// The code of an error in the form that OpenAI's clients read.
 inline std::string error_code(const HttpAnswer& answer, int status) {
   EXPECT_EQ(answer.status, status) << answer.body;
   const Json body = json(answer);

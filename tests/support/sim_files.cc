@@ -7,7 +7,7 @@
 
 namespace stemma::test {
 
-using tier::disk::kPage;
+using tier::kPage;
 
 // An I/O happens inside wait(), one at a time, in an order that the file system's seed decides.
 class SimQueue final : public IoQueue {
@@ -51,7 +51,7 @@ class SimQueue final : public IoQueue {
   bool woken_ = false;
 };
 
-// ---- What tests do --------------------------------------------------------------------------------
+// ---- What tests do ------------------------------------------------------------------------------
 
 void SimFiles::on_call(OnCall what) {
   const std::lock_guard lock(mutex_);
@@ -152,7 +152,7 @@ std::vector<uint8_t>& SimFiles::bytes_of(const std::string& path) {
   return names_.at(path)->bytes;
 }
 
-// ---- Files ----------------------------------------------------------------------------------------
+// ---- Files --------------------------------------------------------------------------------------
 
 std::optional<int64_t> SimFiles::fate(const char* name) {
   const uint64_t nth = calls_[name]++;
@@ -242,12 +242,15 @@ int SimFiles::open(const std::string& path, OpenAs as) {
   const std::lock_guard lock(mutex_);
   if (const auto said = fate("open"); said && *said < 0) return static_cast<int>(*said);
   const bool direct = as == OpenAs::created_direct || as == OpenAs::existing_direct;
-  const bool creates = as == OpenAs::created || as == OpenAs::created_direct;
+  const bool creates =
+      as == OpenAs::created || as == OpenAs::created_direct || as == OpenAs::made_new;
   if (direct && !supports_direct) return -EINVAL;
   auto found = names_.find(path);
   if (found == names_.end()) {
     if (!creates) return -ENOENT;
     found = names_.emplace(path, std::make_shared<File>()).first;
+  } else if (as == OpenAs::made_new) {
+    return -EEXIST;
   }
   open_[next_file_] = {.file = found->second, .locks = false};
   return next_file_++;
@@ -371,6 +374,73 @@ int SimFiles::is_at(int file, const std::string& path) {
   if (const auto said = fate("is_at"); said && *said < 0) return static_cast<int>(*said);
   const auto named = names_.find(path);
   return named != names_.end() && named->second.get() == find(file) ? 1 : 0;
+}
+
+void SimFiles::describe(const File& file, FileStat& out) {
+  out = {.regular = true,
+         .device = 1,
+         .inode = reinterpret_cast<uintptr_t>(&file),
+         .bytes = file.bytes.size(),
+         .modified_ns = file.modified_ns};
+}
+
+int SimFiles::stat(int file, FileStat& out) {
+  const std::lock_guard lock(mutex_);
+  if (const auto said = fate("fstat"); said && *said < 0) return static_cast<int>(*said);
+  describe(*find(file), out);
+  return 0;
+}
+
+int SimFiles::stat(const std::string& path, FileStat& out) {
+  const std::lock_guard lock(mutex_);
+  if (const auto said = fate("stat"); said && *said < 0) return static_cast<int>(*said);
+  if (const auto named = names_.find(path); named != names_.end()) {
+    describe(*named->second, out);
+    return 0;
+  }
+  if (!directories_.contains(path)) return -ENOENT;
+  out = {.directory = true, .device = 1};
+  return 0;
+}
+
+int SimFiles::set_time(int file, uint64_t modified_ns) {
+  const std::lock_guard lock(mutex_);
+  find(file)->modified_ns = modified_ns;
+  return 0;
+}
+
+int SimFiles::touch(const std::string& path, uint64_t modified_ns) {
+  const std::lock_guard lock(mutex_);
+  const auto named = names_.find(path);
+  if (named == names_.end()) return -ENOENT;
+  named->second->modified_ns = modified_ns;
+  return 0;
+}
+
+int SimFiles::link(const std::string& from, const std::string& to) {
+  const std::lock_guard lock(mutex_);
+  if (const auto said = fate("link"); said && *said < 0) return static_cast<int>(*said);
+  const auto found = names_.find(from);
+  if (found == names_.end()) return -ENOENT;
+  return names_.emplace(to, found->second).second ? 0 : -EEXIST;
+}
+
+int SimFiles::remove_directory(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  if (const auto said = fate("remove_directory"); said && *said < 0) return static_cast<int>(*said);
+  for (const auto& [name, file] : names_) {
+    if (name.starts_with(path + "/")) return -ENOTEMPTY;
+  }
+  return directories_.erase(path) != 0 ? 0 : -ENOENT;
+}
+
+int SimFiles::sync_all(const std::string&) {
+  const std::lock_guard lock(mutex_);
+  const auto said = fate("sync_all");
+  for (const auto& [name, file] : names_) {
+    if (const int64_t result = sync(*file, said); result < 0) return static_cast<int>(result);
+  }
+  return 0;
 }
 
 int SimFiles::sync_directory(const std::string&) {

@@ -1,9 +1,9 @@
-// SimFiles: a file system in memory that can fail any call, hold I/O back, and lose its power.
+// SimFiles: a file system in memory that can fail any call, hold I/O back, and lose power.
 //
-// What was written since a file's last sync is remembered write by write. after_power_loss() is another
-// file system, as it may be found then: of each such write all, nothing, or its beginning up to any byte
-// is there, and what had not even been performed counts as such a write too. A sync that fails
-// forgets what was written before it, as kernels do: a later one says nothing about that.
+// It remembers each write since a file's last sync. after_power_loss() returns a file system as it
+// may be found afterwards: of each such write all, nothing, or its beginning up to any byte is
+// there. Writes that were not yet performed count as such writes too. A sync that fails forgets the
+// writes before it, as kernels do: a later sync does not cover them.
 // Threading: thread-safe.
 #pragma once
 
@@ -16,39 +16,41 @@
 #include <string>
 #include <vector>
 
-#include "tier/disk/files.h"
+#include "tier/files.h"
 
 namespace stemma::test {
 
-using tier::disk::Files;
-using tier::disk::Io;
-using tier::disk::IoQueue;
-using tier::disk::OpenAs;
+using tier::Files;
+using tier::FileStat;
+using tier::Io;
+using tier::IoQueue;
+using tier::OpenAs;
 
 class SimFiles final : public Files {
  public:
-  // What becomes of call number `nth` (from 0) of this name: nothing special; -errno; or, for "read" and
-  // "write", so many bytes at most. Names are those of Files, and "io.read", "io.write", "io.sync".
+  // Returns how call number `nth` (from 0) of this name ends: normally; with -errno; or, for "read"
+  // and "write", after this many bytes at most. Names are those of Files, and "io.read",
+  // "io.write", "io.sync".
   using OnCall = std::function<std::optional<int64_t>(std::string_view call, uint64_t nth)>;
 
   explicit SimFiles(uint64_t seed = 1) : random_(seed * 2 + 1) {}
 
   void on_call(OnCall what);
-  // While it is held, I/O of queues does not happen.
+  // While held, queues perform no I/O.
   void hold(bool held);
-  // Waits until so many I/Os are held back.
+  // Waits until this many I/Os are held back.
   void wait_for_held(size_t count);
   uint64_t calls(const std::string& name) const;
   std::map<std::string, uint64_t> all_calls() const;
   std::unique_ptr<SimFiles> after_power_loss(uint64_t seed) const;
-  // Bytes that take room: everything but holes, in pages.
+  // Bytes that take up space: all pages but holes.
   uint64_t taken_bytes(const std::string& path) const;
-  // The bytes as they lie there, to be looked at or damaged. Not while a tier is at work.
+  // The stored bytes, to look at or to damage. Not while a tier is working.
   std::vector<uint8_t>& bytes_of(const std::string& path);
-  // Reads of these bytes fail from now on (-EIO), and writes too if asked for.
+  // From now on reads of these bytes fail with -EIO; so do writes, if `writes` says so.
   void make_bad(const std::string& path, uint64_t offset, uint64_t bytes, bool writes = false);
   void make_good(const std::string& path);
-  // Removes a directory and what is in it, as somebody else would.
+  // Removes a directory and its contents, as another program would.
   void remove_all(const std::string& path);
   bool supports_direct = true;
   bool supports_zero = true;
@@ -68,6 +70,13 @@ class SimFiles final : public Files {
   int unlink(const std::string& path) override;
   int make_directory(const std::string& path) override;
   int is_at(int file, const std::string& path) override;
+  int stat(int file, FileStat& out) override;
+  int stat(const std::string& path, FileStat& out) override;
+  int set_time(int file, uint64_t modified_ns) override;
+  int touch(const std::string& path, uint64_t modified_ns) override;
+  int link(const std::string& from, const std::string& to) override;
+  int remove_directory(const std::string& path) override;
+  int sync_all(const std::string& path) override;
   int sync_directory(const std::string& path) override;
   int list(const std::string& path, std::vector<std::string>& out) override;
   std::unique_ptr<IoQueue> queue(uint32_t depth) override;
@@ -81,11 +90,12 @@ class SimFiles final : public Files {
   struct File {
     std::vector<uint8_t> bytes;         // As it is.
     std::vector<uint8_t> durable;       // As it was at its last sync.
-    std::vector<Unsynced> since;        // Written since; a change of size counts as synced.
+    std::vector<Unsynced> since;        // Writes since then; a change of size counts as synced.
     std::vector<bool> taken;            // Pages that take room.
     uint64_t bad_from = 0, bad_to = 0;  // Bytes that cannot be read,
     bool bad_writes = false;            // nor written.
     bool locked = false;
+    uint64_t modified_ns = 0;
   };
   struct Open {
     std::shared_ptr<File> file;
@@ -97,6 +107,7 @@ class SimFiles final : public Files {
   void resize(File& file, uint64_t bytes);
   void put(File& file, uint64_t offset, std::span<const uint8_t> from);
   int64_t perform(const Io& io);
+  static void describe(const File& file, FileStat& out);
   static bool is_bad(const File& file, uint64_t offset, uint64_t bytes, bool writes);
   static int64_t sync(File& file, std::optional<int64_t> said);
 

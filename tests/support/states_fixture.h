@@ -44,7 +44,7 @@ class States : public ::testing::Test {
                              const Scope& scope = scope_of("")) {
     return store->reserve(scope, text(prompt), prompt.size(), bytes, logits);
   }
-  // A state of so many bytes, all of them `fill`.
+  // A state of this many bytes, all of them `fill`.
   Result<void> save(const test::Text& prompt, uint64_t bytes, uint8_t fill = 1,
                     const Scope& scope = scope_of("")) {
     auto draft = reserve(prompt, bytes, 0, scope);
@@ -56,7 +56,7 @@ class States : public ::testing::Test {
                   const Scope& scope = scope_of("")) {
     return store->find(scope, text(prompt), at_most);
   }
-  // The depth of the deepest state that is right as it is.
+  // The depth of the deepest state that can be used unchanged.
   uint32_t exact(const test::Text& prompt, uint32_t at_most = ~0U) {
     return find(prompt, at_most).exact.depth;
   }

@@ -1,4 +1,4 @@
-// A directory of a test's own, gone with it.
+// A temporary directory that is removed with the object.
 #pragma once
 
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace stemma::test {
 
 class TemporaryDirectory {
  public:
-  // Below $TMPDIR, or /tmp: on a disk, where O_DIRECT and fdatasync are real.
+  // Below $TMPDIR, or /tmp: on a disk, so O_DIRECT and fdatasync are real.
   TemporaryDirectory() {
     const char* base = std::getenv("TMPDIR");
     std::string pattern = std::string(base != nullptr ? base : "/tmp") + "/stemma-test-XXXXXX";

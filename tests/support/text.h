@@ -13,7 +13,7 @@
 
 namespace stemma::test {
 
-// A prompt that owns what it shows.
+// A prompt that owns its tokens and media.
 struct Text {
   std::vector<Token> tokens;
   std::vector<MediaItem> media;
@@ -21,7 +21,7 @@ struct Text {
   operator Prompt() const { return {.tokens = tokens, .media = media}; }  // NOLINT: on purpose
   uint32_t size() const { return static_cast<uint32_t>(tokens.size()); }
 
-  // The first `count` positions, with the media items that end there or before.
+  // The first `count` positions, with the media items that end within them.
   Text first(uint32_t count) const {
     Text head;
     head.tokens.assign(tokens.begin(), tokens.begin() + count);
@@ -81,7 +81,7 @@ inline Text counting(Token begin, Token end) {
 
 inline Text of(std::vector<Token> list) { return {std::move(list), {}}; }
 
-// Media items whose content is told apart by one number.
+// Media items whose content is a single number.
 inline MediaItem media(MediaKind kind, uint8_t content, uint32_t offset, uint32_t length,
                        bool causal = false) {
   MediaItem item{.kind = kind, .offset = offset, .length = length, .causal = causal};

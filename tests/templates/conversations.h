@@ -1,4 +1,4 @@
-// Conversations that templates are tried on. What people wrote carries the number of its message as
+// Conversations for testing templates. Text that people wrote carries the number of its message as
 // origin.
 #pragma once
 

@@ -15,13 +15,13 @@ struct JudgeRequest {
 };
 struct Verdict {
   bool ok = false;
-  std::string text;  // Or what was wrong.
+  std::string text;  // Or the error.
 };
 
-// One verdict a request; nullopt if there is no Python with Jinja2 here.
+// One verdict per request; nullopt if there is no Python with Jinja2.
 std::optional<std::vector<Verdict>> ask_judge(const std::vector<JudgeRequest>& requests);
 
-// What the judge thinks the time is: 12:34:56 on Sunday, the 5th of January 2025.
+// The judge's current time: 12:34:56 on Sunday, the 5th of January 2025.
 RenderOptions judged_options();
 
 // Renders, whatever goes wrong.

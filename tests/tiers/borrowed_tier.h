@@ -1,14 +1,14 @@
-// A tier that outlives the process that uses it, as far as a test is concerned.
+// A tier that outlives the cache above it, as a disk outlives its process.
 #pragma once
 
 #include <memory>
 #include <utility>
 
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 
 namespace stemma::test {
 
-class Borrowed final : public Tier {
+class Borrowed : public Tier {
  public:
   explicit Borrowed(Tier& tier) : tier_(tier) {}
   ~Borrowed() override { tier_.flush(kNever); }

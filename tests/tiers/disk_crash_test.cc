@@ -1,5 +1,5 @@
-// A writer under load is killed at random instants; another process, which knows what was acknowledged,
-// looks at what is left.
+// A writer under load is killed at random instants; another process, which knows what was
+// acknowledged, checks what is left.
 //
 //   STEMMA_CRASH_ROUNDS=n   kills (otherwise 50)
 //   STEMMA_TIER_SEED=n      of the first round (printed)
@@ -27,7 +27,7 @@ namespace {
 
 using crash::Told;
 
-// What a writer says of its writes, in a file that both have mapped.
+// A writer's counts of its writes, in a file that both sides map.
 class WritesUnderWay {
  public:
   explicit WritesUnderWay(const std::string& path) {
@@ -49,7 +49,7 @@ class WritesUnderWay {
   const crash::Counts* counts_ = nullptr;
 };
 
-// Reads what a writer tells until nobody has the other end any more, or `enough` says so.
+// Reads a writer's messages until the other end is closed or `enough` returns true.
 template <class Hear>
 bool listen_to(int pipe, int timeout_ms, Hear&& hear) {
   for (;;) {
@@ -81,7 +81,8 @@ TEST(DiskCrash, KilledAtAnyInstantItKeepsWhatItAcknowledged) {
   uint64_t in_flight = 0;
   uint64_t all_acknowledged = 0;
   uint64_t kills = 0;
-  // On a busy machine we may be the ones who sleep while the write ends: on until enough kills have hit one.
+  // On a busy machine this process may sleep while the write ends, so go on until enough kills have
+  // hit a write.
   for (uint64_t round = 0; round < rounds || (in_flight * 10 < rounds * 9 && round < 10 * rounds);
        ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
@@ -100,7 +101,7 @@ TEST(DiskCrash, KilledAtAnyInstantItKeepsWhatItAcknowledged) {
         case Told::begins: next = std::max(next, told.number + 1); break;
         case Told::acknowledged:
           ++heard;
-          // Where a removal has begun meanwhile, only that one's end says more.
+          // If a removal has begun since, only its end tells whether the entry is there.
           if (!unsure.contains(told.number)) acknowledged.insert(told.number);
           break;
         case Told::removes:
@@ -121,7 +122,7 @@ TEST(DiskCrash, KilledAtAnyInstantItKeepsWhatItAcknowledged) {
     while (std::chrono::steady_clock::now() < instant) {
       if (!listen_to(ends[0], 0, hear)) break;
     }
-    // On a busy machine the writer itself may be what is waiting: then for its next write.
+    // On a busy machine the writer itself may be waiting; then wait for its next write.
     const auto patience = instant + std::chrono::seconds(2);
     while (!writes.in_flight() && std::chrono::steady_clock::now() < patience) {
       if (!listen_to(ends[0], 0, hear)) break;

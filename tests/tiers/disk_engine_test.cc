@@ -1,7 +1,8 @@
-// The reference engine over a disk: logits are the model's own after the directory was closed and opened again.
+// The reference engine over a disk: logits are the model's own after the directory was closed and
+// opened again.
 #include <gtest/gtest.h>
 
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #include "support/temporary_directory.h"
 #include "tiers/engine_rig.h"
 

@@ -1,5 +1,5 @@
-// What a disk can do to its tier: fail, fill up, stall, forget, flip. Simulated files, so that every call
-// can be the one.
+// What a disk can do to its tier: fail, fill up, stall, forget, flip bits. Files are simulated, so
+// any call can fail.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -7,8 +7,8 @@
 #include <set>
 #include <thread>
 
-#include "stemma/disk_tier.h"
 #include "stemma/log.h"
+#include "stemma/tier/disk_tier.h"
 #include "support/environment.h"
 #include "support/now.h"
 #include "support/sim_files.h"
@@ -18,9 +18,9 @@ namespace stemma::test {
 namespace {
 
 using enum TierOutcome;
+using tier::kPage;
 using tier::disk::DiskOptions;
 using tier::disk::DiskTier;
-using tier::disk::kPage;
 
 constexpr const char* kSlab = "/store/entries.slab";
 constexpr const char* kTable = "/store/entries.table";
@@ -56,7 +56,7 @@ std::vector<Entry> varied(uint64_t prompt, uint32_t first, uint32_t last) {
   return some;
 }
 
-// A day in a tier's life. Says which entries must be there whatever becomes of the power.
+// A typical run of a tier. Returns which entries must survive a power loss.
 std::vector<Entry> live(SimFiles& files) {
   std::vector<Entry> must;
   auto opened = DiskTier::open(options_for(files));
@@ -75,7 +75,7 @@ std::vector<Entry> live(SimFiles& files) {
   for (size_t i = 0; i < durable.size(); ++i) {
     if (outcomes[i] == done) must.push_back(durable[i]);
   }
-  // Reading may have found some damaged by what failed: those are gone, and said so.
+  // Reads may have found entries damaged by the failure: those are gone, and were reported.
   (void)tier.flush(now_ns() + kPatienceNs);
   tier.check_invariants();
   return must;
@@ -137,7 +137,7 @@ TEST(DiskFaults, AFullDiskRefusesAndTheTierGoesOn) {
   Client client(*tier);
   const auto before = entries(1, 4, 9000);
   ASSERT_EQ(count(client.put(before), done), 4U);
-  // No more pages: those that are there are used again.
+  // No more pages: existing ones are reused.
   files.on_call([](std::string_view call, uint64_t) {
     return call == "allocate" ? std::optional<int64_t>(-ENOSPC) : std::nullopt;
   });
@@ -159,14 +159,13 @@ TEST(DiskFaults, AFullDiskRefusesAndTheTierGoesOn) {
     return call == "io.write" ? std::optional<int64_t>(-ENOSPC) : std::nullopt;
   });
   EXPECT_EQ(client.put(entry(50, 0, 9000)), refused);
-  EXPECT_TRUE(tier->stats().open);
+  EXPECT_TRUE(tier->stats().reachable);
   files.on_call({});
   EXPECT_EQ(client.put(entry(51, 0, 9000)), done);
   tier->check_invariants();
 }
 
-// Places that could not be written while the disk was full, or away, are used again when it is
-// back.
+// Places that could not be written while the disk was full or away are used again afterwards.
 TEST(DiskFaults, PlacesThatCouldNotBeWrittenComeBack) {
   SimFiles files;
   const auto tier = open(files, /*pages=*/27);
@@ -203,7 +202,7 @@ TEST(DiskFaults, ABrokenDiskIsLeftAloneAndAskedAgain) {
     return call.starts_with("io.") ? std::optional<int64_t>(-EIO) : std::nullopt;
   });
   for (const Entry& one : some) EXPECT_EQ(client.get(one).outcome, failed);
-  EXPECT_FALSE(tier->stats().open);
+  EXPECT_FALSE(tier->stats().reachable);
   EXPECT_LT(files.calls("io.read"), 6U);
   EXPECT_EQ(client.contains(some[0]), failed);
   EXPECT_EQ(client.put(entry(2, 0, 9000)), failed);
@@ -212,8 +211,8 @@ TEST(DiskFaults, ABrokenDiskIsLeftAloneAndAskedAgain) {
   while (client.get(some[7]).outcome != done && now_ns() < give_up_ns) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  EXPECT_TRUE(tier->stats().open);
-  // What could not be read is gone and can be put again; it was not the place's fault.
+  EXPECT_TRUE(tier->stats().reachable);
+  // The unreadable entry is gone and can be put again, even in the same place.
   for (const Entry& one : some) client.whole_or_absent(one);
   EXPECT_GE(tier->stats().entries, 4U);
   EXPECT_EQ(count(client.put(some), done), 8U);
@@ -265,8 +264,8 @@ TEST(DiskFaults, TooMuchAtOnceIsRefused) {
   EXPECT_EQ(count(first.finish().outcomes(), done), 10U);
 }
 
-// Random work, and the power goes while some of it is under way. With room for all: what was
-// acknowledged as durable is there, what was durably removed is not.
+// Random work, during which the power fails. With room for all: entries acknowledged as durable are
+// there, durably removed ones are not.
 TEST(DiskFaults, PowerLossLosesNothingThatWasDurable) {
   const uint64_t rounds = from_environment("STEMMA_POWER_ROUNDS", kSanitized ? 30 : 150);
   const uint64_t first = from_environment("STEMMA_TIER_SEED", 1);
@@ -310,7 +309,7 @@ TEST(DiskFaults, PowerLossLosesNothingThatWasDurable) {
           }
         }
       }
-      // Under way when it happens: held back, or half done.
+      // I/O under way at that moment: held back, or half done.
       Work last(TierOp::put, varied(7, 36, 40));
       last.batch->durable = true;
       const bool held = random() % 2 == 0;
@@ -381,7 +380,7 @@ TEST(DiskFaults, FlippedBitsAreMissesAndCounted) {
         bytes[random() % bytes.size()] ^= static_cast<uint8_t>(1U << random() % 8);
       }
     };
-    // Opening looks at what was put last; what happens afterwards only reading can see.
+    // Opening checks the last puts; only reading can see later damage.
     if (before) flip();
     const auto tier = open(files);
     if (!before) flip();

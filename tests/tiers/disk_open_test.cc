@@ -1,4 +1,4 @@
-// What is found in a directory, and what an operator hears about it.
+// What opening finds in a directory, and what it tells the operator.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <thread>
 
-#include "stemma/disk_tier.h"
 #include "stemma/log.h"
+#include "stemma/tier/disk_tier.h"
 #include "support/sim_files.h"
 #include "support/temporary_directory.h"
 #include "tiers/tier_suite.h"
@@ -18,9 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using enum TierOutcome;
+using tier::kPage;
 using tier::disk::DiskOptions;
 using tier::disk::DiskTier;
-using tier::disk::kPage;
 
 class DiskOpen : public ::testing::Test {
  protected:
@@ -102,7 +102,7 @@ TEST_F(DiskOpen, WhatIsNotAStoreIsRefusedAndLeftAlone) {
   EXPECT_EQ(read("entries.slab"), "somebody else's");
 }
 
-// What a link leads to is somebody else's, and a pipe would wait for ever.
+// The target of a link belongs to somebody else, and a pipe would wait for ever.
 TEST_F(DiskOpen, LinksAndPipesInThePlaceOfItsFilesAreRefused) {
   const std::string precious = directory / "precious";
   std::ofstream(precious) << std::string(300'000, 'x');
@@ -194,7 +194,7 @@ TEST_F(DiskOpen, ASmallerCapacityKeepsTheNewestAndGivesRoomBack) {
   struct stat found = {};
   ASSERT_EQ(stat((path + "/entries.slab").c_str(), &found), 0);
   EXPECT_LE(static_cast<uint64_t>(found.st_blocks) * 512, 5 * 15 * kPage + 64 * 1024);
-  // What was given back stays so while others come and go.
+  // Space that was given back stays free while others come and go.
   for (uint64_t prompt = 20; prompt < 40; ++prompt) {
     EXPECT_EQ(client.put(entry(prompt, 0, 60'000)), done);
   }
@@ -247,7 +247,7 @@ TEST_F(DiskOpen, WhatWasReadAndWhatMattersStaysLongerAfterARestartToo) {
   EXPECT_EQ(client.contains(dear), done);
 }
 
-// What version 2 kept looks as what we keep does, but its keys do not tell whose an entry is.
+// A directory of version 2 looks like ours, but its keys do not tell whose an entry is.
 TEST_F(DiskOpen, NothingOfADirectoryOfVersion2IsKept) {
   const auto some = entries(1, 6, 9000);
   ASSERT_EQ(Client(*open()).put(some, /*durable=*/true), all(6, done));
@@ -288,7 +288,7 @@ TEST_F(DiskOpen, ARemovedDirectoryIsNoticedAndMadeAgain) {
   const auto some = entries(1, 6, 9000);
   client.put(some);
   fs::remove_all(path);
-  // What could not survive is not acknowledged.
+  // A put that could not survive is not acknowledged.
   EXPECT_EQ(client.put(std::span(some).first(1), /*durable=*/true), Outcomes{failed});
   const auto others = entries(2, 4, 20'000);
   const uint64_t give_up_ns = Clock::monotonic().now_ns() + kPatienceNs;
@@ -299,7 +299,7 @@ TEST_F(DiskOpen, ARemovedDirectoryIsNoticedAndMadeAgain) {
   EXPECT_TRUE(fs::exists(path + "/entries.table"));
   for (const Entry& one : some) EXPECT_EQ(client.contains(one), absent);
   for (const Entry& one : others) EXPECT_EQ(client.get(one).outcome, done);
-  EXPECT_TRUE(tier->stats().open);
+  EXPECT_TRUE(tier->stats().reachable);
   EXPECT_TRUE(tier->flush(Clock::monotonic().now_ns() + kPatienceNs));
   tier->check_invariants();
 }

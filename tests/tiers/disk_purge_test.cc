@@ -1,12 +1,12 @@
-// What a purge leaves in the files of a disk tier: nothing of what it took, whatever fails or loses
-// its power.
+// A purge leaves nothing of the entries it took in a disk tier's files, whatever call fails and
+// whenever the power does.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #include "support/now.h"
 #include "support/sim_files.h"
 #include "tiers/tier_suite.h"
@@ -15,9 +15,9 @@ namespace stemma::test::disk_purge {
 namespace {
 
 using enum TierOutcome;
+using tier::kPage;
 using tier::disk::DiskOptions;
 using tier::disk::DiskTier;
-using tier::disk::kPage;
 
 constexpr const char* kSlab = "/store/entries.slab";
 constexpr uint64_t kOwner = 7;
@@ -31,7 +31,7 @@ std::unique_ptr<DiskTier> open(SimFiles& files, uint64_t pages = 1024) {
       .value();
 }
 
-// Its payload is one pattern over and over, and so are its words.
+// Its payload repeats one pattern, and so do its words.
 std::vector<Entry> marked(uint64_t owner, uint64_t prompt, uint32_t count, uint64_t bytes) {
   std::vector<Entry> made = entries(prompt, count, bytes);
   for (Entry& one : made) {
@@ -61,7 +61,7 @@ TEST(DiskPurge, NothingOfItCanBeReadFromTheFiles) {
     Client client(*tier);
     client.put(kMine);
     client.put(kOther);
-    // These are gone before, and their bytes are still in the file.
+    // These are removed before, but their bytes are still in the file.
     client.remove(std::span(kMine).first(3));
     ASSERT_TRUE(has_pattern(files));
     const Purged purged = tier->purge({.owner = kOwner}, soon());
@@ -91,7 +91,7 @@ TEST(DiskPurge, WhatWasEvictedBeforeIsErasedAsWell) {
   tier->check_invariants();
 }
 
-// Neither what was purged nor a byte of it, once the purge has said that it is complete.
+// No purged entry and no byte of one is left once the purge has reported that it is complete.
 TEST(DiskPurge, ALossOfPowerBringsNothingBack) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     SimFiles files(seed);
@@ -108,7 +108,7 @@ TEST(DiskPurge, ALossOfPowerBringsNothingBack) {
   }
 }
 
-// In the middle of it some may be left, each whole or not there at all.
+// In the middle of a purge some may be left, each of them whole.
 TEST(DiskPurge, ALossOfPowerInTheMiddleLeavesNothingThatIsWrong) {
   for (uint64_t nth = 0; nth < 20; ++nth) {
     SimFiles files(nth);
@@ -131,7 +131,7 @@ TEST(DiskPurge, ALossOfPowerInTheMiddleLeavesNothingThatIsWrong) {
   }
 }
 
-// Free pages may be most of a large disk, and others want to read meanwhile.
+// Most of a large disk may be free pages, and other callers want to read meanwhile.
 TEST(DiskPurge, OthersAreServedWhileFreePagesAreErased) {
   SimFiles files;
   auto tier = open(files, (96U << 20U) / kPage);
@@ -166,8 +166,8 @@ TEST(DiskPurge, OthersAreServedWhileFreePagesAreErased) {
   EXPECT_TRUE(is_between);
 }
 
-// Free pages that a put takes before they are erased are erased first: where the put fails, its pages
-// are free again as they were.
+// Free pages that a put takes before they are erased are erased first: where the put fails, its
+// pages are free again as they were.
 TEST(DiskPurge, PagesThatAPutTakesMeanwhileAreErasedBefore) {
   bool took = false;
   for (int round = 0; round < 50 && !took; ++round) {

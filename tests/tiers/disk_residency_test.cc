@@ -5,7 +5,7 @@
 #include <functional>
 #include <random>
 
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #include "support/temporary_directory.h"
 #include "tiers/tier_suite.h"
 

@@ -1,10 +1,10 @@
-// Sectors that cannot be read or written, syncs that fail, and files that are removed: the tier
-// starts, serves, and does not use the place again.
+// Sectors that cannot be read or written, syncs that fail, and removed files: the tier starts,
+// serves, and does not use a bad place again.
 #include <algorithm>
 #include <cerrno>
 #include <thread>
 
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #include "support/now.h"
 #include "support/sim_files.h"
 #include "tier/disk/layout.h"
@@ -14,9 +14,9 @@ namespace stemma::test {
 namespace {
 
 using enum TierOutcome;
+using tier::kPage;
 using tier::disk::DiskOptions;
 using tier::disk::DiskTier;
-using tier::disk::kPage;
 
 constexpr const char* kSlabPath = "/store/entries.slab";
 constexpr const char* kTablePath = "/store/entries.table";
@@ -77,7 +77,7 @@ TEST(DiskSectors, WithAnySectorOfAnyFileUnreadableItStartsAndServes) {
         Client client(*tier);
         for (const Entry& one : entries) {
           const bool there = client.whole_or_absent(one);
-          // The second time all are there: those that were lost were put again, elsewhere.
+          // The second time all are there: the lost ones were put again, elsewhere.
           EXPECT_TRUE(there || start == 0);
           if (there) continue;
           ++lost;
@@ -112,7 +112,7 @@ TEST(DiskSectors, WhatCannotBeReadIsRemovedAndItsPlaceNotUsedAgain) {
     EXPECT_GE(retired, one.bytes.size());
     tier->check_invariants();
   }
-  // It stays so, though others push through the whole store.
+  // It stays so, although other entries pass through the whole store.
   const auto tier = open_small(*files);
   EXPECT_EQ(tier->opening().retired_bytes, retired);
   Client client(*tier);
@@ -160,7 +160,7 @@ TEST(DiskSectors, APageOfTheTableThatCannotBeWrittenIsLeftAlone) {
   tier->check_invariants();
 }
 
-// The system forgets what it could not write: only what is written again is on disk.
+// The system forgets data that it could not write: only data written again is on disk.
 TEST(DiskSectors, ASyncThatFailedIsNotMadeGoodByALaterOne) {
   const auto files = filled();
   std::unique_ptr<SimFiles> after;

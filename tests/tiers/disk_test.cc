@@ -1,6 +1,6 @@
 // The disk tier keeps the contract, on real files through io_uring and through threads, through the
 // page cache, and on simulated ones.
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 
 #include <fstream>
 
@@ -19,7 +19,7 @@ using tier::disk::IoWay;
 
 std::unique_ptr<Tier> open_disk(DiskOptions options, uint64_t capacity_bytes) {
   options.capacity_bytes = capacity_bytes;
-  options.max_entry_bytes = 600 * tier::disk::kPage;  // The largest entry of the suite fits.
+  options.max_entry_bytes = 600 * tier::kPage;  // The largest entry of the suite fits.
   return DiskTier::open(options).value();
 }
 
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Disk, HotPrefix,
                              [] { return std::make_unique<DiskPlace>(IoWay::threads); }}),
                          case_name);
 
-// Many large ones at a time are looked at by another thread than one.
+// Another thread checks many large entries at a time than checks a single one.
 TEST(Disk, OfManyReadAtOnceThoseThatAreDamagedAreNotServed) {
   const TemporaryDirectory directory;
   constexpr uint64_t kBytes = 64U << 10U;

@@ -1,10 +1,10 @@
-// The reference engine over tiers: logits are those of the model without any cache, bit by bit, also when
-// all KV came back from a tier into an engine that has never computed it.
+// The reference engine over tiers: logits are those of the model without any cache, bit by bit,
+// also when all KV came back from a tier into an engine that has never computed it.
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
-#include "stemma/faulty_tier.h"
-#include "stemma/host_tier.h"
+#include "stemma/tier/faulty_tier.h"
+#include "stemma/tier/host_tier.h"
 #include "tiers/engine_rig.h"
 
 namespace stemma::test {

@@ -1,4 +1,4 @@
-// The reference engine over a tier that others have used, in memory of its own: as another process would be.
+// The reference engine with its own memory over a tier that others have used, like another process.
 // Every logit is compared with the model's without any cache.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 #include "engine/paged/engine.h"
 #include "oracle/judge.h"
-#include "stemma/paged_tiers.h"
+#include "stemma/tier/paged_tiers.h"
 #include "tiers/borrowed_tier.h"
 
 namespace stemma::test {
@@ -23,8 +23,8 @@ using tier::TierStack;
 
 inline constexpr uint32_t kLargestBlock = 16;  // Of all models of these tests.
 
-// Restores before it leases, and stores as it commits: so every depth that a later request may come back to
-// has its windows and states stored.
+// Restores before it leases, and stores as it commits. So the windows and states are stored for
+// every depth that a later request may return to.
 class TieredEngine final : public paged::Engine {
  public:
   TieredEngine(PagedCache& cache, paged::KvArena& arena, const paged::Adapter& adapter,
@@ -32,7 +32,8 @@ class TieredEngine final : public paged::Engine {
       : Engine(cache, arena, std::span(&adapter, 1), options),
         tiers_(tiers),
         scope_(adapter.scope) {}
-  // As ~Engine() ends what runs, which is not ours to store any more, nothing may run by then.
+  // ~Engine() ends running requests, which we could no longer store, so none may be running by
+  // then.
   uint64_t restored_tokens = 0;
 
  protected:
@@ -53,7 +54,7 @@ class TieredEngine final : public paged::Engine {
   }
 
  private:
-  // Blocks that were not whole at the last time are told again.
+  // Blocks that were not whole last time are passed again.
   void store(const paged::Request& request, uint32_t from) {
     tiers_.store(scope_, request.text.prompt(), request.lease, from - from % kLargestBlock).value();
   }
@@ -82,7 +83,7 @@ struct EngineMix {
       config.layers.push_back(i % static_cast<uint32_t>(groups.size()));
     return config;
   }
-  // So many blocks of 4 tokens in every group.
+  // This many blocks of 4 tokens in every group.
   std::vector<paged::GroupMemory> memory(uint32_t blocks) const {
     std::vector<paged::GroupMemory> memory;
     for (const uint32_t tokens : block_tokens) {
@@ -108,7 +109,7 @@ inline std::vector<EngineMix> engine_mixes() {
           {"All", {sinks, full, recurrent, window}, {2, 8, 0, 4}}};
 }
 
-// Prompts with a head that all have.
+// Prompts with a common head.
 inline std::vector<paged::Text> engine_prompts() {
   std::vector<paged::Text> all;
   for (uint32_t i = 0; i < 6; ++i) {

@@ -1,11 +1,11 @@
-#include "stemma/faulty_tier.h"
+#include "stemma/tier/faulty_tier.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "stemma/host_tier.h"
+#include "stemma/tier/host_tier.h"
 #include "tiers/tier_suite.h"
 
 namespace stemma::test {
@@ -46,7 +46,7 @@ class FaultyTierTest : public ::testing::Test {
 
 }  // namespace
 
-// One that has no fault, and one that is only slow, are tiers like others.
+// A FaultyTier without faults, or one that is only slow, keeps the contract of tiers.
 INSTANTIATE_TEST_SUITE_P(Faulty, TierContract,
                          ::testing::Values(faulty("WithoutFaults", {}),
                                            faulty("Slow", {.jitter_ns = 300'000})),
@@ -88,7 +88,7 @@ TEST_F(FaultyTierTest, WhatLosesItsAnswerIsDone) {
   for (const Entry& one : prompt) EXPECT_TRUE(client.whole_or_absent(one));
 }
 
-// Damage is found, as in every tier: what stands in the room is wrong, and nobody may use it.
+// Damage is found, as in every tier: the bytes in the room are wrong, and nobody may use them.
 TEST_F(FaultyTierTest, DamageIsCorruptAndTheEntryGoes) {
   for (const FaultPlan& damage : {FaultPlan{.tear = 1000}, FaultPlan{.flip = 1000}}) {
     plan({});

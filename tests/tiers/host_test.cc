@@ -1,4 +1,4 @@
-#include "stemma/host_tier.h"
+#include "stemma/tier/host_tier.h"
 #include "tiers/hot_prefix.h"
 #include "tiers/tier_suite.h"
 

@@ -1,5 +1,6 @@
-// The prefix that every request shares is used in memory and never read from a tier. Tiers must hear of those uses:
-// otherwise the hottest prefix is the oldest entry they have, and the first they evict.
+// The prefix that every request shares is used in memory and never read from a tier. Tiers must
+// hear of those uses: otherwise the hottest prefix is the oldest entry they have, and the first
+// they evict.
 //
 // A tier joins by INSTANTIATE_TEST_SUITE_P(Name, HotPrefix, ...), as for TierContract.
 #pragma once

@@ -17,7 +17,7 @@ class PagedForget : public PagedTiersTest {
     EXPECT_TRUE(purged[0].purged.complete) << purged[0].purged.error;
     return purged[0].purged.entries;
   }
-  // What comes back of it from the tiers alone.
+  // How much of it comes back from the tiers alone.
   uint32_t comes_back(const Text& text, const Scope& in) {
     forget();
     return ok(tiers->restore(in, text)).restored_tokens;

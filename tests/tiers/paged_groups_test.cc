@@ -1,5 +1,5 @@
-// Tiers under a PagedCache whose groups do not all have full attention: a depth comes back with what each of
-// them needs there, and with nothing more.
+// Tiers under a PagedCache whose groups do not all have full attention: a restored depth brings
+// exactly what each group needs there.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -88,8 +88,8 @@ TEST_F(PagedGroups, AllThreeComeBackTogether) {
   serve(text);
   forget();
   Restored restored;
-  // At 61 the lease had [48, ...) and the sinks: 56 would need the block before, which it let go, and the
-  // sinks are all that 8 needs.
+  // At 61 the lease had [48, ...) and the sinks: 56 would need the block before, which it let go,
+  // and the sinks are all that 8 needs.
   EXPECT_EQ(serve(text, &restored), 8U);
   EXPECT_EQ(restored.stored_tokens, 8U);
   restored.hold = {};
@@ -120,7 +120,7 @@ TEST_F(PagedGroups, AHoleInTheWindowGivesAShallowerDepth) {
   lose(text, 0, 4, 12);
   EXPECT_EQ(serve(text), 8U);
   forget();
-  // A hole behind the window is none.
+  // A hole behind the window does not matter.
   lose(text_of(41, 1), 1, 4, 16);
   EXPECT_EQ(serve(text), 40U) << "the others were stored again";
 }
@@ -269,7 +269,7 @@ TEST_F(PagedGroups, AStateThatTheEngineCannotReadIsSaid) {
   EXPECT_EQ(ok(tiers->store(scope, text, lease, 16)), 0U) << "it was told";
 }
 
-// What lies on a level that is too slow is not waited for; what lies on the one before is taken.
+// Nothing waits for a level that is too slow; entries on the level before it are used.
 TEST(PagedGroupsStack, TheDeepestDepthThatIsWorthItIsTaken) {
   const std::vector<GroupOptions> groups = {full(64, 4), recurrent(8)};
   FakeEngine engine(groups);
@@ -331,7 +331,7 @@ TEST(PagedGroupsStack, TheDeepestDepthThatIsWorthItIsTaken) {
   EXPECT_TRUE(stack.flush(soon()));
 }
 
-// A tier while whose answers are under way the cache loses what it had.
+// A tier; while its answers are under way, the cache loses its contents.
 TEST(PagedGroupsStack, WhatGoesWhileItLoadsIsNotMadeUp) {
   const std::vector<GroupOptions> groups = {full(64, 4), window(8, 16, 4)};
   FakeEngine engine(groups);
@@ -389,7 +389,7 @@ TEST(PagedGroupsStack, WhatGoesWhileItLoadsIsNotMadeUp) {
   EXPECT_EQ(engine.verify(lease, story, 24), "");
 }
 
-// Many requests over pools that are too small and a tier that does everything wrong that a tier may.
+// Many requests over pools that are too small and a tier with every fault that a tier may have.
 TEST_F(PagedGroups, UnderPressureAndFaultsEveryStampIsRight) {
   const std::vector<std::vector<GroupOptions>> mixes = {
       {window(9, 24, 4, 2)},

@@ -1,4 +1,4 @@
-// A PagedCache of a fake engine over one tier that goes wrong when it is told to.
+// A PagedCache of a fake engine over one tier that fails when told to.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "stemma/faulty_tier.h"
-#include "stemma/host_tier.h"
-#include "stemma/paged_tiers.h"
+#include "stemma/tier/faulty_tier.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/paged_tiers.h"
 #include "support/cache_fixture.h"
 #include "support/fake_engine.h"
 #include "tier/prompt_keys.h"
@@ -55,7 +55,7 @@ class PagedTiersTest : public ::testing::Test {
     StackLevel level;
     level.tier = std::move(faulty);
     level.write = policy;
-    // Where it is not what is tested, a busy machine is not a late tier.
+    // A long deadline: unless a test is about deadlines, a busy machine must not make a tier late.
     if (stack.query_ns == StackOptions{}.query_ns) stack.query_ns = 60'000'000'000;
     stack.levels.clear();
     stack.levels.push_back(std::move(level));
@@ -108,13 +108,14 @@ class PagedTiersTest : public ::testing::Test {
     for (GroupIndex g = 0; g < groups_.size(); ++g) {
       if (groups_[g].attention != Attention::recurrent) continue;
       const Result<BlockId> slot = lease.draft_checkpoint(g);
-      if (!slot) continue;  // Others have them all just now.
+      if (!slot) continue;  // Other threads hold all of them just now.
       engine->save_state(g, *slot, story, lease.committed());
       ok(lease.commit_checkpoint(g, lease.committed()));
     }
   }
   uint32_t serve(const Text& text, Restored* told = nullptr) { return serve(text, scope, told); }
-  // Three threads serve nine prompts in turn, each behind many ends. Returns the tokens that came out of tiers.
+  // Three threads serve nine prompts in turn, each with many endings. Returns the tokens that came
+  // from tiers.
   uint64_t serve_at_once(uint32_t rounds) {
     std::atomic<uint64_t> restored_tokens{0};
     std::vector<std::thread> threads;

@@ -1,5 +1,5 @@
-// Tiers under a PagedCache: what comes back is what was computed, to the stamp.
-#include "stemma/paged_tiers.h"
+// Tiers under a PagedCache: restored blocks equal the computed ones, to the stamp.
+#include "stemma/tier/paged_tiers.h"
 
 #include <gtest/gtest.h>
 
@@ -87,7 +87,8 @@ TEST_F(PagedTiersTest, TwoRequestsForOneStoredPrefixShareOneTransfer) {
   EXPECT_EQ(cache->stats().duplicate_blocks, 0U);
 }
 
-// A device that only remembers what is pinned for it, under an engine that looks where its bytes come from.
+// A device that only records the memory pinned for it, under an engine that checks where its bytes
+// come from.
 class PinnedTransfers : public HostMemoryHook, public PagedTiersTest {
  public:
   bool pin(void* memory, uint64_t bytes) noexcept override {
@@ -184,7 +185,7 @@ TEST_F(PagedTiersTest, AnUnfinishedStoreIsNeverVisible) {
   const Text text = text_of(17, 1);
   host->set_plan({.stall = true});
   serve(text);
-  settle();  // Given up: its time was over before it began.
+  settle();  // Given up: its deadline passed before it began.
   host->set_plan({});
   ok(cache->reset());
   Restored restored = ok(tiers->restore(scope, text));
@@ -295,7 +296,7 @@ TEST_F(PagedTiersTest, WhatCannotBeStoredIsSaidAtCreation) {
   EXPECT_EQ(try_with({full(4, 4)}, {}), kOk);
 }
 
-// Many requests over a pool that is too small and a tier that does everything wrong that a tier may.
+// Many requests over a pool that is too small and a tier with every fault that a tier may have.
 TEST_F(PagedTiersTest, UnderPressureAndFaultsEveryStampIsRight) {
   make({full(64, 4)}, {.store_ns = 100'000'000});
   host->set_plan({.seed = 5,

@@ -1,4 +1,4 @@
-// Write-back under a PagedCache: what has to go is stored, when it goes and not before.
+// Write-back under a PagedCache: blocks are stored when they are evicted, and not before.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #include "support/environment.h"
 #include "support/temporary_directory.h"
 #include "tiers/paged_rig.h"
@@ -21,7 +21,7 @@ class PagedWriteBack : public PagedTiersTest {
   }
   uint32_t everything() { return ok(tiers->make_room(PagedTiers::kEverything)); }
 
-  const TemporaryDirectory directory;  // There until the tier was flushed.
+  const TemporaryDirectory directory;  // Outlives the flush of the tier.
 };
 
 }  // namespace
@@ -48,7 +48,7 @@ TEST_F(PagedWriteBack, WhatThePromptItselfReusesStays) {
   const Text first = text_of(16, 1);
   serve(first);
   serve(text_of(12, 2));
-  // The first one is older, but it is what goes on.
+  // The first one is older, but this request continues it.
   EXPECT_EQ(serve(first + text_of(13, 3)), 16U);
   settle();
   EXPECT_EQ(stored(), 3U);
@@ -179,8 +179,8 @@ TEST_F(PagedWriteBack, WordsAreKeptOnlyIfAsked) {
   }
 }
 
-// Requests that come back after they had to go, over a pool that is too small for them: every block that is
-// reused is right, and nearly all come back.
+// Requests return after their blocks were evicted from a pool that is too small: every reused block
+// is right, and nearly all come back.
 TEST_F(PagedWriteBack, UnderPressureEveryStampIsRight) {
   const uint64_t seed = from_environment("STEMMA_TIER_SEED", 11);
   std::mt19937_64 random(seed);
@@ -194,7 +194,7 @@ TEST_F(PagedWriteBack, UnderPressureEveryStampIsRight) {
     serve(text_of(24, which) + text_of(static_cast<uint32_t>(random() % 11), 100 + round), &told);
     restored_tokens += told.restored_tokens;
     told.hold = {};
-    if (round % 10 == 9) settle();  // However slow the machine is, something is stored by now.
+    if (round % 10 == 9) settle();  // So that even on a slow machine something is stored by now.
   }
   EXPECT_GT(restored_tokens, 1000U);
 }

@@ -1,5 +1,5 @@
-// A real cluster of three primaries with a replica each, and what becomes of the tier when parts of it go.
-// STEMMA_REDIS_ROUNDS=n repeats what can be repeated.
+// A real cluster of three primaries with a replica each, and how the tier behaves when parts of it
+// fail. STEMMA_REDIS_ROUNDS=n repeats what can be repeated.
 #include <cstdlib>
 #include <set>
 
@@ -15,7 +15,7 @@ using tier::redis::KeyName;
 using tier::redis::RedisCounters;
 
 constexpr TierOutcome done = TierOutcome::done, failed = TierOutcome::failed;
-// A node that sleeps for so long is replaced: far longer than a busy machine lets one sleep.
+// A node that sleeps this long is replaced; a busy machine pauses a node for much less.
 constexpr uint32_t kNodeTimeoutMs = 5'000;
 
 uint16_t slot_of(const Entry& one) { return hash_slot(KeyName(one.key).text()); }
@@ -35,7 +35,7 @@ class RedisClusterTest : public ::testing::Test {
     ASSERT_TRUE(ready(*tier)) << tier->problem();
     client = std::make_unique<Client>(*tier);
   }
-  // All entries can be put and come back, some time from now.
+  // Waits until all entries can be put and read back.
   bool whole_again(std::span<const Entry> some) {
     return eventually([&] {
       if (client->put(some) != Outcomes(some.size(), done)) return false;
@@ -67,7 +67,7 @@ TEST_F(RedisClusterTest, APrefixQueryIsOneRoundTripPerNodeAndOneSeedIsEnough) {
   EXPECT_EQ(after.round_trips - before.round_trips, 3U);
   EXPECT_EQ(after.commands - before.commands, 2'048U);
   EXPECT_EQ(after.redirects, 0U);
-  // Even a replica, alone among hosts that are away, tells the way to all of them.
+  // Even a replica, the only reachable host of the list, leads to all nodes.
   const Port nobody;
   const std::string url = "redis://127.0.0.1:" + nobody.text() +
                           ",127.0.0.1:" + std::to_string(cluster->servers[4]->port());
@@ -78,7 +78,7 @@ TEST_F(RedisClusterTest, APrefixQueryIsOneRoundTripPerNodeAndOneSeedIsEnough) {
 }
 
 TEST_F(RedisClusterTest, SlotsThatMoveUnderLoadAreFollowed) {
-  // Everything that the load touches on the first primary goes to the second while it is touched.
+  // Everything that the load uses on the first primary moves to the second during the load.
   Load load(*tier, 2, 20'000, 60'000);
   const uint64_t before = load.rounds;
   ASSERT_TRUE(eventually([&] { return load.rounds > before + 5; }));
@@ -96,7 +96,7 @@ TEST_F(RedisClusterTest, SlotsThatMoveUnderLoadAreFollowed) {
       ASSERT_TRUE(cluster->move_slot(slot, round % 2, 1 - round % 2)) << slot;
     }
   }
-  // A slot that stays open: what has gone over is asked for there, and only asked.
+  // A slot that stays open: moved keys are asked for at the new node, with ASKING.
   const Entry here = entry(1, 0, 100);
   const uint16_t slot = slot_of(here);
   ASSERT_EQ(client->put(here), done);
@@ -119,7 +119,7 @@ TEST_F(RedisClusterTest, SlotsThatMoveUnderLoadAreFollowed) {
   EXPECT_TRUE(eventually([&] { return load.rounds > after + 5; }));
   load.stop();
   EXPECT_EQ(load.wrong, 0U);
-  EXPECT_EQ(load.not_done, 0U);  // Nothing was ever away.
+  EXPECT_EQ(load.not_done, 0U);  // Nothing was ever unavailable.
   EXPECT_GT(tier->counters().redirects, 0U);
 }
 
@@ -142,7 +142,7 @@ TEST_F(RedisClusterTest, AKilledPrimaryIsReplacedAndOthersGoOn) {
     EXPECT_TRUE(whole_again(some)) << tier->problem();
     EXPECT_NE(primary_of(some[round % some.size()]), victim);
     EXPECT_TRUE(eventually([&] { return tier->problem().empty(); })) << tier->problem();
-    // It comes back, as a replica, and without a memory of its own.
+    // It comes back as a replica, with empty memory.
     cluster->servers[victim]->restart();
     EXPECT_TRUE(cluster->servers[victim]->wait_up());
     if (rounds() > 1) std::this_thread::sleep_for(std::chrono::seconds(8));
@@ -173,7 +173,7 @@ TEST_F(RedisClusterTest, AStalledNodeCostsItsOwnEntriesOneDelay) {
   EXPECT_LT(now_ns() - begin, kStallMs * kMs);
   EXPECT_TRUE(whole_again(some)) << tier->problem();
   cluster->servers[victim]->go_on();
-  // Whoever is primary in the end, it is the one that is asked.
+  // The tier asks the node that ends up as primary.
   EXPECT_TRUE(whole_again(some)) << tier->problem();
 }
 

@@ -1,4 +1,5 @@
-// The reference engine over a Redis: logits are the model's own when another process computed the KV.
+// The reference engine over a Redis: logits are the model's own when another process computed the
+// KV.
 #include <gtest/gtest.h>
 
 #include "tiers/engine_rig.h"

@@ -1,4 +1,5 @@
-// A server that lies. Whatever it says, items end in time, nothing wrong is believed, and the tier stands.
+// A server that lies. Whatever it answers, items end in time, nothing wrong is believed, and the
+// tier survives.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,8 +23,8 @@ class FakeServer {
  public:
   using Answer = std::function<std::string(const Words&)>;
 
-  // `trickle` follows the first answer to a GET, again and again.
-  // `info` answers INFO; what a server keeps is asked for by the way, and few tests are about that.
+  // `trickle` follows the first answer to a GET, again and again. `info` answers INFO, which the
+  // tier sends now and then; few tests are about that.
   explicit FakeServer(
       Answer answer, std::string trickle = "",
       Answer info = [](const Words&) -> std::string { return "-ERR no\r\n"; })
@@ -102,7 +103,7 @@ class FakeServer {
 
 constexpr const char* kNoCluster = "-ERR This instance has cluster support disabled\r\n";
 
-// Lets clients in as a single server, and answers everything else as told.
+// Accepts clients as a single server would, and answers everything else as the test says.
 FakeServer::Answer polite_then(const std::string& answer) {
   return [answer](const Words& words) -> std::string {
     if (words[0] == "PING") return "+PONG\r\n";
@@ -123,7 +124,7 @@ std::string value_of(const Entry& one, uint64_t sum) {
          std::string(one.bytes.begin(), one.bytes.end());
 }
 
-// Every operation ends within a bounded time, and none says what is not so.
+// Every operation ends within a bounded time, and none reports anything untrue.
 void expect_nothing_believed(const std::string& url, const std::string& what) {
   SCOPED_TRACE(what);
   auto tier = open_redis(url, kImpatientMs);
@@ -267,13 +268,13 @@ TEST(RedisHostile, ATrickleIsNotAnAnswer) {
   work.submit_to(*tier);
   work.finish();
   EXPECT_EQ(work.outcomes()[0], TierOutcome::failed);
-  // Longer than a stall, because something comes; not for ever.
+  // Takes longer than a stall because some bytes come, but not for ever.
   EXPECT_GT(now_ns() - begin, 3 * kStallMs * kMs);
   EXPECT_LT(now_ns() - begin, (4 * kStallMs + kSlowMs) * kMs);
 }
 
-// Whoever sleeps longer than a stall on the tier's thread, or takes the processor away from it, has not shown
-// that the server does: its answer is there when the thread wakes.
+// If the tier's own thread sleeps or gets no processor for longer than a stall, the server has not
+// stalled: its answer is there when the thread wakes.
 TEST(RedisHostile, AnAnswerThatCameWhileWeSleptIsAnAnswer) {
   const Entry one = entry(1, 0, 5'000);
   std::atomic<bool> asked{false}, asleep{false};
@@ -327,6 +328,29 @@ TEST(RedisHostile, AServerThatBreaksOffBeforeItSaysItsLimitIsAskedAgain) {
   EXPECT_GE(asked.load(), 2U);
   EXPECT_EQ(warned.load(), 1U) << "it is told once";
   set_log_handler(nullptr, nullptr);
+}
+
+// Answers that wait to be sent count as memory of the server, which evicts entries for them.
+TEST(RedisHostile, ASmallServerIsAskedForLittleAtATime) {
+  std::atomic<uint32_t> asked{0};
+  const FakeServer::Answer polite = polite_then(kSilence);
+  const auto count = [&](const Words& words) {
+    if (words[0] == "GET") ++asked;
+    return polite(words);
+  };
+  FakeServer server(count, "", [](const Words&) {
+    return bulk("# Memory\r\nmaxmemory:67108864\r\nmaxmemory_policy:allkeys-lru\r\n");
+  });
+  auto tier = open_redis(server.url(), 60'000);
+  ASSERT_TRUE(eventually([&] { return tier->stats().room_bytes != 0; }));
+  const auto some = entries(1, 20, 128U << 10U);
+  Work work(TierOp::get, some);
+  work.batch->deadline_ns = now_ns() + 500 * kMs;
+  work.submit_to(*tier);
+  // Requests that were cut loose still count as in flight, so nothing is sent in their place.
+  EXPECT_EQ(work.finish().outcomes(), Outcomes(20, TierOutcome::late));
+  EXPECT_GE(asked.load(), 2U);
+  EXPECT_LE(asked.load(), 4U) << "of 128 KiB, from a server of 64 MiB";
 }
 
 TEST(RedisHostile, AServerThatLiedAndThenTellsTheTruthIsBelievedAgain) {

@@ -1,4 +1,4 @@
-// What a purge of a Redis server leaves behind, and what it says when it cannot know.
+// What a purge leaves on a Redis server, and what it reports when it cannot know.
 #include <array>
 #include <cstring>
 
@@ -111,7 +111,7 @@ TEST(UnsettledPuts, EachIsWaitedForUntilItIsAnsweredOrLongLost) {
   puts.lose(other, /*adrift=*/false, now_ns() + 3'600'000 * kMs);
   EXPECT_EQ(why({.owner = kMine}), "");
   EXPECT_NE(why({.owner = kOther}), "");
-  // Of very many only the time is known.
+  // Of very many entries only the time is known.
   for (size_t i = 0; i < UnsettledPuts::kMostLost; ++i) {
     puts.lose(other, /*adrift=*/false, now_ns() + 3'600'000 * kMs);
   }
@@ -135,6 +135,31 @@ TEST_F(RedisPurge, WhatAnEarlierVersionWroteGoesWithEveryPurge) {
   }
 }
 
+// A list, say, that somebody put under one of our names.
+TEST_F(RedisPurge, AKeyOfAnotherTypeGoesAndKeepsNothingThere) {
+  auto tier = open_redis(server->url());
+  const auto mine = owned(kMine, 1, 20, 500), other = owned(kOther, 2, 3, 500);
+  const std::string name(KeyName(mine[0].key).text());
+  const std::string others(KeyName(other[0].key).text());
+  for (const Purge& what : {Purge{.owner = kMine}, Purge{.owner = kMine, .keep = 1}}) {
+    for (const std::vector<std::string>& make :
+         {std::vector<std::string>{"LPUSH", name, "x"}, {"HSET", name, "x", "y"}}) {
+      raw->command({"FLUSHALL"});
+      ASSERT_EQ(Client(*tier).put(mine), all(20, done));
+      ASSERT_EQ(Client(*tier).put(other), all(3, done));
+      raw->command({"DEL", name, others});
+      raw->command(make);
+      raw->command({"LPUSH", others, "x"});
+      const Purged purged = tier->purge(what, soon());
+      EXPECT_TRUE(purged.complete) << purged.error;
+      EXPECT_EQ(purged.entries, 20U);
+      EXPECT_EQ(raw->command({"EXISTS", name}).integer, 0);
+      EXPECT_EQ(raw->command({"DBSIZE"}).integer, 3) << "others' stay";
+      EXPECT_TRUE(tier->problem().empty()) << tier->problem();
+    }
+  }
+}
+
 TEST_F(RedisPurge, AnEntryOfANewerVersionDoesNotKeepTheOthersThere) {
   auto tier = open_redis(server->url());
   auto mine = owned(kMine, 1, 50, 500);
@@ -152,7 +177,7 @@ TEST_F(RedisPurge, AnEntryOfANewerVersionDoesNotKeepTheOthersThere) {
   }
 }
 
-// It may be one node of a cluster: then all that is on the others would be forgotten by the purge.
+// It may be one node of a cluster; then the purge would miss all entries on the others.
 TEST_F(RedisPurge, AServerThatDoesNotSayWhetherThereAreOthersIsNotBelievedToBeAlone) {
   const auto mine = owned(kMine, 1, 2, 500);
   auto tier = open_redis(server->url());

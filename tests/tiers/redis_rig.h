@@ -1,4 +1,4 @@
-// What the tests of the Redis tier share: opening it, and a load that notices wrong bytes.
+// Shared by the tests of the Redis tier: opening it, and a load that notices wrong bytes.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "stemma/redis_tier.h"
+#include "stemma/tier/redis_tier.h"
 #include "support/now.h"
 #include "tiers/redis_server.h"
 #include "tiers/tier_suite.h"
@@ -19,13 +19,14 @@ namespace stemma::test {
 
 inline constexpr uint64_t kMs = 1'000'000;
 
-// What is bounded ends within this much more than its bound, on a machine that is slow and has much to do.
+// On a slow and busy machine, a bounded call ends within its bound plus this.
 inline constexpr uint64_t kSlowMs = 10'000;
 inline constexpr uint64_t kImpatientMs = 300;
 inline constexpr uint64_t kPatientMs = 20'000;
 
-// A server that says nothing for `stall_ms` is taken for stalled. Where none is meant to stall that is patient,
-// for on a busy machine a server may well sleep for a second; what must not wait for it takes much less.
+// A server that is silent for `stall_ms` counts as stalled. Tests without stalls use a long time,
+// because on a busy machine a server may sleep for a second; calls that must not wait for it take
+// much less.
 inline tier::redis::RedisOptions redis_options(const std::string& url, uint64_t stall_ms) {
   return {.place = *tier::redis::parse_url(url),
           .stall_ns = stall_ms * kMs,
@@ -53,8 +54,8 @@ inline bool eventually(const std::function<bool()>& holds, uint64_t patience_ms 
   return true;
 }
 
-// Threads that put and get until they are told to stop, and look at every byte. Each request has a deadline; the
-// longest that one took is kept.
+// Threads that put and get until they are told to stop, and look at every byte. Each request has a
+// deadline; the longest duration is kept.
 class Load {
  public:
   Load(Tier& tier, uint32_t threads, uint64_t entry_bytes, uint64_t deadline_ms)

@@ -73,7 +73,7 @@ RawClient::RawClient(uint16_t port, const char* host) {
   inet_pton(AF_INET, host, &to.sin_addr);
   fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd_ < 0) return;
-  // A server that is stopped does not hold up a test for ever.
+  // So that a stopped server does not hold up a test for ever.
   const timeval patience{30, 0};
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   if (connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) return;
@@ -106,13 +106,13 @@ Reply RawClient::command(const std::vector<std::string>& words) {
 }
 
 Port::Port() {
-  // What the system gives to outgoing connections is not for servers.
+  // Ports that the system gives to outgoing connections are not for servers.
   uint32_t low = 32'768, high = 60'999;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> low >> high;
   std::random_device random;
   for (int tries = 0; tries < 10'000; ++tries) {
     const uint32_t number = 10'000 + random() % 55'000;
-    // Where the system takes nearly all of them, one of its own is better than none.
+    // If the system reserves nearly all ports for that, one of those is better than none.
     if (number >= low && number <= high && tries < 5'000) continue;
     sockaddr_in at{};
     at.sin_family = AF_INET;
@@ -121,7 +121,7 @@ Port::Port() {
     fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd_ < 0) break;
     if (bind(fd_, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0) {
-      // Only now: whoever else is at this port would have kept us from it.
+      // Only now: binding would have failed if another socket were at this port.
       const int yes = 1;
       setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
       number_ = static_cast<uint16_t>(number);
@@ -147,7 +147,7 @@ Port& Port::operator=(Port&& other) noexcept {
 }
 
 std::string server_program() {
-  // STEMMA_REDIS_SERVER names the one to use; where it is not there, there is none.
+  // STEMMA_REDIS_SERVER names the program to use; if that does not exist, there is none.
   if (const char* wanted = std::getenv("STEMMA_REDIS_SERVER")) return on_path(wanted);
   const std::string redis = on_path("redis-server");
   return redis.empty() ? on_path("valkey-server") : redis;
@@ -231,7 +231,7 @@ void RedisServer::kill() {
 
 void RedisServer::stop() {
   ::kill(pid_, SIGSTOP);
-  waitpid(pid_, nullptr, WUNTRACED);  // It has.
+  waitpid(pid_, nullptr, WUNTRACED);  // It has stopped.
 }
 void RedisServer::go_on() { ::kill(pid_, SIGCONT); }
 
@@ -241,7 +241,7 @@ void RedisServer::restart() {
 }
 
 RedisCluster::RedisCluster(uint32_t primaries, bool replicas, uint32_t node_timeout_ms) {
-  // A formation that went wrong on the way is not mended but begun anew.
+  // A cluster whose formation failed midway is not repaired but formed anew.
   for (int tries = 0; tries < 3 && !formed_; ++tries) {
     servers.clear();
     ids_.clear();
@@ -308,8 +308,8 @@ bool RedisCluster::meet() {
   using std::chrono::steady_clock;
   auto next_meet = steady_clock::now();
   return within(kPatienceMs, [&] {
-    // A handshake that takes longer than the nodes' timeout is given up and never tried again, so whoever does
-    // not know another by now is told again.
+    // A handshake that takes longer than the nodes' timeout is given up and never repeated, so a
+    // node that does not know another by now is told again.
     const bool tell = steady_clock::now() >= next_meet;
     if (tell) next_meet = steady_clock::now() + std::chrono::seconds(1);
     bool all = true;

@@ -1,8 +1,9 @@
-// Real servers for tests: redis-server (or valkey-server) processes on loopback, on ports that are theirs, in
-// folders of their own, gone with the test whatever becomes of it.
+// Real servers for tests: redis-server (or valkey-server) processes on loopback, with their own
+// ports and folders, which end with the test even if it crashes.
 //
-// Nothing here assumes that a machine is quick: what is waited for is waited for a minute, and costs that only
-// where it never comes. What gives up says to stderr what it waited for, and the end of the servers' logs.
+// Nothing here assumes a fast machine: each wait lasts up to a minute, and takes that long only if
+// the event never comes. A wait that gives up prints what it waited for and the end of the servers'
+// logs to stderr.
 #pragma once
 
 #include <sys/types.h>
@@ -14,12 +15,12 @@
 #include <string_view>
 #include <vector>
 
-#include "stemma/redis_url.h"
+#include "stemma/tier/redis_url.h"
 #include "tier/redis/resp.h"
 
 namespace stemma::test {
 
-// A folder under the system's for temporary files, removed with what is in it.
+// A folder in the system's temporary directory, removed with its contents.
 class TempFolder {
  public:
   TempFolder();
@@ -32,7 +33,7 @@ class TempFolder {
   std::string path_;
 };
 
-// A client as plain as can be: one blocking connection, one command at a time.
+// The simplest client: one blocking connection, one command at a time.
 class RawClient {
  public:
   explicit RawClient(uint16_t port, const char* host = "127.0.0.1");
@@ -48,10 +49,10 @@ class RawClient {
   int fd_ = -1;
 };
 
-// A port of loopback that nobody else gets while this lives: no outgoing connection, for it is none of those
-// that the system gives to them, and no other Port, of whatever process, for a socket is bound to it. The socket
-// does not listen, so connections are refused, until a server that sets SO_REUSEADDR, as Redis does, listens
-// there too.
+// A loopback port that nobody else gets while this lives. Outgoing connections do not get it,
+// because it is outside the system's range for them. Other Ports, of any process, do not, because a
+// socket is bound to it. The socket does not listen, so connections are refused until a server that
+// sets SO_REUSEADDR, as Redis does, listens there too.
 class Port {
  public:
   Port();
@@ -66,7 +67,7 @@ class Port {
   uint16_t number_ = 0;
 };
 
-// The server's program; empty when there is none.
+// The server's program; empty if there is none.
 std::string server_program();
 
 class RedisServer {
@@ -74,7 +75,7 @@ class RedisServer {
   // Among the options: a second port that the server listens on.
   static constexpr const char* kSecondPort = "(a second port)";
 
-  // On `port`, or on one of its own; more options as on the command line.
+  // Starts it on `port`, or on a port of its own; `options` are added to the command line.
   explicit RedisServer(std::vector<std::string> options = {}, Port port = {});
   ~RedisServer();
   RedisServer(const RedisServer&) = delete;
@@ -83,15 +84,15 @@ class RedisServer {
   uint16_t port() const { return port_.number(); }
   uint16_t second_port() const { return second_port_.number(); }
   std::string url() const { return "redis://127.0.0.1:" + port_.text(); }
-  bool runs() const;     // The process does.
-  bool answers() const;  // It does, and not somebody else at its port.
-  // Until it does; false when it has ended, or after a minute.
+  bool runs() const;     // The process runs.
+  bool answers() const;  // It answers itself, and not another program at its port.
+  // Waits until it answers; false if it has ended, or after a minute.
   bool wait_up() const;
-  // The end of what it said.
+  // The end of its log.
   std::string log() const;
 
   void kill();     // At once and for good, with its memory.
-  void stop();     // SIGSTOP: it is there and does nothing.
+  void stop();     // SIGSTOP: it exists and does nothing.
   void go_on();    // SIGCONT
   void restart();  // The same port, an empty memory.
 
@@ -113,16 +114,16 @@ class RedisCluster {
   std::string url() const;
   std::vector<std::unique_ptr<RedisServer>> servers;  // The primaries first.
   std::string id_of(uint32_t server) const { return ids_[server]; }
-  // The server that has this slot now, or none.
+  // The server that has this slot now, or null.
   std::optional<uint32_t> owner_of(uint16_t slot, uint32_t ask) const;
   void flush();
   // Moves a slot with all its keys, as an operator would.
   bool move_slot(uint16_t slot, uint32_t from, uint32_t to);
 
  private:
-  // What could not be done; empty: formed.
+  // What failed; empty if the cluster was formed.
   std::string form(uint32_t primaries);
-  // Until each knows all of the others by their names.
+  // Waits until each node knows all others by their names.
   bool meet();
 
   std::vector<std::string> ids_;

@@ -1,4 +1,4 @@
-// One real server, and what becomes of the tier when it misbehaves.
+// One real server, and how the tier behaves when it misbehaves.
 #include <netdb.h>
 
 #include <algorithm>
@@ -108,7 +108,7 @@ TEST_F(RedisServerTest, ValuesThatAreNotTheEntryAreMissesAndGo) {
     EXPECT_EQ(client.get(one).bytes, one.bytes) << i;
   }
   EXPECT_EQ(tier->stats().corrupt, wrong.size());
-  // Something that is no string at all.
+  // A value that is not a string.
   raw.command({"DEL", name_of(one)});
   raw.command({"LPUSH", name_of(one), "x"});
   EXPECT_EQ(client.contains(one), absent);
@@ -136,7 +136,7 @@ TEST_F(RedisServerTest, EntriesWithATimeToLiveGoAndAPutRenewsThem) {
   EXPECT_TRUE(eventually([&] { return client.contains(one) == absent; }));
 }
 
-// An evicting server goes by when a key was used last. Its clock counts whole seconds, so the key is made old here.
+// A server evicts by last use. Its clock counts whole seconds, so the test makes the key old.
 TEST_F(RedisServerTest, TouchMakesAnEntryYoung) {
   RedisServer server({"--maxmemory-policy", "allkeys-lru"});
   ASSERT_TRUE(server.wait_up());
@@ -191,15 +191,15 @@ TEST_F(RedisServerTest, AServerThatRefusesEverythingIsNotOpen) {
   raw.command({"ACL", "SETUSER", "guest", "on", ">secret", "~*", "+ping", "+select", "+cluster"});
   auto tier = open_redis("redis://guest:secret@127.0.0.1:" + std::to_string(server.port()));
   ASSERT_TRUE(ready(*tier)) << tier->problem();
-  EXPECT_TRUE(tier->stats().open);
+  EXPECT_TRUE(tier->stats().reachable);
   Client client(*tier);
   const auto some = entries(1, 32, 1'000);
   EXPECT_EQ(client.contains(some), Outcomes(32, failed));
-  EXPECT_FALSE(tier->stats().open);
+  EXPECT_FALSE(tier->stats().reachable);
   EXPECT_NE(tier->problem().find("NOPERM"), std::string::npos) << tier->problem();
   raw.command({"ACL", "SETUSER", "guest", "+@all"});
   EXPECT_EQ(client.contains(some), Outcomes(32, absent));
-  EXPECT_TRUE(tier->stats().open);
+  EXPECT_TRUE(tier->stats().reachable);
   EXPECT_EQ(tier->problem(), "");
 }
 
@@ -207,10 +207,14 @@ TEST_F(RedisServerTest, AServerWithoutALimitOrThatDoesNotMakeRoomIsNamed) {
   const struct {
     std::vector<std::string> options;
     const char* said;
-  } cases[] = {
-      {{}, "has no maxmemory"},
-      {{"--maxmemory", "64mb", "--maxmemory-policy", "noeviction"}, "refuses writes when"},
-      {{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"}, "keeps 67108864 bytes"}};
+    uint64_t room_bytes;  // For payloads.
+  } cases[] = {{{}, "has no maxmemory", 0},
+               {{"--maxmemory", "64mb", "--maxmemory-policy", "noeviction"},
+                "refuses writes when",
+                40U << 20U},
+               {{"--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"},
+                "keeps 67108864 bytes",
+                40U << 20U}};
   for (const auto& one : cases) {
     SCOPED_TRACE(one.said);
     struct Heard {
@@ -230,6 +234,7 @@ TEST_F(RedisServerTest, AServerWithoutALimitOrThatDoesNotMakeRoomIsNamed) {
       const std::lock_guard lock(heard.mutex);
       return heard.lines.find(one.said) != std::string::npos;
     })) << heard.lines;
+    EXPECT_EQ(tier->stats().room_bytes, one.room_bytes);
     tier.reset();
     set_log_handler(nullptr, nullptr);
   }
@@ -244,13 +249,13 @@ TEST_F(RedisServerTest, AFullServerRefusesAndAnEvictingOneForgets) {
   const Outcomes outcomes = client.put(many);
   EXPECT_EQ(outcomes.front(), done);
   EXPECT_EQ(outcomes.back(), TierOutcome::refused);
-  EXPECT_TRUE(tier->stats().open);
+  EXPECT_TRUE(tier->stats().reachable);
   RawClient(server.port()).command({"CONFIG", "SET", "maxmemory-policy", "allkeys-lru"});
   EXPECT_EQ(client.put(many.back()), done);
   EXPECT_EQ(client.get(many.back()).bytes, many.back().bytes);
 }
 
-// A server that takes nothing is up, and answers: only a line tells who could do something about it.
+// A server that refuses writes is up and answers: only a log line tells the operator.
 TEST_F(RedisServerTest, WhoeverRunsItHearsOnceThatItTakesNothing) {
   struct Heard {
     std::mutex mutex;
@@ -297,7 +302,7 @@ TEST_F(RedisServerTest, PasswordsAndUsersAreAskedForAndNeverShown) {
   raw.command({"ACL", "SETUSER", "cache", "on", ">s3cret", "~stemma:*", "+get", "+set", "+getrange",
                "+strlen", "+unlink", "+expire"});
   {
-    // No more rights than it needs: not even to ask for the slots.
+    // No more rights than needed: not even to ask for the slots.
     auto tier = open_redis("redis://cache:s3cret@" + at);
     ASSERT_TRUE(ready(*tier)) << tier->problem();
     Client client(*tier);
@@ -314,9 +319,9 @@ TEST_F(RedisServerTest, PasswordsAndUsersAreAskedForAndNeverShown) {
     const uint64_t begin = now_ns();
     EXPECT_EQ(Client(*tier).contains(entry(1, 0, 100)), failed);
     EXPECT_LT(now_ns() - begin, kPatientMs * kMs);
-    EXPECT_FALSE(tier->stats().open);
+    EXPECT_FALSE(tier->stats().reachable);
   }
-  // Set right on the server, it is found without a restart.
+  // Once it is corrected on the server, the tier finds it without a restart.
   auto tier = open_redis("redis://cache:changed@" + at);
   EXPECT_FALSE(ready(*tier));
   raw.command({"ACL", "SETUSER", "cache", ">changed"});
@@ -356,7 +361,7 @@ TEST_F(RedisServerTest, NamesAndIpv6AddressesAreFound) {
   auto v6 = open_redis("redis://[::1]:" + std::to_string(server.port()));
   ASSERT_TRUE(ready(*v6)) << v6->problem();
   EXPECT_EQ(Client(*v6).get(entry(1, 0, 100)).outcome, done);
-  // A name with two addresses, of which one listens: whichever it is, it is found.
+  // A name with two addresses, of which one listens: the tier finds that one.
   for (const std::string& bind : addresses_of("localhost")) {
     RedisServer half({"--bind", bind});
     auto tier = open_redis("redis://localhost:" + std::to_string(half.port()));
@@ -375,7 +380,7 @@ TEST_F(RedisServerTest, AStalledServerCostsOneBoundedDelay) {
   ASSERT_EQ(client.put(some), Outcomes(4, done));
   server.stop();
 
-  // With a deadline: late, before the stall is noticed, and its memory is nobody's afterwards.
+  // With a deadline: late before the stall is noticed, and then its memory is free to use.
   Work late(TierOp::get, some);
   uint64_t begin = now_ns();
   late.batch->deadline_ns = begin + 100 * kMs;
@@ -396,7 +401,7 @@ TEST_F(RedisServerTest, AStalledServerCostsOneBoundedDelay) {
     EXPECT_LT(now_ns() - begin, kStallMs * kMs);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  EXPECT_FALSE(tier->stats().open);
+  EXPECT_FALSE(tier->stats().reachable);
 
   server.go_on();
   EXPECT_TRUE(eventually([&] { return client.get(some[0]).outcome == done; }));
@@ -413,7 +418,8 @@ TEST_F(RedisServerTest, APutThatIsHalfSentLeavesNothingBehind) {
   Client client(*tier);
   const Entry first = entry(1, 0, 4U << 20U);
   ASSERT_EQ(client.put(first), done);  // The connections are there.
-  // We may be the ones who sleep when it should fall asleep: then all of them are put, and others are tried.
+  // This process may sleep when the server should fall asleep: then all of them are put, and the
+  // test tries others.
   size_t late = 0;
   for (uint64_t prompt = 2; late == 0 && prompt < 100; ++prompt) {
     const auto some = entries(prompt, 11, 4U << 20U);
@@ -427,7 +433,7 @@ TEST_F(RedisServerTest, APutThatIsHalfSentLeavesNothingBehind) {
     server.stop();
     work.finish();
     for (const TierOutcome outcome : work.outcomes()) late += outcome == TierOutcome::late ? 1 : 0;
-    // Its memory may be used for something else at once.
+    // Its memory may be reused at once.
     for (Entry& one : work.entries) std::fill(one.bytes.begin(), one.bytes.end(), uint8_t{0});
     server.go_on();
     ASSERT_TRUE(eventually([&] { return client.get(first).outcome == done; }));
@@ -532,7 +538,7 @@ TEST_F(RedisServerTls, CertificatesAreCheckedBothWays) {
     ASSERT_TRUE(ready(*tier)) << options << tier->problem();
     EXPECT_EQ(Client(*tier).get(some[0]).bytes, some[0].bytes);
   }
-  // A plain client at a TLS port, and the other way round, is told so.
+  // A plain client at a TLS port, or the reverse, gets an error that says so.
   auto plain = open_redis("redis://" + at, kImpatientMs);
   EXPECT_FALSE(ready(*plain));
   EXPECT_FALSE(plain->problem().empty());
@@ -540,14 +546,14 @@ TEST_F(RedisServerTls, CertificatesAreCheckedBothWays) {
                             kImpatientMs);
   EXPECT_FALSE(ready(*secured));
   EXPECT_NE(secured->problem().find("no TLS"), std::string::npos) << secured->problem();
-  // A server that wants to know who we are.
+  // A server that requires a client certificate.
   RawClient(server.port()).command({"CONFIG", "SET", "tls-auth-clients", "yes"});
   auto unknown = open_redis("rediss://" + at + "?ca=" + file("ca.pem"));
   EXPECT_FALSE(ready(*unknown));
   auto known = open_redis("rediss://" + at + "?ca=" + file("ca.pem") +
                           "&cert=" + file("server.pem") + "&key=" + file("server.key"));
   EXPECT_TRUE(ready(*known)) << known->problem();
-  // Files that are none.
+  // Files that do not exist.
   for (const char* options : {"?ca=/nowhere.pem", "?cert=/nowhere.pem&key=/nowhere.key"}) {
     const auto tier = RedisTier::create(redis_options("rediss://" + at + options, kPatientMs));
     ASSERT_FALSE(tier);

@@ -16,7 +16,7 @@ struct Share {
   double value() const { return double(reused) / double(possible); }
 };
 
-// As a server does it: looks in the tiers, takes in what is there, computes the rest and answers.
+// As a server does it: looks in the tiers, loads what they have, computes the rest and answers.
 Text turn(Process& process, const Text& prompt, const Text& answer, const TurnOptions& options,
           uint32_t& reused) {
   const std::shared_ptr<tier::Fetch> fetch = process.look(prompt, options);
@@ -29,8 +29,9 @@ Text turn(Process& process, const Text& prompt, const Text& answer, const TurnOp
   return request.text;
 }
 
-// Eight turns, each in a process of its own. What could be reused is all that was said before, but for the last token of
-// the answer, which no engine has computed. `crowd` other conversations fill the memory before each turn.
+// Eight turns, each in a process of its own. All earlier words could be reused, except the last
+// token of the answer, which no engine has computed. `crowd` other conversations fill the memory
+// before each turn.
 Share restarts(const EngineOptions& engine, Tier& tier, const SequenceOptions& options,
                uint32_t crowd) {
   Share share;

@@ -1,7 +1,7 @@
 // A sealed tier keeps the contract of tiers, whatever is below it.
-#include "stemma/disk_tier.h"
-#include "stemma/host_tier.h"
-#include "stemma/shared_tier.h"
+#include "stemma/tier/disk_tier.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/shared_tier.h"
 #include "tier/disk/layout.h"
 #include "tiers/hot_prefix.h"
 #include "tiers/sealed_rig.h"
@@ -35,7 +35,7 @@ std::unique_ptr<Tier> host_below(const std::string&, uint64_t capacity) {
 }
 std::unique_ptr<Tier> disk_below(const std::string& path, uint64_t capacity) {
   return tier::disk::DiskTier::open(
-             {.path = path, .capacity_bytes = capacity, .max_entry_bytes = 600 * tier::disk::kPage})
+             {.path = path, .capacity_bytes = capacity, .max_entry_bytes = 600 * tier::kPage})
       .value();
 }
 std::unique_ptr<Tier> shared_below(const std::string& path, uint64_t capacity) {
@@ -49,13 +49,17 @@ TierCase sealed_case(const char* name, Open open, tier::SealedTierOptions option
 // Parts of one entry each, and staging memory for a few.
 const tier::SealedTierOptions kSmall{
     .threads = 3, .staging_bytes = 256U << 10U, .part_bytes = 1, .queue_items = 1U << 16U};
+// Threads seal everything.
+const tier::SealedTierOptions kQueued{.at_once_bytes = 0};
 
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Sealed, TierContract,
                          ::testing::Values(sealed_case("Host", host_below),
                                            sealed_case("HostSmall", host_below, kSmall),
+                                           sealed_case("HostQueued", host_below, kQueued),
                                            sealed_case("Disk", disk_below),
+                                           sealed_case("DiskQueued", disk_below, kQueued),
                                            sealed_case("DiskSmall", disk_below, kSmall),
                                            sealed_case("Shared", shared_below)),
                          case_name);

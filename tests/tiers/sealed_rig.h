@@ -1,12 +1,13 @@
-// What tests of sealed tiers share: a directory of keys, and tiers that look into what lies below.
+// Shared by the tests of sealed tiers: a directory of keys, and tiers that look into the tier
+// below.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "stemma/key_ring.h"
-#include "stemma/sealed_tier.h"
+#include "stemma/tier/key_ring.h"
+#include "stemma/tier/sealed_tier.h"
 #include "support/temporary_directory.h"
 
 namespace stemma::test {

@@ -1,13 +1,13 @@
-// What sealing is for: whoever reads or writes the tier below without the keys learns nothing and
+// The purpose of sealing: a reader or writer of the tier below who has no keys learns nothing and
 // can forge nothing.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
-#include "stemma/disk_tier.h"
-#include "stemma/faulty_tier.h"
-#include "stemma/host_tier.h"
+#include "stemma/tier/disk_tier.h"
+#include "stemma/tier/faulty_tier.h"
+#include "stemma/tier/host_tier.h"
 #include "support/now.h"
 #include "tier/seal/key_directory.h"
 #include "tier/seal/scope_key.h"
@@ -31,10 +31,10 @@ std::unique_ptr<Tier> host_tier(uint64_t capacity = kRoomy) {
   return make_host_tier({.capacity_bytes = capacity}).value();
 }
 
-// A sealed tier, and the one below it as somebody without the keys has it.
+// A sealed tier, and the tier below it as seen without the keys.
 class Sealed : public ::testing::Test {
  protected:
-  // As it lies below.
+  // The entry in the tier below.
   Entry below(const Entry& plain, tier::KeyRing& ring) {
     Entry lies = plain;
     lies.key = ring.find(owner_of(plain.key)).value()->name(plain.key);
@@ -104,7 +104,7 @@ TEST_F(Sealed, AnEntryThatWasCopiedToAnotherIsNotServed) {
     replace(moved);
     expect_forgery(wanted);
   }
-  // Or that says something else of itself.
+  // Or with another description.
   const auto changed = [&](auto&& change) {
     Entry wanted = one;
     change(wanted);
@@ -137,7 +137,7 @@ TEST_F(Sealed, WhoHasNoKeyCannotForge) {
                                      one.bytes, forged.bytes));
   replace(forged);
   expect_forgery(one);
-  // Under the name of the right key as well.
+  // Also under the name of the right key.
   const auto& id = keys->find(7).value()->id();
   std::copy(id.begin(), id.end(), forged.bytes.begin() + 16);
   replace(forged);
@@ -173,7 +173,7 @@ TEST_F(Sealed, ADroppedKeyErasesItsEntriesAndNoOthers) {
     EXPECT_EQ(client.touch(std::span(&gone, 1))[0], absent);
   }
   expect_there(others);
-  // The next one of the scope gets a new key, and what it finds is its own.
+  // The next entry of the scope gets a new key, and only new entries are found.
   ASSERT_EQ(client.put(one), done);
   expect_there(one);
   EXPECT_EQ(client.get(two).outcome, absent);
@@ -228,7 +228,7 @@ TEST_F(Sealed, WithADamagedKeyNothingIsServedOrOverwritten) {
   expect_there(others);
 }
 
-// The control is the same without sealing: there all of it is found.
+// The control does the same without sealing: there everything is found.
 TEST_F(Sealed, NothingOfAnEntryIsFoundOnTheDisk) {
   Entry secret = with_words(owned(entry(5, 2, 100'000), 7));
   const std::string pattern = "a pattern that stands for KV state of a prompt";
@@ -303,8 +303,8 @@ class Stalled : public Sealed {
   FaultyTier* faulty = nullptr;
 };
 
-// Staging memory is full of what the inner tier has not taken: what comes then waits, and only
-// until its deadline.
+// Staging memory is full of entries that the inner tier has not taken. Later items wait, but only
+// until their deadlines.
 TEST_F(Stalled, WhatDoesNotFitWaitsUntilItsDeadline) {
   Work first(TierOp::put, std::vector{owned(entry(1, 0, 60'000), 7)});
   first.submit_to(*tier);
@@ -348,6 +348,34 @@ TEST_F(Stalled, AFullQueueRefuses) {
   EXPECT_EQ(gets.finish().outcomes(), all(3, failed));
   tier.reset();
   EXPECT_EQ(first.finish().outcomes(), all(3, cancelled));
+}
+
+TEST_F(Stalled, ACancellationReachesWhatSubmitSealed) {
+  ASSERT_NE(keys->make(7).value(), nullptr);  // So that no put has to queue.
+  for (const TierOp op : {TierOp::put, TierOp::get}) {
+    Work begun(op, std::vector{owned(entry(1, 0, 1000), 7)});
+    begun.submit_to(*tier);
+    begun.batch->cancel();
+    EXPECT_EQ(begun.finish().outcomes(), all(1, cancelled));
+  }
+}
+
+// Host memory copies at once, so all is done when submit() returns.
+TEST_F(Sealed, ASmallPutIsSealedInsideSubmit) {
+  const auto ends_in_submit = [&](const tier::SealedTierOptions& options, size_t bytes) {
+    const auto small = sealed(host_tier(), keys, options);
+    Work put(TierOp::put, std::vector{owned(entry(1, 0, bytes), 7)});
+    put.submit_to(*small);
+    const bool ended = put.batch->finished();
+    EXPECT_EQ(put.finish().outcomes(), all(1, done));
+    return ended;
+  };
+  ASSERT_EQ(client.put(one), done);  // Makes the key.
+  EXPECT_TRUE(ends_in_submit({}, 60'000));
+  clock.advance_ns(3'600'000'000'000);  // The key has to be compared with its file first.
+  EXPECT_EQ(client.put(two), done);
+  expect_there(one);
+  expect_there(two);
 }
 
 // A batch goes down in parts, by several threads. Its order is that of one batch all the same.

@@ -1,4 +1,5 @@
-// A process as tests of tiers tell of it: an opaque engine and its cache, over tiers that others use too.
+// A process, as tests of tiers model it: an opaque engine and its cache, over tiers that others use
+// too.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,8 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include "stemma/host_tier.h"
-#include "stemma/sequence_tiers.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/sequence_tiers.h"
 #include "support/numbers.h"
 #include "support/sequence_rig.h"
 #include "tiers/borrowed_tier.h"
@@ -55,7 +56,7 @@ struct Process {
     return options;
   }
 
-  // As a server does it: looks in the tiers, takes in what is there, and answers.
+  // As a server does it: looks in the tiers, loads what they have, and answers.
   SequenceReport chat(const Text& text, const TurnOptions& options = {}) {
     last = look(text, options);
     ok(rig.cache.admit(rig.scope, text, last->parts(), options));

@@ -1,5 +1,5 @@
-// Opaque engines over tiers: what one process saved, another one that has never computed it goes on from.
-#include "stemma/sequence_tiers.h"
+// Opaque engines over tiers: a process continues from what another one saved, without computing it.
+#include "stemma/tier/sequence_tiers.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "key/key_chain.h"
-#include "stemma/faulty_tier.h"
-#include "stemma/host_tier.h"
+#include "stemma/tier/faulty_tier.h"
+#include "stemma/tier/host_tier.h"
 #include "support/sequence_rig.h"
 #include "tiers/sequence_process.h"
 
@@ -67,7 +67,7 @@ TEST(SequenceTiers, WhatIsHereIsNotFetched) {
   here.settle();
   EXPECT_EQ(here.chat(kNext).reused_tokens, 200U);
   EXPECT_TRUE(here.last->parts().empty());
-  // Of a longer talk that another one saved, only what is missing.
+  // Loads only the missing part of a longer talk that another process saved.
   {
     Process other(full_engine(), *shared);
     other.rig.chat(kTalk + tokens(300, 3));
@@ -109,6 +109,51 @@ TEST(SequenceTiers, OtherSaltsFindNothing) {
   ASSERT_TRUE(fetch->wait(kNever));
   EXPECT_EQ(fetch->stored_tokens(), 0U);
   EXPECT_TRUE(fetch->parts().empty());
+}
+
+TEST(SequenceTiers, PromptsThatCannotBeFindNothing) {
+  const std::unique_ptr<Tier> shared = host_tier();
+  Process here(full_engine(), *shared);
+  here.rig.chat(kTalk);
+  here.settle();
+  const std::vector<Token>& talk = kTalk.tokens;
+  const auto stored = [&](const Prompt& prompt) {
+    const std::shared_ptr<Fetch> fetch = here.tiers.fetch(here.rig.scope, prompt, {});
+    EXPECT_TRUE(fetch->wait(kNever));
+    return fetch->stored_tokens();
+  };
+  ASSERT_NE(stored({.tokens = talk}), 0U);
+  for (const size_t at : {size_t{0}, size_t{70}, talk.size() - 1}) {
+    std::vector<Token> wrong = talk;
+    wrong[at] |= 0x8000'0000U;
+    EXPECT_EQ(stored({.tokens = wrong}), 0U) << at;
+    const MediaItem beyond[] = {{.offset = static_cast<uint32_t>(at), .length = 10'000}};
+    EXPECT_EQ(stored({.tokens = talk, .media = beyond}), 0U) << at;
+  }
+}
+
+TEST(SequenceTiers, SegmentsOfAnImpossibleSizeAreRefused) {
+  const std::unique_ptr<Tier> shared = host_tier();
+  Process here(full_engine(), *shared);
+  for (const uint32_t tokens : {0U, 48U, 2048U, 0xFFFF'FFFFU}) {
+    SCOPED_TRACE(tokens);
+    const SequenceTiers::Options options{.traits = here.rig.engine.traits(),
+                                         .segment_tokens = tokens};
+    const auto made = SequenceTiers::create(*here.stack, options);
+    ASSERT_FALSE(made.has_value());
+    EXPECT_EQ(made.error().code(), Errc::invalid_argument);
+    EXPECT_EQ(made.error().value(), tokens);
+    // Whoever builds them anyway gets tiers that store and find nothing.
+    SequenceTiers none(*here.stack, options);
+    const std::shared_ptr<Fetch> fetch = none.fetch(here.rig.scope, kTalk, {});
+    ASSERT_TRUE(fetch->wait(kNever));
+    EXPECT_EQ(fetch->stored_tokens(), 0U);
+    EXPECT_EQ(none.wants(EntryKind::segment, {}, SeenAgain::used), 0U);
+    for (const auto& level : none.forget(here.rig.scope, kTalk, kNever)) {
+      EXPECT_TRUE(level.purged.complete) << level.purged.error;
+    }
+  }
+  EXPECT_TRUE(SequenceTiers::create(*here.stack, {.traits = here.rig.engine.traits()}).has_value());
 }
 
 TEST(SequenceTiers, OtherGridsFindNothing) {
@@ -154,7 +199,7 @@ TEST(SequenceTiers, TiersThatFailCostNothingButWhatTheyHad) {
     }
     Process there(hybrid_engine(), shared);
     const uint32_t ends[] = {100, 200};
-    // Whatever comes back is right: the rig judges it.
+    // The rig checks that everything that comes back is right.
     EXPECT_LE(there.chat(kNext, {.message_ends = ends}).reused_tokens, 200U);
   }
 }

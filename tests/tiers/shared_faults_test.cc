@@ -1,4 +1,4 @@
-// What a file system, and whoever else writes there, can do to a shared tier.
+// What a file system, and other programs that write there, can do to a shared tier.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class SharedFaults : public ::testing::Test {
         .threads = 4,
         .errors_to_break = 3,
         .retry_ns = 10 * kMs,
-        .stall_ns = 20'000 * kMs,  // Where none is meant to stall, a busy disk is none that does.
+        .stall_ns = 20'000 * kMs,  // In tests without stalls a busy disk must not count as stalled.
         .stop_ns = 300 * kMs,
         .files = files};
   }
@@ -98,7 +98,7 @@ TEST_F(SharedFaults, AnyByteThatIsNotWhatItWasIsAMiss) {
   is_missed(contents(path_of(store, other)), "another's");
   ASSERT_EQ(client->put(one), done);
   EXPECT_EQ(client->get(one).bytes, one.bytes);
-  EXPECT_TRUE(tier->stats().open);
+  EXPECT_TRUE(tier->stats().reachable);
 }
 
 TEST_F(SharedFaults, APutReplacesWhatIsDamaged) {
@@ -233,12 +233,12 @@ TEST_F(SharedFaults, LeftoversOfTheDeadAreRemovedAndOfTheLivingAreNot) {
   EXPECT_EQ(tier->stats().used_bytes, 4096U + 3 * 4096U);
 }
 
-// Every call once, with each of the things that file systems say.
+// Every call once, with each error that file systems return.
 TEST_F(SharedFaults, AnyCallMayFail) {
   const auto prompt = entries(1, 3, 5000);
-  for (const char* failing :
-       {"open", "create", "close", "read", "write", "datasync", "set_time", "touch", "fstat",
-        "stat", "link", "rename", "unlink", "make_directory", "sync_directory", "list"}) {
+  for (const char* failing : {"open", "create", "close", "read", "write", "datasync", "set_time",
+                              "touch", "fstat", "stat", "link", "rename", "unlink",
+                              "make_directory", "sync_directory", "sync_all", "list"}) {
     for (const int problem : {EIO, ENOSPC, EACCES, ESTALE}) {
       SCOPED_TRACE(std::string(failing) + " " + std::to_string(problem));
       std::filesystem::remove_all(store);
@@ -266,6 +266,9 @@ TEST_F(SharedFaults, AnyCallMayFail) {
                        problem != ESTALE);
         }
         some.remove(prompt);
+        some.put(prompt);
+        for (uint32_t i = 0; i < 2; ++i) tier->flush(now_ns() + kPatienceNs);
+        some.remove(prompt);
         tier.reset();
       }
       files->on_call = {};
@@ -292,7 +295,7 @@ TEST_F(SharedFaults, AFullDiskRefusesAndBreaksNothing) {
     };
     open();
     EXPECT_EQ(client->put(entries(2, 8, 5000)), Outcomes(8, refused)) << where;
-    EXPECT_TRUE(tier->stats().open);
+    EXPECT_TRUE(tier->stats().reachable);
     EXPECT_EQ(client->get(entry(1, 0, 5000)).outcome, done);
     EXPECT_EQ(tier->stats().used_bytes, 8192U);
     full = false;
@@ -315,19 +318,19 @@ TEST_F(SharedFaults, ABrokenDirectoryAnswersFastAndIsToldOnce) {
       [](LogLevel level, std::string_view, void*) { told += level == LogLevel::warning; }, nullptr);
   broken = true;
   for (int i = 0; i < 6; ++i) EXPECT_EQ(client->get(entry(1, 0, 5000)).outcome, failed);
-  EXPECT_FALSE(tier->stats().open);
+  EXPECT_FALSE(tier->stats().reachable);
   const uint64_t begin = now_ns();
   EXPECT_EQ(client->put(entries(2, 500, 100)), Outcomes(500, failed));
   EXPECT_LT(now_ns() - begin, 20'000 * kMs);
   broken = false;
-  EXPECT_TRUE(eventually_holds([&] { return tier->stats().open; }));
+  EXPECT_TRUE(eventually_holds([&] { return tier->stats().reachable; }));
   set_log_handler(nullptr, nullptr);
   EXPECT_EQ(told.load(), 1U);
   EXPECT_EQ(client->get(entry(1, 0, 5000)).outcome, done);
 }
 
-// Whoever takes a temporary while it is written may be a purge, so it is not written again; and it is this put's
-// affair, and nobody else's.
+// A temporary that vanishes while it is written may have been purged, so it is not written again;
+// only this put fails.
 TEST_F(SharedFaults, APutWhoseTemporaryVanishesFailsAlone) {
   for (const char* way : {"link", "rename"}) {
     SCOPED_TRACE(way);
@@ -351,7 +354,7 @@ TEST_F(SharedFaults, APutWhoseTemporaryVanishesFailsAlone) {
     EXPECT_EQ(client->put(two), failed);
     EXPECT_EQ(to_remove.load(), 999U) << "it is not tried again";
     EXPECT_EQ(client->get(two).outcome, absent);
-    EXPECT_TRUE(tier->stats().open);
+    EXPECT_TRUE(tier->stats().reachable);
     EXPECT_EQ(client->get(one).bytes, one.bytes);
     to_remove = 0;
     EXPECT_EQ(client->put(two), done);
@@ -359,7 +362,8 @@ TEST_F(SharedFaults, APutWhoseTemporaryVanishesFailsAlone) {
   }
 }
 
-// The folder of an entry goes between the temporary's creation and its link; or before its creation.
+// The folder of an entry is removed between the temporary's creation and its link, or before its
+// creation.
 TEST_F(SharedFaults, AFolderThatVanishesIsMadeAgainByTheNextPut) {
   std::atomic<const char*> when{nullptr};
   files->on_call = [&](std::string_view call, const std::string& path) {
@@ -373,7 +377,7 @@ TEST_F(SharedFaults, AFolderThatVanishesIsMadeAgainByTheNextPut) {
   open();
   when = "link";
   EXPECT_EQ(client->put(entry(1, 0, 5000)), failed);
-  EXPECT_TRUE(tier->stats().open);
+  EXPECT_TRUE(tier->stats().reachable);
   for (const char* call : {"create", "create"}) {
     when = call;
     EXPECT_EQ(client->put(entry(1, 0, 5000)), done) << call;
@@ -382,7 +386,7 @@ TEST_F(SharedFaults, AFolderThatVanishesIsMadeAgainByTheNextPut) {
   }
 }
 
-// Over NFS a file that another machine has removed is stale for whoever still writes it.
+// Over NFS, a file that another machine has removed is stale for a process still writing it.
 TEST_F(SharedFaults, AStaleTemporaryBreaksNothingElse) {
   for (const char* where : {"write", "close", "datasync"}) {
     SCOPED_TRACE(where);
@@ -396,7 +400,7 @@ TEST_F(SharedFaults, AStaleTemporaryBreaksNothingElse) {
     const auto some = entries(1, 2, 5000);
     stale = 1000;
     EXPECT_EQ(client->put(std::span(some).last(1), /*durable=*/true), Outcomes{failed});
-    EXPECT_TRUE(tier->stats().open);
+    EXPECT_TRUE(tier->stats().reachable);
     stale = 0;
     EXPECT_EQ(client->put(some, /*durable=*/true), Outcomes(2, done));
     EXPECT_EQ(client->remove(some), Outcomes(2, done));
@@ -410,13 +414,13 @@ TEST_F(SharedFaults, ADirectoryThatIsRemovedIsMadeAgain) {
   EXPECT_EQ(client->get(entry(1, 0, 5000)).outcome, absent);
   client->put(entry(2, 0, 5000));  // Finds out.
   ASSERT_TRUE(eventually_holds([&] { return client->put(entry(2, 0, 5000)) == done; }));
-  EXPECT_TRUE(tier->stats().open);
+  EXPECT_TRUE(tier->stats().reachable);
   EXPECT_EQ(tier->stats().entries, 1U);
   EXPECT_EQ(client->get(entry(2, 0, 5000)).bytes, entry(2, 0, 5000).bytes);
   EXPECT_TRUE(std::filesystem::exists(store + "/stemma-shared-tier"));
 }
 
-// Where it was mounted there may be another directory, on another disk: nothing is written there.
+// After an unmount the same path may be a directory on another disk: nothing is written there.
 TEST_F(SharedFaults, NothingIsWrittenWhereTheDirectoryWasMounted) {
   std::atomic<bool> other_disk{false};
   files->on_stat = [&](const std::string&, FileStat& found) {
@@ -431,21 +435,21 @@ TEST_F(SharedFaults, NothingIsWrittenWhereTheDirectoryWasMounted) {
     other_disk = empty;
     for (int i = 0; i < 5; ++i) EXPECT_EQ(client->put(entry(2, 0, 5000)), failed);
     std::this_thread::sleep_for(std::chrono::milliseconds(60));
-    EXPECT_FALSE(tier->stats().open);
+    EXPECT_FALSE(tier->stats().reachable);
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(store), {}), empty ? 0 : 1);
     std::filesystem::remove_all(store);
     if (empty) {
       std::this_thread::sleep_for(std::chrono::milliseconds(60));
       EXPECT_FALSE(std::filesystem::exists(store)) << "made again only on its own disk";
     } else {
-      ASSERT_TRUE(eventually_holds([&] { return tier->stats().open; }));
+      ASSERT_TRUE(eventually_holds([&] { return tier->stats().reachable; }));
       EXPECT_EQ(client->get(entry(1, 0, 5000)).outcome, absent);
       tier.reset();
       std::filesystem::remove_all(directory / "elsewhere");
       continue;
     }
     std::filesystem::rename(directory / "elsewhere", store);
-    ASSERT_TRUE(eventually_holds([&] { return tier->stats().open; }));
+    ASSERT_TRUE(eventually_holds([&] { return tier->stats().reachable; }));
     EXPECT_EQ(client->get(entry(1, 0, 5000)).bytes, entry(1, 0, 5000).bytes);
   }
 }
@@ -475,14 +479,14 @@ TEST_F(SharedFaults, AStalledFileSystemHoldsNobodyPastItsDeadline) {
     EXPECT_LT(now_ns() - begin, 30'000 * kMs);
     EXPECT_EQ(gate->held(), 4U) << "threads are still in there, and the memory goes now";
   }
-  // Who cancels what no thread has begun is not kept either.
+  // Cancelling an item that no thread has begun does not wait either.
   Work waits(TierOp::put, entries(3, 3, 1000));
   waits.submit_to(*tier);
   waits.batch->cancel();
   EXPECT_EQ(waits.finish().outcomes(), Outcomes(3, cancelled));
-  ASSERT_TRUE(eventually_holds([&] { return !tier->stats().open; })) << "a stall is noticed";
+  ASSERT_TRUE(eventually_holds([&] { return !tier->stats().reachable; })) << "a stall is noticed";
   gate->set(false);
-  ASSERT_TRUE(eventually_holds([&] { return tier->stats().open; }));
+  ASSERT_TRUE(eventually_holds([&] { return tier->stats().reachable; }));
   for (const Entry& one : there) EXPECT_TRUE(client->whole_or_absent(one));
   for (const Entry& one : entries(2, 6, 50'000)) client->whole_or_absent(one);
 }
@@ -507,7 +511,7 @@ TEST_F(SharedFaults, TheEndOfATierDoesNotWaitForAStalledFileSystem) {
   EXPECT_EQ(reads.outcomes(), Outcomes(1, cancelled));
   EXPECT_EQ(writes.outcomes(), Outcomes(20, cancelled));
   gate->set(false);
-  // The threads that were left behind end by themselves, and take the files with them.
+  // The threads that were left behind end by themselves, and then release the files.
   const std::weak_ptr<FaultyFiles> left = files;
   files.reset();
   EXPECT_TRUE(eventually_holds([&] { return left.expired(); }));
@@ -537,7 +541,7 @@ TEST_F(SharedFaults, WhatAnotherUsedSinceIsNotEvicted) {
   client = std::make_unique<Client>(*tier);
   const auto prompt = entries(1, 4, 8000);
   for (const Entry& one : prompt) ASSERT_EQ(client->put(one), done);
-  // Another process reads the oldest; this one does not hear of it.
+  // Another process reads the oldest; this one does not know that.
   std::filesystem::last_write_time(path_of(store, prompt[0]),
                                    std::filesystem::file_time_type::clock::now());
   ASSERT_EQ(client->put(entry(2, 0, 8000)), done);

@@ -1,5 +1,5 @@
-// Several processes on one directory: what one puts the others get, nobody ever gets anything wrong, the
-// capacity holds within its slack, and whoever is killed leaves nothing that can be seen.
+// Several processes on one directory: the others get what one puts, nobody ever gets wrong bytes,
+// the capacity holds within its slack, and a killed process leaves nothing visible.
 //
 //   STEMMA_CRASH_ROUNDS=n   kills (otherwise 30)
 //   STEMMA_TIER_SEED=n      of the first round (printed)
@@ -80,7 +80,8 @@ TEST(SharedProcesses, TwoWhoPutTheSameBothSucceedAndItIsOneEntry) {
   }
 }
 
-// Beside a writer a purge takes what it finds; when the writer was killed, nothing of it is left.
+// While a writer runs, a purge takes what it finds; after the writer is killed, nothing of it is
+// left.
 TEST(SharedProcesses, APurgeBesideAWriterThatIsKilledLeavesNothing) {
   const TemporaryDirectory directory;
   const std::string store = directory / "store";
@@ -120,13 +121,13 @@ TEST(SharedProcesses, WhoIsKilledLeavesNothingHalf) {
   const TemporaryDirectory directory;
   const std::string store = directory / "store";
   uint64_t leftovers = 0, acknowledged_all = 0;
-  // Slow builds put seldom: on until a kill has hit a put under way.
+  // Slow builds put seldom, so go on until a kill has hit a put under way.
   for (uint64_t round = 0; round < rounds || (leftovers == 0 && round < 20 * rounds); ++round) {
     SCOPED_TRACE(round);
     int ends[2];
     ASSERT_EQ(pipe(ends), 0);
     fcntl(ends[0], F_SETFD, FD_CLOEXEC);
-    // Numbers of its own each round; what is acknowledged is told through the pipe.
+    // New numbers each round; acknowledged puts are reported through the pipe.
     const uint64_t first = 1000 + round * 10'000;
     const pid_t writer = start({"write", store, std::to_string(first), std::to_string(ends[1])});
     close(ends[1]);
@@ -142,8 +143,8 @@ TEST(SharedProcesses, WhoIsKilledLeavesNothingHalf) {
     for (const auto& found : std::filesystem::recursive_directory_iterator(store)) {
       leftovers += tier::shared::is_temporary(found.path().filename().string()) ? 1U : 0U;
     }
-    // Who looks is another process: it has only what lies there. The newest cannot have been evicted: they
-    // are a part of what fits.
+    // Another process checks: it has only the files. The newest cannot have been evicted, as more
+    // than those fit.
     std::vector<std::string> words{"check", store, std::to_string(first),
                                    std::to_string(*std::ranges::max_element(acknowledged) + 32)};
     const size_t recent = std::min<size_t>(acknowledged.size(), 40);

@@ -1,5 +1,5 @@
-// What a purge of a shared directory leaves behind: nothing, whoever is writing there, was killed there, or
-// used an earlier version.
+// A purge of a shared directory leaves nothing behind, even if others write there, were killed
+// there, or used an earlier version.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -31,7 +31,7 @@ std::vector<Entry> owned(uint64_t owner, uint64_t prompt, uint32_t count, uint64
 
 class SharedPurge : public ::testing::Test {
  protected:
-  // Each is as good as another process: they know of each other only what lies in the directory.
+  // Each acts like another process: they know of each other only through the directory.
   std::unique_ptr<SharedTier> open(const std::shared_ptr<FaultyFiles>& through) {
     return open_shared({.path = store,
                         .capacity_bytes = kRoomy,
@@ -56,7 +56,7 @@ class SharedPurge : public ::testing::Test {
   std::shared_ptr<FaultyFiles> files = std::make_shared<FaultyFiles>();
 };
 
-// The two ways in which a purge is told what to take: by the names of files, and by what is in them.
+// A purge finds entries in two ways: by the names of files, and by their contents.
 const std::array kWays{Purge{.owner = kMine}, Purge{.owner = kMine, .keep = 1}};
 
 }  // namespace
@@ -122,7 +122,7 @@ TEST_F(SharedPurge, APutOfAnotherProcessThatHasBegunCannotLandAfterwards) {
     EXPECT_EQ(others.finish().outcomes(), all(1, done)) << "what is put for others stays";
     EXPECT_EQ(Client(*purging).contains(mine), all(1, absent));
     EXPECT_EQ(Client(*purging).contains(other), all(1, done));
-    EXPECT_TRUE(putting->stats().open);
+    EXPECT_TRUE(putting->stats().reachable);
   }
 }
 
@@ -175,7 +175,7 @@ TEST_F(SharedPurge, TemporariesOfTheKilledGoWithTheirScope) {
   EXPECT_EQ(files_left(), std::set<std::string>{"stemma-shared-tier"});
 }
 
-// Another model's puts go on while one model is reset, as far as their files tell whose they are.
+// Another model's puts continue while one model is reset, as far as their files show the model.
 TEST_F(SharedPurge, APurgeOfALayoutLeavesWhatIsBeingWrittenForAnother) {
   const auto slow = std::make_shared<FaultyFiles>();
   const auto purging = open(files), putting = open(slow);
@@ -215,7 +215,7 @@ TEST_F(SharedPurge, WhatAnEarlierVersionWroteIsNeitherReadNorKept) {
   std::getline(std::ifstream(store + "/stemma-shared-tier"), marker);
   EXPECT_EQ(marker, "stemma shared tier, version 2");
   EXPECT_EQ(tier->stats().entries, 0U);
-  // A server of the earlier version may still run. Whose its entries are, nobody can tell.
+  // A server of the earlier version may still run. Nobody can tell whose its entries are.
   write_old();
   const Purged purged = tier->purge({.owner = kOther}, soon());
   EXPECT_TRUE(purged.complete) << purged.error;
@@ -279,7 +279,7 @@ TEST_F(SharedPurge, NothingIsLeftAfterPurgesBesidePutsOfAnotherProcess) {
   std::set<std::string> left{"stemma-shared-tier"};
   for (const Entry& one : other) left.insert(tier::shared::file_name(one.key));
   EXPECT_EQ(files_left(), left);
-  EXPECT_TRUE(putting->stats().open);
+  EXPECT_TRUE(putting->stats().reachable);
 }
 
 }  // namespace stemma::test::shared_purge

@@ -1,5 +1,5 @@
-// What the tests of the shared tier share: real files whose every call can be made to fail or wait, and places
-// of things in a directory.
+// For the tests of the shared tier: real files whose every call can be made to fail or wait, and
+// the paths in a directory.
 #pragma once
 
 #include <algorithm>
@@ -13,32 +13,31 @@
 #include <string_view>
 #include <thread>
 
-#include "stemma/shared_tier.h"
-#include "tier/shared/file_system.h"
+#include "stemma/tier/shared_tier.h"
+#include "support/forwarding_files.h"
 #include "tier/shared/names.h"
 #include "tiers/tier_suite.h"
 
 namespace stemma::test {
 
-using tier::shared::FileStat;
+using tier::FileStat;
+using tier::OpenAs;
 using tier::shared::SharedOptions;
 using tier::shared::SharedTier;
 
-// on_call says what a call ends as instead (-errno); 0: it happens. It is told the path where there is one.
-// Set it while nothing is under way.
-class FaultyFiles final : public tier::shared::FileSystem {
+// on_call returns the error with which a call ends instead (-errno), or 0 to let it happen. It gets
+// the path if there is one. Set it while nothing is under way.
+class FaultyFiles final : public ForwardingFiles {
  public:
   std::function<int(std::string_view call, const std::string& path)> on_call;
-  // Hears how a call that happened has ended.
+  // Called with the result of each call that happened.
   std::function<void(std::string_view call, const std::string& path, int result)> after_call;
-  // May change what stat() found.
+  // May change the result of stat().
   std::function<void(const std::string& path, FileStat& found)> on_stat;
 
-  int open(const std::string& path) override {
-    return or_fails("open", path, [&] { return real_->open(path); });
-  }
-  int create(const std::string& path) override {
-    return or_fails("create", path, [&] { return real_->create(path); });
+  int open(const std::string& path, OpenAs as) override {
+    const char* const call = as == OpenAs::made_new ? "create" : "open";
+    return or_fails(call, path, [&] { return real_->open(path, as); });
   }
   int close(int file) override {
     const int failed = told("close", {});
@@ -90,7 +89,7 @@ class FaultyFiles final : public tier::shared::FileSystem {
   int sync_directory(const std::string& path) override {
     return or_fails("sync_directory", path, [&] { return real_->sync_directory(path); });
   }
-  // Of other people's files on this machine too: not in tests.
+  // It also covers other files on this machine, so not in tests.
   int sync_all(const std::string& path) override {
     return or_fails("sync_all", path, [] { return 0; });
   }
@@ -110,8 +109,6 @@ class FaultyFiles final : public tier::shared::FileSystem {
     if (after_call) after_call(call, path, result);
     return result;
   }
-
-  std::shared_ptr<tier::shared::FileSystem> real_ = tier::shared::make_system();
 };
 
 // Holds calls until it is told to let them go.
@@ -149,8 +146,9 @@ inline std::string path_of(const std::string& store, const Entry& one) {
   return store + "/" + name.substr(0, 1) + "/" + scope + "/" + name;
 }
 
-// Bytes of all files, in multiples of 4096, as the capacity counts them; of a file that has two names for a moment,
-// half for each. While others write it is an estimate: what goes and comes during the listing may both be in it.
+// Bytes of all files, in multiples of 4096, as the capacity counts them; a file that has two names
+// for a moment counts half for each. While others write this is an estimate: it may include files
+// that come and files that go during the listing.
 inline uint64_t room_in(const std::string& store) {
   uint64_t sum = 0;
   std::error_code gone;

@@ -1,7 +1,8 @@
-// The shared tier keeps the contract: with many threads and with one, and where files cannot be linked.
+// The shared tier keeps the contract: with many threads and with one, and where files cannot be
+// linked.
 #include <cerrno>
 
-#include "stemma/shared_tier.h"
+#include "stemma/tier/shared_tier.h"
 #include "support/temporary_directory.h"
 #include "tiers/hot_prefix.h"
 #include "tiers/shared_rig.h"

@@ -1,9 +1,10 @@
-// Two who write into one full shared directory: neither knows what the other put or removed since its last scan,
-// and still hardly a put is refused, and the directory keeps to its capacity.
+// Two processes write into one full shared directory. Neither knows what the other put or removed
+// since its last scan; still hardly a put is refused, and the directory keeps to its capacity.
 #include <atomic>
 #include <thread>
 
 #include "support/child_process.h"
+#include "support/environment.h"
 #include "support/temporary_directory.h"
 #include "tiers/shared/shared_processes.h"
 #include "tiers/shared_rig.h"
@@ -16,8 +17,8 @@ using enum TierOutcome;
 
 constexpr uint64_t kMiB = 1U << 20U;
 
-// Puts batches of new entries until so much was put; how many were refused. Their room is the same for all, or any
-// up to twice that.
+// Puts batches of new entries until this much was put; returns how many were refused. Entries have
+// one size, or any size up to twice that.
 uint64_t fill(SharedTier& tier, uint64_t first, uint64_t total_bytes, bool mixed) {
   constexpr uint64_t kBytes = 60'000;
   Client client(tier);
@@ -33,7 +34,8 @@ uint64_t fill(SharedTier& tier, uint64_t first, uint64_t total_bytes, bool mixed
   return refused_items;
 }
 
-// How many entries lie there, told by the calls themselves: a listing would see some that came after others went.
+// Counts the entries by the calls themselves: a listing could include both new entries and those
+// removed for them.
 class EntryCount {
  public:
   explicit EntryCount(FaultyFiles& files) {
@@ -117,7 +119,7 @@ TEST(SharedWriters, TwoProcessesAtCapacityAreHardlyEverRefused) {
   EXPECT_LE(room_in(store), processes::kCapacity + processes::kSlack);
 }
 
-// What another removed to make room is not this one's eviction.
+// An entry that another process removed to make room is not this one's eviction.
 TEST(SharedWriters, WhatAnotherRemovedIsNotCountedAsAnEviction) {
   const TemporaryDirectory directory;
   const SharedOptions options{

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <thread>
 
-#include "stemma/faulty_tier.h"
-#include "stemma/host_tier.h"
-#include "stemma/tier_stack.h"
+#include "stemma/tier/faulty_tier.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/tier_stack.h"
 #include "support/now.h"
 #include "tiers/tier_suite.h"
 
@@ -23,7 +23,7 @@ using tier::StoreItem;
 using tier::TierStack;
 using tier::Wanted;
 
-// A host tier whose gets read at once and are told only when the gate is opened.
+// A host tier whose gets read at once but complete only when the gate is opened.
 class Gated final : public Tier {
  public:
   const TierTraits& traits() const noexcept override { return inner_->traits(); }
@@ -109,7 +109,7 @@ TEST(StackPurge, EveryLevelForgetsOneScopeAndSaysWhat) {
     EXPECT_EQ(Client(stack->tier(level)).contains(kMine), all(6, absent));
     EXPECT_EQ(Client(stack->tier(level)).contains(kOther), all(6, done));
   }
-  // It may come again: nobody takes it to be there.
+  // It may be put again: no level assumes that it is there.
   EXPECT_EQ(stack->wanting(kMine[0].key, tier::Sighting::computed), 0b11U);
 }
 

@@ -167,8 +167,8 @@ TEST_P(TierContract, TooLittleRoomIsRefusedAndNothingIsLost) {
   expect_there(one);
 }
 
-// A key that says one thing and an entry that says another: a miss, whatever it is called, and the
-// right entry can be put again.
+// A key that disagrees with its entry is a miss, whatever the status, and the right entry can be
+// put again.
 TEST_P(TierContract, WhatDescribesItselfOtherwiseIsNotServed) {
   const Entry one = entry(1, 5, 2000);
   const auto misses = [&](const std::function<void(Entry&)>& change) {

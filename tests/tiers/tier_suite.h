@@ -1,16 +1,17 @@
-// What everybody expects of every tier (include/stemma/tier.h). A tier joins by an
-// INSTANTIATE_TEST_SUITE_P(Name, TierContract, ...) in a file of tests/tiers: it gives a TierPlace that
-// opens it. The traits say what applies: `outlives_process` brings the tests that open a place again,
-// `shared` those with a second handle, `capacity_bytes` those of eviction.
+// The contract of every tier (include/stemma/tier/tier.h). A tier joins by an
+// INSTANTIATE_TEST_SUITE_P(Name, TierContract, ...) in a file of tests/tiers: it gives a TierPlace
+// that opens it. The traits decide which tests apply: `outlives_process` those that open a place
+// again, `shared` those with a second handle, `capacity_bytes` those of eviction.
 //
-// What the suite reads into the contract:
-//  - Statistics: every item is counted in exactly one of puts, gets, contains, removed, touched (done), absent,
-//    refused, corrupt, failed, late, cancelled. already_there counts some of the puts once more.
-//  - A put of what is there already (equal EntryInfo) is done; which of the two is kept nobody can tell,
-//    for a key names one content. A put with another EntryInfo replaces what was there.
-//  - Items of one batch go deepest first when room is short, also while the batch itself is put; get
-//    counts as a use, contains does not.
-//  - An empty batch is finished before it is submitted, and nobody is told.
+// How the suite interprets the contract:
+//  - Statistics: every item is counted in exactly one of puts, gets, contains, removed, touched
+//    (done), absent, refused, corrupt, failed, late, cancelled. already_there counts some of the
+//    puts once more.
+//  - A put of an existing entry (equal EntryInfo) is done; either copy may be kept, because a key
+//    names one content. A put with another EntryInfo replaces the entry.
+//  - Items of one batch go deepest first when room is short, also while the batch itself is put;
+//    get counts as a use, contains does not.
+//  - An empty batch is finished before it is submitted, without a callback.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,28 +23,28 @@
 #include <string>
 #include <vector>
 
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 
 namespace stemma::test {
 
 using Bytes = std::vector<uint8_t>;
 
-// Where a tier's entries lie during one test; empty at first, gone with it.
+// The place of a tier's entries during one test; empty at first, removed with the object.
 class TierPlace {
  public:
   virtual ~TierPlace() = default;
-  // A tier over this place that may take about so much, at least (its traits say how much it is). After
-  // the last one was destroyed, or beside it where the traits say `shared`.
+  // Opens a tier over this place with at least about this capacity (its traits give the exact one).
+  // Only after the last one was destroyed, or beside it if the traits say `shared`.
   virtual std::unique_ptr<Tier> open(uint64_t capacity_bytes) = 0;
-  // Whether words that are given are kept; where not, EntryInfo::words is 0 in answers.
+  // Whether it keeps the words it is given; if not, EntryInfo::words is 0 in answers.
   virtual bool keeps_words() const { return true; }
-  // Whether EntryInfo::parent is kept; where not, nobody can tell what follows a prefix.
+  // Whether it keeps EntryInfo::parent; if not, nobody can tell what follows a prefix.
   virtual bool keeps_parents() const { return true; }
 };
 
 struct TierCase {
   std::string name;
-  // Null: what it needs is not on this machine; the tests are skipped.
+  // Null if this machine lacks something it needs; the tests are then skipped.
   std::function<std::unique_ptr<TierPlace>()> make;
 };
 
@@ -52,7 +53,7 @@ inline std::string case_name(const ::testing::TestParamInfo<TierCase>& info) {
   return info.param.name;
 }
 
-// An entry as a test means it: bytes follow from the key, the depth and the size.
+// An entry of a test: its bytes follow from the key, the depth and the size.
 struct Entry {
   EntryKey key;
   EntryInfo info;
@@ -96,7 +97,7 @@ class Work {
   std::vector<Bytes> rooms;  // get.
 
   void submit_to(Tier& tier) { tier.submit(batch); }
-  // Fails the test when it does not end.
+  // Fails the test if the batch does not end.
   Work& finish();
   Outcomes outcomes() const;
 };
@@ -116,7 +117,7 @@ class Client {
   TierOutcome contains(const Entry& one) { return contains(std::span(&one, 1))[0]; }
   TierOutcome remove(const Entry& one) { return remove(std::span(&one, 1))[0]; }
 
-  // Expects it to be there with its own bytes and words, or not there at all; says which.
+  // Expects it to be there with its own bytes and words, or not there at all; returns which.
   bool whole_or_absent(const Entry& one);
   uint64_t items() const { return items_; }
 
@@ -143,7 +144,7 @@ class TierContract : public ::testing::TestWithParam<TierCase> {
     ASSERT_NE(tier, nullptr);
     client = std::make_unique<Client>(*tier);
   }
-  // A tier that is tight and knows it; false where there is none such.
+  // Opens a tier with little room; false if its traits give no capacity.
   bool open_tight() {
     open(kTight);
     return tier->traits().capacity_bytes != 0;

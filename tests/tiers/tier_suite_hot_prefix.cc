@@ -13,7 +13,7 @@ const Text kSystem = tokens(192, 1);
 constexpr uint32_t kSystemEnd[] = {192};
 const TurnOptions kAfterSystem{.message_ends = kSystemEnd};
 
-// Engines that save, with so many bytes that a few conversations fill a tier.
+// Engines that save so many bytes that a few conversations fill a tier.
 std::vector<EngineKind> large_engines() {
   std::vector<EngineKind> kinds = every_engine([](EngineOptions& options) {
     options.row_bytes = 1024;
@@ -23,8 +23,8 @@ std::vector<EngineKind> large_engines() {
   return kinds;
 }
 
-// 40 conversations behind the same prefix; then the process is gone, without a word, and another one begins.
-// Returns how much of the prefix that one finds.
+// 40 conversations behind the same prefix; then the process dies without notice, and another one
+// begins. Returns how much of the prefix that one finds.
 uint32_t stored_after(const EngineKind& kind, Tier& tier, WritePolicy write) {
   SequenceOptions options = small_cache();
   options.saved_bytes = kRoomy;

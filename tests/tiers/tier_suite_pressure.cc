@@ -111,7 +111,7 @@ TEST_P(TierContract, TouchSaysWhatIsThere) {
   EXPECT_EQ(tier->stats().touched, kBlocks);
 }
 
-// What is used above and never read here goes last, in the order of its prefix.
+// Entries used above and never read here go last, in the order of their prefix.
 TEST_P(TierContract, WhatWasTouchedStaysLonger) {
   if (!open_tight()) GTEST_SKIP() << "its server decides";
   const uint64_t bytes = entry_bytes(*tier);
@@ -174,11 +174,11 @@ TEST_P(TierContract, EveryItemIsCountedOnce) {
   EXPECT_EQ(stats.refused, 1U);
   EXPECT_EQ(stats.corrupt + stats.failed + stats.late + stats.cancelled, 0U);
   EXPECT_GE(stats.put_bytes, 30'000U);
-  EXPECT_TRUE(stats.open);
+  EXPECT_TRUE(stats.reachable);
 }
 
-// Each thread is the only one to put and remove its own entries, so it knows what must be there; of the
-// others' entries it knows what they hold if they are there.
+// Only one thread puts and removes each entry, so that thread knows whether it must be there; the
+// others know only what it holds if it is there.
 TEST_P(TierContract, ManyThreadsSeeWhatTheyPutAndNothingWrong) {
   constexpr uint32_t kThreads = 4, kOwn = 24;
   const uint32_t rounds = kSanitized ? 60 : 200;

@@ -1,4 +1,4 @@
-// Purging: what is named goes, from wherever it lies, and nothing else does.
+// Purging removes what is named, wherever it lies, and nothing else.
 #include <cstring>
 
 #include "tiers/tier_suite.h"
@@ -72,7 +72,7 @@ TEST_P(TierContract, APurgeOfWhatIsDeeperLeavesWhatIsNot) {
   for (const Entry& one : other) expect_there(one);
 }
 
-// A prompt's entries, each of which names the one before. The first `shared` are those of `with`.
+// A prompt's entries, each of which names the one before. The first `shared` come from `with`.
 std::vector<Entry> branch(std::vector<Entry> made, const std::vector<Entry>& with = {},
                           size_t shared = 0) {
   for (size_t i = 0; i < made.size(); ++i) {
@@ -124,7 +124,7 @@ TEST_P(TierContract, APurgeOfWhatFollowsAPrefixTakesWhatNobodyCanTell) {
   std::vector<Entry> put = trunk;
   put.insert(put.end(), other.begin() + 3, other.end());
   put.push_back(unknown[11]);
-  // Both have a hole, behind which nobody knows where an entry comes from.
+  // Both have a hole; behind it nobody knows which prompt an entry belongs to.
   put.erase(put.begin() + 12 + 9 - 4);  // other[8]
   put.erase(put.begin() + 8);           // trunk[8]
   ASSERT_EQ(client->put(put), all(put.size(), done));

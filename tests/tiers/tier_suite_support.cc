@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/random.h"
 #include "support/environment.h"
-#include "support/mix.h"
 #include "tiers/tier_suite.h"
 
 namespace stemma::test {
@@ -29,7 +29,7 @@ uint64_t first_seed() {
 Entry entry(uint64_t prompt, uint32_t depth, uint64_t bytes) {
   Entry made;
   for (uint64_t i = 0; i < 4; ++i) {
-    const uint64_t word = combine(combine(prompt, depth), i);
+    const uint64_t word = base::mix(base::mix(prompt, depth), i);
     std::memcpy(made.key.chain.bytes.data() + 8 * i, &word, 8);
   }
   made.info = {.begin = depth * kBlockTokens,
@@ -37,9 +37,9 @@ Entry entry(uint64_t prompt, uint32_t depth, uint64_t bytes) {
                .layout = kLayout,
                .bytes = bytes};
   made.bytes.resize(bytes);
-  uint64_t state = combine(combine(prompt, depth), bytes);
+  uint64_t state = base::mix(base::mix(prompt, depth), bytes);
   for (size_t at = 0; at < bytes; at += 8) {
-    state = mix(state + 0x9E37'79B9'7F4A'7C15U);
+    state = base::mix(state + 0x9E37'79B9'7F4A'7C15U);
     std::memcpy(made.bytes.data() + at, &state, std::min<size_t>(8, bytes - at));
   }
   return made;
@@ -70,7 +70,7 @@ Work::Work(TierOp op, std::span<const Entry> of) : entries(of.begin(), of.end())
       item.words = one.words;
       item.priority = one.priority;
     } else if (op == TierOp::get) {
-      // Wanted: what a reader knows who has never seen the entry.
+      // Wanted: the facts that a reader knows without having seen the entry.
       item.info.words = 0;
       rooms[i].assign(one.info.bytes + kGuardBytes, kGuard);
       item.into = std::span(rooms[i]).first(one.info.bytes);

@@ -1,9 +1,9 @@
-// Tiers that take what a SequenceCache evicts, or what is used again, instead of all that it saves.
+// Tiers that take what a SequenceCache evicts or uses again, instead of everything it saves.
 #include <gtest/gtest.h>
 
 #include <memory>
 
-#include "stemma/sequence_tiers.h"
+#include "stemma/tier/sequence_tiers.h"
 #include "tiers/sequence_process.h"
 
 namespace stemma::test {
@@ -21,7 +21,7 @@ SequenceOptions few() {
   return options;
 }
 
-// Every engine that saves, with states that are worth the name.
+// Every engine that saves, with states of a realistic size.
 std::vector<EngineKind> engines() {
   std::vector<EngineKind> kinds =
       every_engine([](EngineOptions& options) { options.state_bytes = 1024; });
@@ -29,7 +29,7 @@ std::vector<EngineKind> engines() {
   return kinds;
 }
 
-// Other conversations, until this one has left.
+// Other conversations, until this one is evicted.
 void crowd_out(Process& process, const Text& text) {
   for (uint32_t i = 0; i < 500 && process.rig.hit(text, kTurn) != 0; ++i) {
     process.rig.chat(tokens(200, 1000 + i), kTurn);
@@ -39,12 +39,12 @@ void crowd_out(Process& process, const Text& text) {
   process.flush();
 }
 
-// What a server that knows nothing finds.
+// How much a new server finds.
 uint32_t stored(const EngineKind& kind, Tier& shared, const Text& text) {
   return Process(kind.options, shared).look(text, kTurn)->stored_tokens();
 }
 
-// What a clean end does, in small parts.
+// The work of a clean shutdown, in small parts.
 uint32_t hand_on_all(Process& process, uint64_t bytes = 3000) {
   uint32_t parts = 0;
   for (HandedOn done{.over = false}; !done.over;) {
@@ -76,7 +76,7 @@ TEST(WriteBack, WhatHasLeftComesBackAndNothingIsWrittenBefore) {
     // The rig judges the contents.
     EXPECT_EQ(here.chat(kNext, kTurn).reused_tokens, again);
     EXPECT_GT(here.last->bytes(), 0U);
-    // All of it is there once what lies under it, or above, has left too.
+    // All of it is there once the entries below or above it have left too.
     hand_on_all(here);
     EXPECT_GE(stored(kind, *shared, kNext), again);
   }
@@ -115,8 +115,8 @@ TEST(WriteBack, AProcessThatEndsLeavesAllThatItHad) {
   }
 }
 
-// All of memory is handed on to a tier that takes a part of it. What is used most is there afterwards, whether or not the
-// tier had it before.
+// All of memory is handed on to a tier that takes a part of it. What is used most is there
+// afterwards, whether or not the tier had it before.
 TEST(WriteBack, TheHottestPrefixIsThereAfterMoreWasHandedOnThanATierTakes) {
   const Text hot = tokens(192, 1);
   EngineOptions engine = full_engine();
@@ -141,6 +141,25 @@ TEST(WriteBack, TheHottestPrefixIsThereAfterMoreWasHandedOnThanATierTakes) {
     Process after(engine, *small, WritePolicy::write_back, options);
     EXPECT_EQ(after.look(hot + tokens(5, 3))->stored_tokens(), 192U);
   }
+}
+
+// A store that chooses by samples may evict what was put last, or what it had before.
+TEST(WriteBack, WhatAStoreLostWhileItWasGivenTheRestIsHandedOnAgain) {
+  const std::unique_ptr<Tier> shared = host_tier();
+  Process here(full_engine(), *shared, WritePolicy::write_back);
+  here.rig.chat(kTalk);
+  here.rig.take_all_sequences();
+  const uint32_t all = hand_on_all(here);
+  ASSERT_GE(all, 4U);
+  EXPECT_EQ(here.tiers.check_handed_on(), 0U);
+  // Everything is offered again, and nothing of it is wanted.
+  EXPECT_EQ(hand_on_all(here), 0U);
+  ASSERT_TRUE(shared->purge({}, kNever).complete);
+  EXPECT_EQ(hand_on_all(here), 0U) << "nobody knows yet that it is gone";
+  EXPECT_EQ(here.tiers.check_handed_on(), all);
+  EXPECT_EQ(hand_on_all(here), all);
+  EXPECT_EQ(here.tiers.check_handed_on(), 0U);
+  EXPECT_EQ(stored({"full", full_engine()}, *shared, kTalk), 200U);
 }
 
 TEST(WriteBack, AConversationThatPartsAtACheckpointFindsWhatLiesUnderIt) {
@@ -263,6 +282,35 @@ TEST(WriteBack, OnSecondUseTakesWhatAnotherPromptBeginsWith) {
     EXPECT_GT(here.tiers.stats().used_again, 0U);
     EXPECT_EQ(here.tiers.stats().written_back, 0U);
   }
+}
+
+// A tier that takes small entries only.
+class Narrow final : public Borrowed {
+ public:
+  Narrow(Tier& tier, uint64_t most) : Borrowed(tier), traits_(tier.traits()) {
+    traits_.max_entry_bytes = most;
+  }
+  const TierTraits& traits() const noexcept override { return traits_; }
+
+ private:
+  TierTraits traits_;
+};
+
+TEST(WriteBack, WhatALevelCanNeverTakeDoesNotCountAsWrittenBack) {
+  const std::unique_ptr<Tier> inner = host_tier();
+  tier::StackOptions options = patient();
+  options.levels.push_back(
+      {.tier = std::make_unique<Narrow>(*inner, 16), .write = WritePolicy::write_back});
+  Process here(full_engine(), ok(tier::TierStack::create(std::move(options))), few());
+  here.rig.chat(kTalk);
+  here.settle();
+  EXPECT_EQ(hand_on_all(here), 0U);
+  EXPECT_EQ(here.tiers.stats().written_back, 0U);
+  EXPECT_EQ(here.tiers.stats().written_back_bytes, 0U);
+  const tier::LevelStats level = here.stack->stats().levels[0];
+  EXPECT_EQ(level.too_large, 4U);
+  EXPECT_EQ(level.written_back, 0U);
+  EXPECT_EQ(inner->stats().entries, 0U);
 }
 
 TEST(WriteBack, TwoLevelsTakeEachWhatTheyWant) {

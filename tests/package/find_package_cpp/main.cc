@@ -1,4 +1,4 @@
-// What a user's first program does: lease, commit, release; the second time it is all there.
+// A user's first program: lease, commit, release; the second time it is all there.
 #include <cstdio>
 #include <vector>
 

@@ -1,5 +1,5 @@
-// What an engine's author does with tiers first: an entry into host memory and a disk and back; blocks of
-// a PagedCache out of the tiers of a process that has ended.
+// The first steps with tiers: an entry into host memory and a disk and back; blocks of a PagedCache
+// out of the tiers of a process that has ended.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -7,15 +7,19 @@
 #include <string>
 #include <vector>
 
-#include <stemma/disk_tier.h>
-#include <stemma/faulty_tier.h>
-#include <stemma/host_tier.h>
-#include <stemma/paged_tiers.h>
-#include <stemma/sequence_tiers.h>
-#include <stemma/shared_tier.h>
-#include <stemma/tier_stack.h>
+#include <stemma/tier/disk_tier.h>
+#include <stemma/tier/faulty_tier.h>
+#include <stemma/tier/host_tier.h>
+#include <stemma/tier/paged_tiers.h>
+#include <stemma/tier/sequence_tiers.h>
+#include <stemma/tier/shared_tier.h>
+#include <stemma/tier/tier_stack.h>
 #ifdef WITH_REDIS
-#include <stemma/redis_tier.h>
+#include <stemma/tier/redis_tier.h>
+#endif
+#ifdef WITH_SEAL
+#include <stemma/tier/key_ring.h>
+#include <stemma/tier/sealed_tier.h>
 #endif
 
 using namespace stemma;
@@ -135,6 +139,16 @@ int main() {
   check(place.has_value(), "a URL can be read");
   const auto redis = tier::redis::RedisTier::create({.place = *place});
   check(redis.has_value() && !(*redis)->wait_ready(in_a_minute()), "nobody listens there");
+#endif
+#ifdef WITH_SEAL
+  const std::string keys = path + "-keys";
+  std::string why;
+  auto ring = tier::KeyRing::open({.path = keys}, why);
+  auto host = make_host_tier({.capacity_bytes = 1U << 20U});
+  check(ring.has_value() && host.has_value(), "a key directory can be made");
+  const auto sealed = tier::make_sealed_tier(*std::move(host), {.keys = *std::move(ring)});
+  check(sealed.has_value(), "a tier can be sealed");
+  std::filesystem::remove_all(keys);
 #endif
   std::printf("%u of 100 tokens restored from tiers\n", second);
 }

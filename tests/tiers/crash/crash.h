@@ -1,8 +1,8 @@
-// What the program that is killed, the program that looks afterwards and the test between them agree on.
+// Shared by the program that is killed, the program that checks afterwards, and their test.
 //
-// Entries have numbers, which only grow; what an entry holds follows from its number. All have as
-// many pages, so it is known which must be there: of the newest that fit, those that were
-// acknowledged.
+// Entries have growing numbers; an entry's contents follow from its number. All have the same
+// number of pages, so it is known which must be there: the acknowledged ones among the newest that
+// fit.
 #pragma once
 
 #include <algorithm>
@@ -12,22 +12,22 @@
 #include <string>
 #include <vector>
 
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #include "tier/disk/layout.h"
 
 namespace stemma::test::crash {
 
 inline constexpr uint64_t kSlots = 448;  // Places of sixteen pages: see size_of().
-inline constexpr uint64_t kCapacityBytes = kSlots * 16 * tier::disk::kPage;
+inline constexpr uint64_t kCapacityBytes = kSlots * 16 * tier::kPage;
 inline constexpr uint64_t kBatch = 4;
 inline constexpr uint64_t kBatches = 16;  // Under way at a time.
-// Places that what was under way may have taken from the oldest, in this life and in the checker's.
+// Places that puts under way may have taken from the oldest, in this run and in the checker's.
 inline constexpr uint64_t kMargin = 4 * kBatch * kBatches;
 
 // More than fifteen pages and up to sixteen.
-inline constexpr uint64_t kMostBytes = 16 * tier::disk::kPage;
+inline constexpr uint64_t kMostBytes = 16 * tier::kPage;
 inline uint64_t size_of(uint64_t number) noexcept {
-  return number % 3 == 0 ? kMostBytes : kMostBytes - tier::disk::kPage + 1 + number % 4000;
+  return number % 3 == 0 ? kMostBytes : kMostBytes - tier::kPage + 1 + number % 4000;
 }
 inline EntryKey key_of(uint64_t number) noexcept {
   EntryKey key;
@@ -48,25 +48,25 @@ inline void fill(uint64_t number, uint8_t* to) noexcept {
   }
 }
 
-// What the writer tells through its pipe, in writes that cannot be torn.
+// The writer's messages through its pipe, in writes that cannot be torn.
 struct Told {
   enum What : uint64_t { begins, acknowledged, removes, removed };
   uint64_t what = begins;
   uint64_t number = 0;
 };
 
-// What the writer leaves in a file that both have mapped: writes that the kernel was given and took.
+// The writer's counts in a file that both sides map: writes given to the kernel, and writes done.
 struct Counts {
   std::atomic<uint64_t> started{0};
   std::atomic<uint64_t> ended{0};
 };
 
-// What the checker is told, as a file of these, then of numbers.
+// The checker's input: a file with this header, followed by numbers.
 struct Expected {
   uint64_t first = 0;  // Numbers to look at: [first, last).
   uint64_t last = 0;
-  uint64_t must = 0;  // So many numbers that must be there follow, then
-  uint64_t gone = 0;  // so many that must not.
+  uint64_t must = 0;  // This many numbers that must be there follow, then
+  uint64_t gone = 0;  // this many that must not.
 };
 
 inline tier::disk::DiskOptions options_for(const std::string& path) {

@@ -1,7 +1,7 @@
 // Usage: crash_program write DIR COUNTS PIPE FIRST SEED     puts and removes entries until it is killed
 //        crash_program check DIR EXPECTED                   opens what is left and looks at every entry
 //
-// `check` exits with 0 when all is as it must be, otherwise with 1 and a line for each thing that is not.
+// `check` exits with 0 if everything is right, otherwise with 1 and a line for each mistake.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -18,16 +18,17 @@
 #include <set>
 #include <string_view>
 
+#include "support/forwarding_files.h"
+#include "tier/disk/local_files.h"
 #include "tier/disk/page_memory.h"
 #include "tiers/crash/crash.h"
 
 namespace stemma::test::crash {
 namespace {
 
+using tier::Io;
+using tier::IoQueue;
 using tier::disk::DiskTier;
-using tier::disk::Files;
-using tier::disk::Io;
-using tier::disk::IoQueue;
 using tier::disk::PageMemory;
 
 // Counts the writes of a queue where the test can see them.
@@ -54,47 +55,16 @@ class CountingQueue final : public IoQueue {
   Counts& counts_;
 };
 
-class CountingFiles final : public Files {
+class CountingFiles final : public ForwardingFiles {
  public:
-  explicit CountingFiles(Counts& counts) : counts_(counts) {}
-  int open(const std::string& path, tier::disk::OpenAs as) override {
-    return real_->open(path, as);
-  }
-  int close(int file) override { return real_->close(file); }
-  int lock(int file) override { return real_->lock(file); }
-  int64_t size(int file) override { return real_->size(file); }
-  int truncate(int file, uint64_t bytes) override { return real_->truncate(file, bytes); }
-  int allocate(int file, uint64_t at, uint64_t bytes) override {
-    return real_->allocate(file, at, bytes);
-  }
-  int zero(int file, uint64_t at, uint64_t bytes) override { return real_->zero(file, at, bytes); }
-  int punch(int file, uint64_t at, uint64_t bytes) override {
-    return real_->punch(file, at, bytes);
-  }
-  int64_t read(int file, uint64_t at, std::span<uint8_t> into) override {
-    return real_->read(file, at, into);
-  }
-  int64_t write(int file, uint64_t at, std::span<const uint8_t> from) override {
-    return real_->write(file, at, from);
-  }
-  int datasync(int file) override { return real_->datasync(file); }
-  int rename(const std::string& from, const std::string& to) override {
-    return real_->rename(from, to);
-  }
-  int unlink(const std::string& path) override { return real_->unlink(path); }
-  int make_directory(const std::string& path) override { return real_->make_directory(path); }
-  int is_at(int file, const std::string& path) override { return real_->is_at(file, path); }
-  int sync_directory(const std::string& path) override { return real_->sync_directory(path); }
-  int list(const std::string& path, std::vector<std::string>& out) override {
-    return real_->list(path, out);
-  }
+  explicit CountingFiles(Counts& counts)
+      : ForwardingFiles(tier::disk::make_local_files()), counts_(counts) {}
   std::unique_ptr<IoQueue> queue(uint32_t depth) override {
     return std::make_unique<CountingQueue>(real_->queue(depth), counts_);
   }
 
  private:
   Counts& counts_;
-  std::unique_ptr<Files> real_ = tier::disk::make_system_files();
 };
 
 void tell(int pipe, Told::What what, uint64_t number) {
@@ -104,7 +74,7 @@ void tell(int pipe, Told::What what, uint64_t number) {
 
 struct Flight {
   std::shared_ptr<TierBatch> batch;
-  PageMemory memory{kBatch * 17 * tier::disk::kPage};
+  PageMemory memory{kBatch * 17 * tier::kPage};
 };
 
 int write(const std::string& path, const std::string& counts_path, int pipe, uint64_t next,
@@ -151,7 +121,7 @@ int write(const std::string& path, const std::string& counts_path, int pipe, uin
       if (removes) continue;
       item.info = info_of(numbers[i]);
       // Some at page borders, some not.
-      uint8_t* memory = flight.memory.data() + i * 17 * tier::disk::kPage + (i % 2) * 64;
+      uint8_t* memory = flight.memory.data() + i * 17 * tier::kPage + (i % 2) * 64;
       fill(numbers[i], memory);
       item.source = {memory, item.info.bytes};
     }

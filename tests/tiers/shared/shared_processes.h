@@ -1,10 +1,10 @@
-// What the processes on one shared directory and the test that starts them agree on: which entries there are,
-// and how large the directory may be. What an entry holds follows from its number.
+// Shared by the processes on one directory and their test: which entries exist, and how large the
+// directory may be. An entry's contents follow from its number.
 #pragma once
 
 #include <string>
 
-#include "stemma/shared_tier.h"
+#include "stemma/tier/shared_tier.h"
 #include "tiers/tier_suite.h"
 
 namespace stemma::test::processes {
@@ -12,7 +12,7 @@ namespace stemma::test::processes {
 inline constexpr uint64_t kCapacity = 4U << 20U;
 inline constexpr uint64_t kSlack = 256U << 10U;
 inline constexpr uint64_t kMostBytes = 60'000;
-inline constexpr uint32_t kSame = 200;  // What two put at once.
+inline constexpr uint32_t kSame = 200;  // Entries that two processes put at once.
 inline constexpr uint64_t kSameBytes = 20'000;
 
 inline tier::shared::SharedOptions options_for(const std::string& store) {

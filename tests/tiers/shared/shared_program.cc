@@ -4,7 +4,7 @@
 //        shared_program write DIR FIRST PIPE           puts until it is killed; tells what was acknowledged
 //        shared_program check DIR FIRST LAST NUMBER...  all of [FIRST, LAST) is whole or absent, the rest is there
 //
-// Exits with 0 when all is as it must be, otherwise with 1 and a line that says what is not.
+// Exits with 0 if everything is right, otherwise with 1 and a line that names the mistake.
 #include <unistd.h>
 
 #include <cstdio>
@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
   if (what.empty()) return 2;
   auto options = options_for(argv[2]);
   if (what == "same") options.capacity_bytes = stemma::test::kRoomy, options.slack_bytes = 0;
-  if (what == "check") options.leftover_ns = 1;  // Nobody else is alive.
+  if (what == "check") options.leftover_ns = 1;  // No other process is alive.
   auto opened = stemma::tier::shared::SharedTier::open(options);
   if (!opened) return wrong(opened.error().message());
   if (what == "live") return live(**opened, number(3), number(4), number(5));
