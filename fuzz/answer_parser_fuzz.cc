@@ -1,7 +1,7 @@
 // Answers as a confused model would write them, in every shape of call.
 //
-// However an answer is cut, it is the same message; calls begin and end in order; a complete call has JSON
-// arguments; and the parser never holds more than it promises.
+// However an answer is cut, it is the same message; calls begin and end in order; a complete call
+// has JSON arguments; and the parser never holds more than it promises.
 #include <string>
 #include <vector>
 

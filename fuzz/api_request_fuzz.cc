@@ -1,5 +1,5 @@
-// Bodies that no client should send, to every decoder of the server; and what was accepted, through
-// streams of text and back out as answers.
+// Sends bodies that no client should send to every decoder of the server. Accepted ones are
+// answered, as streams of text and as whole answers.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include "input.h"
 #include "json/utf8.h"
 #include "server/api/openai/answer.h"
+#include "server/api/openai/embeddings.h"
 #include "server/api/openai/request.h"
 #include "server/schedule/sampler.h"
 #include "server/schedule/stop.h"
@@ -22,7 +23,7 @@ bool is_json(std::string_view text) {
   return std::holds_alternative<Json>(parse_json(text, {.depth = 200, .values = 1U << 24U}));
 }
 
-// Every refusal is an answer that clients can read, and says what to do about which field.
+// Every refusal is an answer that clients can read. It names the field and what to do about it.
 bool refused(const std::optional<ApiError>& error) {
   if (!error) return false;
   FUZZ_EXPECT(error->status == 400 && error->type == "invalid_request_error");
@@ -66,40 +67,46 @@ void check_options(const RequestOptions& options, const ApiRules& rules) {
   }
 }
 
-// The bytes as an answer, in tokens of a few of them.
+// The bytes as an answer, in tokens of a few of them. Some of them are thinking and calls.
 void answer(std::string_view bytes, const RequestOptions& options, AnswerKind kind) {
-  AnswerWriter writer({.kind = kind,
-                       .id = answer_id(kind, bytes.size(), 7),
+  using EventKind = dialect::EventKind;
+  OpenaiWriter writer({.kind = kind,
+                       .id = answer_id(kind),
                        .model = options.model,
                        .fingerprint = "",
                        .created_s = 1,
                        .include_usage = options.include_usage,
                        .logprobs = options.top_logprobs.has_value()});
   TextStream stream(options.stop);
-  AnswerChoice whole;
+  WholeChoice whole;
+  std::string text;
   std::string out;
+  writer.start({}, out);
   for (size_t at = 0; at < bytes.size() && at < 512 && !stream.stopped();) {
-    const size_t n = 1 + static_cast<uint8_t>(bytes[at]) % 5;
-    Piece piece;
-    stream.add(bytes.substr(at, n), piece.text);
-    piece.logprobs.push_back({{1, -0.5F}, std::string(bytes.substr(at, n)), {{{2, -1.0F}, "x"}}});
-    FUZZ_EXPECT(is_utf8(piece.text));
-    writer.piece(piece, out);
-    whole.add(std::move(piece));
+    const auto first = static_cast<uint8_t>(bytes[at]);
+    const size_t n = 1 + first % 5;
+    AnswerPart part;
+    stream.add(bytes.substr(at, n), part.event.text);
+    text += part.event.text;
+    part.logprobs.push_back({{1, -0.5F}, std::string(bytes.substr(at, n)), {{{2, -1.0F}, "x"}}});
+    FUZZ_EXPECT(is_utf8(part.event.text));
+    if (kind == AnswerKind::chat) part.event.kind = static_cast<EventKind>(first / 5 % 5);
+    part.custom = first % 2 == 0;
+    writer.part(part, out);
+    whole.logprobs.insert(whole.logprobs.end(), part.logprobs.begin(), part.logprobs.end());
+    whole.blocks.push_back({.kind = static_cast<AnswerBlock::Kind>(first % 3),
+                            .text = part.event.text,
+                            .custom = part.custom});
     at += n;
   }
-  stream.finish(whole.text);
-  for (const std::string& stop : options.stop) {
-    FUZZ_EXPECT(whole.text.find(stop) == std::string::npos);
-  }
+  stream.finish(text);
+  for (const std::string& stop : options.stop) FUZZ_EXPECT(text.find(stop) == std::string::npos);
   const Summary summary;
-  writer.begin(0, out);
-  writer.end(whole.end, &summary, out);
-  writer.usage(summary, out);
-  AnswerWriter::done(out);
+  writer.end_choice(whole.end, out);
+  writer.finish(summary, out);
   FUZZ_EXPECT(is_utf8(out));
-  const std::string text = writer.whole({&whole, 1}, summary);
-  FUZZ_EXPECT(is_utf8(text) && is_json(text));
+  const std::string all = writer.whole({&whole, 1}, summary);
+  FUZZ_EXPECT(is_utf8(all) && is_json(all));
 }
 
 void run(std::string_view body) {
@@ -123,6 +130,16 @@ void run(std::string_view body) {
     for (const Token token : completion.tokens) FUZZ_EXPECT(token < kTokenLimit);
     answer(body, completion.options, AnswerKind::completion);
   }
+  EmbeddingsRequest embeddings;
+  if (!refused(decode_embeddings(body, rules, 2, embeddings))) {
+    FUZZ_EXPECT(!embeddings.inputs.empty());
+    EmbeddingsWriter writer(embeddings.base64);
+    for (const CompletionPrompt& input : embeddings.inputs) {
+      FUZZ_EXPECT(is_utf8(input.text) && (input.text.empty() || input.tokens.empty()));
+      writer.add(std::array<float, 2>{static_cast<float>(input.text.size()), -1.0F});
+    }
+    FUZZ_EXPECT(is_json(writer.take(embeddings.model, 1)));
+  }
   TokenizeRequest tokenize;
   if (!refused(decode_tokenize(body, rules, tokenize))) FUZZ_EXPECT(is_utf8(tokenize.content));
   DetokenizeRequest detokenize;
@@ -131,7 +148,7 @@ void run(std::string_view body) {
     for (const Token token : detokenize.tokens) tokens.add(token);
     FUZZ_EXPECT(is_json(tokens.take()));
   }
-  // What can be read can be written and read again, and is then the same.
+  // A value that can be read stays the same when it is written and read again.
   const auto parsed = parse_json(body);
   if (const auto* value = std::get_if<Json>(&parsed)) {
     std::string once;

@@ -1,6 +1,6 @@
 // The C ABI as a careless binding would call it: structs made of any bytes, wrong handles, stale
-// numbers. Only pointers and lengths are honest (null, or as long as said), because nobody could check
-// those. Every call must answer with a status; the books must balance after it.
+// numbers. Only pointers and lengths are honest (null, or of the stated length), because nobody
+// could check those. Every call must answer with a status; the books must balance after it.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -12,8 +12,8 @@
 namespace stemma::fuzz {
 namespace {
 
-// Mostly its initial value; now and then some of its 32-bit words, struct_size included, are anything.
-// Sizes stay below what the memory behind `value` has.
+// Mostly its initial value; now and then some of its 32-bit words, struct_size included, are
+// anything. Sizes stay below what the memory behind `value` has.
 template <class T>
 struct Padded {
   T value;
@@ -69,7 +69,7 @@ struct Run {
     }
     made.value.ranges = ranges;
     made.value.range_count = in.below(3);
-    // What lies beyond a retain of ours is not ours to promise.
+    // Bytes beyond our own retain struct are not ours to promise.
     made.value.struct_size = std::min<uint32_t>(made.value.struct_size, sizeof(stemma_retain));
     return made.value;
   }

@@ -1,5 +1,5 @@
-// Dumps as an enemy would write them. The first byte chooses the cache, the rest is what stands
-// between the shape and the checksum; magic, version, shape and checksum are made right here, so
+// Dumps as an enemy would write them. The first byte chooses the cache, the rest is the part
+// between shape and checksum; this target writes the right magic, version, shape and checksum, so
 // that the fuzzer gets past them.
 //
 // A load is refused and leaves the cache empty and usable, or it gives a cache whose books balance,
@@ -53,7 +53,7 @@ Options shape(uint8_t which) {
   return options;
 }
 
-// What every dump of this cache begins with.
+// The beginning of every dump of this cache.
 std::vector<uint8_t> head_of(const PagedCache& empty) {
   std::vector<uint8_t> head = empty.dump();
   head.resize(head.size() - 32 - 8);  // The checksum, no scopes, nothing in order.
@@ -99,7 +99,7 @@ void run(const uint8_t* data, size_t size) {
     PagedCache second = *PagedCache::create(options);
     FUZZ_EXPECT(second.load(again).has_value());
     second.check_invariants();
-    // What a load leaves behind is a dump's own fixed point.
+    // After a load, dumping and loading again changes nothing.
     PagedCache third = *PagedCache::create(options);
     const std::vector<uint8_t> fixed = second.dump();
     FUZZ_EXPECT(third.load(fixed).has_value());

@@ -1,5 +1,6 @@
-// Grammars in GBNF as an enemy would write them: text before a zero byte is the grammar, what follows chooses an answer.
-// Every grammar is refused or can be followed: an answer that was begun can go on or end.
+// Grammars in GBNF as an enemy would write them: text before a zero byte is the grammar, the bytes
+// after it choose an answer. Every grammar is refused or can be followed: an answer that was begun
+// can go on or end.
 #include <cstdint>
 #include <string_view>
 #include <variant>

@@ -1,8 +1,8 @@
 // Templates as an enemy would write them, rendered over a conversation within small limits.
 //
-// Every template is refused or gives a text or a problem; the marks of a text are in order, and what
-// the user wrote never shows without one: his messages are made of a letter that no template of ours
-// can have by other means, so that an unmarked one gives a leak away.
+// Every template is refused or gives a text or a problem; the marks of a text are in order, and the
+// user's text never appears without a mark. User messages consist of a letter that templates cannot
+// otherwise produce, so an unmarked one reveals a leak.
 #include <cstdint>
 #include <string>
 #include <variant>

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/random.h"
 #include "input.h"
 #include "stemma/cache.h"
 
@@ -24,7 +25,7 @@ constexpr uint32_t kLeases = 5;
 constexpr uint32_t kMaxCalls = 300;
 constexpr uint32_t kMaxLength = 4096;  // Of a lease, so that no input is slow.
 
-// With STEMMA_FUZZ_TRACE in the environment every call is told, to turn an input into a test.
+// With STEMMA_FUZZ_TRACE in the environment every call is printed, to turn an input into a test.
 [[gnu::format(printf, 1, 2)]] void tell(const char* format, ...) {
   static const bool on = std::getenv("STEMMA_FUZZ_TRACE") != nullptr;
   if (!on) return;
@@ -35,10 +36,7 @@ constexpr uint32_t kMaxLength = 4096;  // Of a lease, so that no input is slow.
 }
 
 uint64_t mix(uint64_t seed, uint64_t value) {
-  uint64_t x = (seed ^ value) + 0x9E37'79B9'7F4A'7C15U;
-  x = (x ^ x >> 30U) * 0xBF58'476D'1CE4'E5B9U;
-  x = (x ^ x >> 27U) * 0x94D0'49BB'1331'11EBU;
-  return x ^ x >> 31U;
+  return base::mix((seed ^ value) + base::kRandomStep);
 }
 
 GroupOptions full(uint32_t blocks, uint32_t tokens) {
@@ -137,7 +135,7 @@ class Engine {
     if (held.depth == 0) return;
     FUZZ_EXPECT(memory_[g].at(to_index(held.slot)) == chain[held.depth - 1]);
   }
-  // What a kernel that continues at `committed` reads must be right.
+  // Everything that a kernel continuing at `committed` reads must be right.
   void verify(const Lease& lease, const std::vector<uint64_t>& chain) const {
     const uint32_t n = lease.committed();
     for (GroupIndex g = 0; g < groups_.size(); ++g) {
@@ -352,6 +350,41 @@ class Run {
     held_[place] = {*std::move(lease), prompt.chain, start_of(scope), options.fill_to};
   }
 
+  void commit(Held& held) {
+    Lease& lease = held.lease;
+    if (!lease.active()) return;
+    uint32_t n = in_.below(2) == 0 ? lease.length() : in_.number();
+    if (n >= lease.committed() && n <= lease.length() && lease.copies().empty() &&
+        n <= lease.capacity() && n >= held.fill) {
+      if (held.fill != 0) {
+        engine_.fill(lease, held.chain, n);
+      } else {
+        engine_.write(lease, held.chain, n);
+      }
+      held.fill = 0;
+      const Result<Commit> commit = lease.commit(n);
+      FUZZ_EXPECT(commit.has_value() && commit->committed == n && lease.committed() == n);
+    } else {
+      FUZZ_EXPECT(!lease.commit(n));
+    }
+  }
+
+  void checkpoint(Held& held) {
+    Lease& lease = held.lease;
+    const GroupIndex g = in_.below(4);
+    const Result<BlockId> slot = lease.draft_checkpoint(g);
+    if (!slot) return;
+    const uint32_t depth = in_.below(2) == 0 ? lease.committed() : in_.number();
+    if (depth != 0 && depth <= held.chain.size()) {
+      engine_.save_state(g, *slot, held.chain[depth - 1]);
+    }
+    (void)lease.commit_checkpoint(g, depth);
+    if (const auto kept = lease.hold_checkpoint(g, depth)) {
+      engine_.verify_state(g, *kept, held.chain);
+    }
+    if (depth % 2 == 0) (void)lease.hold_checkpoint(g, 0);
+  }
+
   void lease_call(Held& held) {
     Lease& lease = held.lease;
     const uint32_t what = in_.below(18);
@@ -382,24 +415,7 @@ class Run {
       case 7:
       case 8:
       case 9:
-      case 10: {  // Compute and commit.
-        if (!lease.active()) break;
-        uint32_t n = in_.below(2) == 0 ? lease.length() : in_.number();
-        if (n >= lease.committed() && n <= lease.length() && lease.copies().empty() &&
-            n <= lease.capacity() && n >= held.fill) {
-          if (held.fill != 0) {
-            engine_.fill(lease, held.chain, n);
-          } else {
-            engine_.write(lease, held.chain, n);
-          }
-          held.fill = 0;
-          const Result<Commit> commit = lease.commit(n);
-          FUZZ_EXPECT(commit.has_value() && commit->committed == n && lease.committed() == n);
-        } else {
-          FUZZ_EXPECT(!lease.commit(n));
-        }
-        break;
-      }
+      case 10: commit(held); break;
       case 11: (void)lease.adopt_canonical(); break;
       case 12: {
         Result<Lease> twin = lease.fork();
@@ -417,21 +433,7 @@ class Run {
         held.chain.resize(lease.length());
         break;
       }
-      case 14: {
-        const GroupIndex g = in_.below(4);
-        const Result<BlockId> slot = lease.draft_checkpoint(g);
-        if (!slot) break;
-        const uint32_t depth = in_.below(2) == 0 ? lease.committed() : in_.number();
-        if (depth != 0 && depth <= held.chain.size()) {
-          engine_.save_state(g, *slot, held.chain[depth - 1]);
-        }
-        (void)lease.commit_checkpoint(g, depth);
-        if (const auto kept = lease.hold_checkpoint(g, depth)) {
-          engine_.verify_state(g, *kept, held.chain);
-        }
-        if (depth % 2 == 0) (void)lease.hold_checkpoint(g, 0);
-        break;
-      }
+      case 14: checkpoint(held); break;
       case 15: {
         const std::vector<float> logits(in_.below(40), 1.5F);
         (void)lease.attach_logits(in_.below(2) == 0 ? lease.committed() : in_.number(), logits);

@@ -1,7 +1,7 @@
 // Templates as an enemy would write them, probed for their format within small limits.
 //
-// Probing ends, and finds the same format again; what it found can be described, and a conversation that is written
-// for it can be rendered and parsed.
+// Probing ends, and finds the same format again; what it found can be described, and a conversation
+// that is written for it can be rendered and parsed.
 #include <string>
 #include <variant>
 #include <vector>

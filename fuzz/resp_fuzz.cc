@@ -1,5 +1,5 @@
-// Replies as no server should send them: through the parser, cut anywhere, whole values taken by the
-// caller as the tier does; then as a slot map.
+// Replies as no server should send them: they go through the parser, cut anywhere, with whole
+// values taken by the caller as in the tier; then they are read as a slot map.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -31,7 +31,7 @@ void measure(const Reply& reply, size_t depth, Size& size) {
   for (const Reply& element : reply.elements) measure(element, depth + 1, size);
 }
 
-// What a run over the bytes says, for comparing runs that cut them differently.
+// The result of a run over the bytes, to compare runs that cut them differently.
 std::string read_all(std::string_view bytes, size_t piece, bool want_bulk) {
   std::string said;
   ReplyParser parser(kLimits);

@@ -1,7 +1,8 @@
-// Schemas as an enemy would write them: text before a zero byte is the schema, what follows chooses an answer.
+// Schemas as an enemy would write them: text before a zero byte is the schema, the bytes after it
+// choose an answer.
 //
-// Every schema is refused or gives a grammar. Every answer that was begun can go on or end, and one that ended is
-// JSON, in which a name may come twice.
+// Every schema is refused or gives a grammar. Every answer that was begun can go on or end, and one
+// that ended is JSON, in which a name may come twice.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Bytes where a sealed entry or a key file should be: through both decoders. What they accept is
-// what they would have written, and nothing opens that was not sealed.
+// Bytes where a sealed entry or a key file should be: through both decoders. They accept only what
+// they would have written, and only sealed entries open.
 #include <algorithm>
 #include <array>
 #include <vector>

@@ -1,7 +1,8 @@
-// The C ABI for opaque sequences as a careless binding would call it, over an engine that fails, lies
-// and answers nonsense: structs made of any bytes, wrong handles, stale numbers, calls in any order.
-// Only pointers and lengths are honest (null, or as long as said). Every call must answer with a status;
-// the books must balance after it; and what an honest stretch makes available is really there.
+// The C ABI for opaque sequences as a careless binding would call it, over an engine that fails,
+// lies and answers nonsense: structs made of any bytes, wrong handles, stale numbers, calls in any
+// order. Only pointers and lengths are honest (null, or of the stated length). Every call must
+// answer with a status; the books must balance after it; and positions that an honest stretch
+// reports available are really there.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -23,7 +24,8 @@ struct Padded {
   T value;
   uint8_t beyond[2048] = {};
 };
-// Mostly its initial value; now and then some of its 32-bit words, struct_size included, are anything.
+// Mostly its initial value; now and then some of its 32-bit words, struct_size included, are
+// anything.
 template <class T>
 void scramble(Input& in, Padded<T>& padded) {
   for (uint32_t i = in.below(8) == 0 ? in.below(4) : 0; i > 0; --i) {
@@ -47,7 +49,7 @@ class Engine {
 
  private:
   static Engine& of(void* user) { return *static_cast<Engine*>(user); }
-  // Whether this call goes wrong, and what it says then.
+  // Whether this call goes wrong, and which status it returns then.
   bool odd(stemma_status& status) {
     if (!erratic || in_.below(8) != 0) return false;
     status = in_.below(4) == 0 ? static_cast<stemma_status>(in_.u32())
@@ -144,7 +146,7 @@ class Engine {
   Input& in_;
 };
 
-// A part of which a listener heard, with all that it needs to come back.
+// A part that a listener was told of, with all that it needs to come back.
 struct Heard {
   stemma_scope scope{};
   std::vector<uint32_t> tokens;
@@ -222,7 +224,8 @@ struct Run {
     (void)stemma_sequences_create(&engine.functions, &options.value, &cache);
   }
 
-  // In a listener the cache cannot be changed. What is saved of an honest engine is the words themselves.
+  // A listener cannot change the cache. The bytes saved from an honest engine are the words
+  // themselves.
   void expect_listener(const stemma_saved_part& part, const uint32_t* words, size_t count) {
     FUZZ_EXPECT(!destroyed && part.range.begin <= part.range.end);
     FUZZ_EXPECT(stemma_sequences_drop_saved(cache) == STEMMA_BUSY);
@@ -255,7 +258,7 @@ struct Run {
     FUZZ_EXPECT(wanted != 0);
     static_cast<Run*>(user)->expect_listener(*part, words, word_count);
   }
-  // What was heard of comes back; from a careless caller with anything for a kind and a range.
+  // Admits parts that a listener was told of; a careless caller gives them any kind and range.
   void admit() {
     if (heard.empty()) return;
     const Heard& one = heard[in.below(static_cast<uint32_t>(heard.size()))];
@@ -333,7 +336,7 @@ struct Run {
     turns.push_back(turn);
     texts[turn] = text;
   }
-  // What is in the sequence is what the caller said.
+  // The sequence holds the words that the caller gave.
   void expect_right(stemma_turn turn, const stemma_turn_place& at) {
     if (!honest) return;
     const std::vector<uint32_t>& held = engine.sequences[at.sequence];

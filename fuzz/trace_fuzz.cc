@@ -1,4 +1,5 @@
-// Traces of any bytes: read strictly and leniently; what was read is written in our format and read again.
+// Traces of any bytes: read strictly and leniently; a trace that was read is written in our format
+// and read again.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
