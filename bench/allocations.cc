@@ -14,7 +14,7 @@ std::atomic<uint64_t> new_calls{0};
 std::atomic<int64_t> new_bytes{0};
 
 void* take(size_t bytes, size_t alignment) noexcept {
-  // aligned_alloc wants a multiple of the alignment; nobody may get a null pointer for 0 bytes.
+  // aligned_alloc wants a multiple of the alignment; a request for 0 bytes must not return null.
   if (bytes == 0) bytes = 1;
   void* memory = alignment <= alignof(std::max_align_t)
                      ? std::malloc(bytes)

@@ -1,4 +1,4 @@
-// Counts what the program takes from the heap through operator new, while somebody asks.
+// Counts what the program allocates through operator new while a counting window is open.
 //
 // The program `stemma` replaces the global operators (allocations.cc); outside a counting window
 // they cost one relaxed load more than the usual ones.

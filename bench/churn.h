@@ -1,6 +1,6 @@
-// Wears a cache in the way traffic does: 64 requests at a time whose prefill chunks and one-block
-// decode steps interleave; three in ten continue an earlier conversation, the others start a new
-// one below one of 50 system prompts.
+// Wears a cache as traffic does: 64 requests at a time whose prefill chunks and one-block decode
+// steps interleave; three in ten continue an earlier conversation, the others start a new one below
+// one of 50 system prompts.
 //
 // The same stream drives anything with these members, tokens always in whole blocks:
 //   uint32_t begin(slot, prompt)        tokens found; room for the whole prompt

@@ -1,12 +1,12 @@
-// The harness behind `stemma bench`: which benchmarks there are, what their rows mean, when a row
-// passes.
+// The harness behind `stemma bench`: the list of benchmarks, the meaning of their rows, and when a
+// row passes.
 //
 // A benchmark is a function that builds a cache, checks the cache's answers against a reference,
-// then measures and adds rows. Measured calls are interleaved with what they are compared to, in
-// one loop, because machines change speed while one looks; figures are medians.
+// then measures and adds rows. Measured calls and the calls they are compared with are interleaved
+// in one loop, because machines change speed during a run; figures are medians.
 //
-// The rule for times: a time passes within its limit, or within its multiple of the memcmp of
-// 128 KiB measured beside it, whichever is larger. So a slow machine is asked for the same work.
+// The rule for times: a time passes within its limit, or within its multiple of the memcmp of 128
+// KiB measured beside it, whichever is larger. So a slow machine gets proportionally more time.
 // Threading: one thread at a time.
 #pragma once
 
@@ -21,12 +21,12 @@
 namespace stemma::bench {
 
 enum class Sense : uint8_t {
-  report,    // No limit: a figure to look at.
+  report,    // No limit: for information only.
   at_most,   // Passes when value <= limit.
   at_least,  // Passes when value >= limit.
 };
 
-// Somebody else's way of doing the same thing, measured in the same run.
+// Another implementation of the same thing, measured in the same run.
 struct Baseline {
   std::string name;
   double value = 0;   // In the row's unit.
@@ -43,13 +43,13 @@ struct Row {
   double memcmp_us = 0;  // Times only: memcmp of 128 KiB measured beside it; 0 = not measured.
   std::vector<Baseline> baselines;
   std::string note;
-  bool wrong = false;  // The answer was wrong, so nothing was measured; the note says what.
+  bool wrong = false;  // The answer was wrong, so nothing was measured; see the note.
 
   // The limit that counts: the stated one, or the multiple of memcmp when that is larger.
   double effective_limit() const noexcept;
   bool passes() const noexcept;
 
-  // For times: how a slower way fares. `baseline_value` is in this row's unit.
+  // For times: adds the figure of a slower way. `baseline_value` is in this row's unit.
   Row& against(std::string_view baseline, double baseline_value);
   Row& with_note(std::string text);
 };
@@ -57,7 +57,7 @@ struct Row {
 // How much to measure.
 struct Settings {
   bool quick = false;
-  uint32_t threads = 0;  // Most threads of lookups_per_second_N; 0 = as many as there are cores.
+  uint32_t threads = 0;  // Most threads of lookups_per_second_N; 0 = one per core.
 
   uint32_t rounds(uint32_t full) const noexcept { return quick ? (full + 4) / 5 : full; }
 };
@@ -84,7 +84,7 @@ class Sheet {
   std::vector<Row> rows_;
 };
 
-// What a benchmark throws when an answer is wrong; its rows then fail and the program says so.
+// A benchmark throws this if an answer is wrong; its rows then fail and the program reports it.
 class WrongAnswer : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -98,7 +98,7 @@ struct Benchmark {
   std::function<void(Sheet&)> run;
 };
 
-// All of them, in the order they run.
+// All benchmarks, in the order they run.
 std::vector<Benchmark> all_benchmarks(const Settings& settings);
 
 // ---- Measuring --------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ double time_ns(Call&& call) {
 }
 
 // How long this thread has been ready to run without getting a core. Waiting for a lock does not
-// count. 0 where the kernel does not tell.
+// count. 0 if the kernel does not report it.
 double waited_seconds();
 
 // Measurements of one thing.
@@ -129,7 +129,7 @@ class Samples {
 };
 
 // Two things measured side by side in phases. The ratio is taken within a phase, then the median
-// over phases: a machine that changes speed between phases does not change it.
+// over phases: speed changes between phases do not affect it.
 class PairedSamples {
  public:
   void add_ours(double value) { phase_ours_.add(value), ours_.add(value); }
@@ -143,13 +143,13 @@ class PairedSamples {
   Samples ours_, other_, phase_ours_, phase_other_, ratios_;
 };
 
-// Keeps the optimiser from dropping a computation whose result nobody reads.
+// Keeps the optimiser from dropping a computation whose result is not read.
 template <class T>
 inline void keep(const T& value) {
   asm volatile("" : : "g"(&value) : "memory");
 }
 
-// The yardstick: memcmp of two equal buffers of 128 KiB, which is what 32,768 tokens take.
+// The yardstick: memcmp of two equal buffers of 128 KiB, the size of 32,768 tokens.
 class Memcmp {
  public:
   static constexpr size_t kBytes = 128 * 1024;
@@ -169,12 +169,12 @@ double log_log_slope(std::span<const double> x, std::span<const double> y);
 
 // ---- Printing ---------------------------------------------------------------------------------
 
-// What the numbers were measured on: lines for people.
+// Describes what the numbers were measured on, in lines for people.
 std::string describe_machine();
 
 void print_table(std::span<const Row> rows);
-// An array of {"name","value","unit","limit","pass", ...}; "limit" is the one that counted, null
-// where there is none.
+// An array of {"name","value","unit","limit","pass", ...}; "limit" is the one that counted, or
+// null.
 void print_json(std::span<const Row> rows);
 
 // `stemma bench ARGUMENTS...`; returns the exit code.

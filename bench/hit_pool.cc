@@ -52,7 +52,7 @@ void HitPool::check() {
   for (const Cached& prompt : prompts_) {
     check_full_hit(cache_, prompt.tokens, prompt.blocks);
     sum += adjacent_share(prompt.blocks);
-    // The root, where the 48 part, may count as one.
+    // The root, where the 48 prompts part, may count as one.
     const auto points =
         must(cache_.branch_points(bench_scope(), {.tokens = prompt.tokens}), "branch points");
     require(points.size() == kBranches || points.size() == kBranches + 1,

@@ -1,7 +1,7 @@
 // A cache in which full hits are measured: 48 cached prompts of 32,768 tokens, and for each of them
-// 64 shorter ones that part from it at 64 depths. About 101,000 cached blocks in all.
+// 64 shorter prompts that part from it at 64 depths. About 101,000 cached blocks in all.
 //
-// For each prompt the 65 are inserted in random order, so a path was built by many hands.
+// The 65 of each prompt are inserted in random order, so many requests built each path.
 // Threading: as its cache; the prompts are immutable.
 #pragma once
 

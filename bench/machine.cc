@@ -1,4 +1,4 @@
-// What the numbers were measured on.
+// Describes the machine that the numbers were measured on.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include "bench/support.h"
 #include "stemma/version.h"
 
-// The build system says what it knows; a bare compiler call gets by without.
+// The build system defines these; a bare compiler call does without.
 #ifndef STEMMA_COMPILER
 #define STEMMA_COMPILER __VERSION__
 #endif
@@ -33,7 +33,7 @@ std::string cpu_model() {
   return "unknown cpu";
 }
 
-// One level's size as the kernel names it, "1024K"; empty when it does not say.
+// One level's size as the kernel names it, "1024K"; empty if unknown.
 std::string cache_size(int index) {
   std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/size");
   std::string size;

@@ -1,6 +1,5 @@
 // `stemma bench`: its arguments, and the order of events.
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <set>
 #include <string>
@@ -12,6 +11,7 @@
 #include "bench/redis/redis_bench.h"
 #include "bench/sequences/report.h"
 #include "bench/serve/serve_bench.h"
+#include "flags/flags.h"
 
 namespace stemma::bench {
 namespace {
@@ -54,46 +54,22 @@ struct Arguments {
 
 // Returns an empty string, or what is wrong.
 std::string parse(std::span<const std::string_view> words, Arguments& out) {
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    const std::string_view name = word.substr(0, word.find('='));
-    const bool takes_value = name == "--only" || name == "--threads";
-    std::string_view value;
-    if (takes_value) {
-      if (name.size() < word.size()) {
-        value = word.substr(name.size() + 1);
-      } else if (i + 1 < words.size()) {
-        value = words[++i];
-      } else {
-        return std::string(name) + " needs a value";
-      }
-    }
-    if (name == "--only") {
-      out.only.emplace_back(value);
-    } else if (name == "--threads") {
-      uint32_t& threads = out.settings.threads;
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), threads);
-      const bool whole = error == std::errc() && end == value.data() + value.size();
-      if (!whole || threads == 0 || threads > 1024)
-        return "--threads needs a number from 1 to 1024";
-    } else if (word == "--json") {
-      out.json = true;
-    } else if (word == "--list") {
-      out.list = true;
-    } else if (word == "--quick") {
-      out.settings.quick = true;
-    } else if (word == "--strict") {
-      out.strict = true;
-    } else if (word == "--help" || word == "-h") {
-      out.help = true;
-    } else {
-      return "unknown argument '" + std::string(word) + "'";
-    }
-  }
-  return {};
+  flags::Flags flags;
+  flags.take("--only", [&](std::string_view value) {
+    out.only.emplace_back(value);
+    return std::string();
+  });
+  flags.whole("--threads", out.settings.threads, 1U, 1024U);
+  flags.on("--quick", out.settings.quick);
+  flags.on("--list", out.list);
+  flags.on("--json", out.json);
+  flags.on("--strict", out.strict);
+  const std::string wrong = flags.read(words);
+  out.help = flags.help();
+  return wrong;
 }
 
-// What --only leaves: a row of exactly that name, or else all rows whose names contain it.
+// The rows that --only selects: the row of exactly that name, or else all whose names contain it.
 class Chosen {
  public:
   Chosen(std::span<const Benchmark> benchmarks, std::span<const std::string> only) {

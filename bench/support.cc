@@ -5,16 +5,12 @@
 #include <cstdio>
 #include <numeric>
 
+#include "base/random.h"
+
 namespace stemma::bench {
 
 Rng::Rng(uint64_t seed) noexcept {
-  for (uint64_t& word : state_) {
-    seed += 0x9E37'79B9'7F4A'7C15ULL;
-    uint64_t mixed = seed;
-    mixed = (mixed ^ (mixed >> 30)) * 0xBF58'476D'1CE4'E5B9ULL;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94D0'49BB'1331'11EBULL;
-    word = mixed ^ (mixed >> 31);
-  }
+  for (uint64_t& word : state_) word = base::next_random(seed);
 }
 
 void append_random(Tokens& tokens, size_t count, Rng& rng) {

@@ -1,5 +1,5 @@
-// The vocabulary benchmarks speak: seeded prompts, caches of one group with blocks of 16 tokens,
-// and the few things one does to a cache before measuring it.
+// Helpers of the benchmarks: seeded prompts, caches of one group with blocks of 16 tokens, and ways
+// to prepare a cache for measuring.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ const LeaseOptions& hit_options();
 std::vector<BlockId> insert(PagedCache& cache, std::span<const Token> tokens);
 // Drops everything and leaves the free blocks in random order, as long use does.
 void permute_free_blocks(PagedCache& cache, uint32_t capacity_blocks, Rng& rng);
-// The part of neighbours on a path whose ids are neighbours too.
+// The fraction of neighbours on a path whose ids are neighbours too.
 double adjacent_share(std::span<const BlockId> path);
 
 // One full hit: look up, pin, write the block table, release.
@@ -80,7 +80,7 @@ inline void full_hit(PagedCache& cache, std::span<const Token> prompt, std::span
   keep(lease->release());
 }
 
-// The same without the table: what the scheduler of an engine does first.
+// The same without the table, as an engine's scheduler does first.
 inline void pin_and_release(PagedCache& cache, std::span<const Token> prompt) {
   Result<Lease> lease = cache.lease(bench_scope(), {.tokens = prompt}, hit_options());
   require(lease && lease->reused() + 1 == prompt.size(), "a cached prompt was not found whole");

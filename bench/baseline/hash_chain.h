@@ -2,8 +2,9 @@
 // hash before it; a table maps hashes to blocks; every block has a count of users and a place in
 // the queue of unused blocks, which is also the LRU.
 //
-// Nothing is verified: two prompts whose hashes collide share blocks. Leaves do not go before their
-// ancestors by structure, only by the order of release. All memory is taken at construction.
+// Nothing is verified: two prompts whose hashes collide share blocks. Only the order of release
+// makes leaves go before their ancestors; the structure does not. All memory is taken at
+// construction.
 // Threading: one thread at a time.
 #pragma once
 
@@ -74,7 +75,7 @@ class HashChain {
       const uint32_t block = request.blocks[request.published];
       request.hash = step(request.hash, tokens.data() + request.published * kBlockTokens);
       Entry& entry = table_[find(request.hash)];
-      if (entry.block != kNone) continue;  // Somebody was faster: a duplicate.
+      if (entry.block != kNone) continue;  // Another request was faster: a duplicate.
       entry = {request.hash, block};
       blocks_[block].hash = request.hash;
     }

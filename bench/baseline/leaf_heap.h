@@ -1,4 +1,4 @@
-// Baseline: eviction as prefix trees without an order of leaves do it. Every call walks the tree,
+// Baseline: eviction in a prefix tree that keeps no order of its leaves. Every call walks the tree,
 // collects the leaves into a heap by time of last use, and pops; a parent that became a leaf joins
 // the heap.
 // Threading: one thread at a time. Nodes are taken at construction.

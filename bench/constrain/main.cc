@@ -1,10 +1,12 @@
-// Question: what does a constrained answer cost a server at every token, and a schema at every request?
+// Question: what does a constrained answer cost a server per token, and a schema per request? And
+// what can a client make it cost that means harm?
 //
 //   constrain_bench [TOKENS] [ANSWERS]      default: 150000 12
 //
-// A made vocabulary in the manner of real ones: bytes, words with and without a space in front, pieces, numbers, runs of
-// punctuation and blanks, parts of characters. Answers are random walks, cut into the longest tokens. Every hundredth mask is
-// compared with the matcher, token by token. Seeds are fixed.
+// The vocabulary is made up in the manner of real ones: bytes, words with and without a space in
+// front, pieces, numbers, runs of punctuation and blanks, parts of characters. Answers are random
+// walks, cut into the longest tokens. Every hundredth mask is compared with the matcher, token by
+// token. Seeds are fixed.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "constrain/gbnf.h"
 #include "constrain/schema/json_schema.h"
 #include "constrain/token_masks.h"
 #include "support/answer_walker.h"
@@ -23,7 +26,8 @@ namespace {
 
 using namespace stemma::constrain;  // NOLINT: a program.
 
-// Time of this thread on a core, so that other programs on the machine do not count. Reading it takes about 0.2 us.
+// CPU time of this thread, so that other programs on the machine do not count. Reading it takes
+// about 0.2 us.
 struct Clock {
   using time_point = double;
   static double now() {
@@ -193,7 +197,7 @@ int measure(const Named& named, const std::vector<std::string>& tokens, const To
   for (int i = 0; i < answers; ++i) {
     const auto answer = walker.walk(random, 200 + random() % 400);
     if (!answer) return 1;
-    TokenMasks own(table, grammar);  // As for the first request with this schema.
+    TokenMasks own(table, grammar);  // As in the first request with this schema.
     Matcher matcher(grammar);
     for (const uint32_t token : tokenize(*answer, ids)) {
       for (const uint32_t tried : {token, static_cast<uint32_t>(random() % tokens.size())}) {
@@ -215,10 +219,74 @@ int measure(const Named& named, const std::vector<std::string>& tokens, const To
       if (!mask->allows(token) || !matcher.accept(tokens[token])) return 1;
     }
   }
+  if (masks.cut_short() != 0) return 1;
   std::printf("  %zu tokens in %d answers\n", kept.all.size(), answers);
   check.print("check of one token");
   fresh.print("whole mask, nothing known before the answer");
   kept.print("whole mask, answers before it known");
+  std::fflush(stdout);
+  return 0;
+}
+
+// Grammars that a client could send to keep the engine's thread busy, and the text of an answer
+// that makes each of them slow.
+struct Hostile {
+  const char* name;
+  std::string grammar;
+  size_t answer_bytes;
+};
+
+std::vector<Hostile> hostile_grammars() {
+  std::string letters;
+  for (char letter = 'a'; letter <= 'z'; ++letter) {
+    letters += (letters.empty() ? "" : " | ") + std::string("w* \"") + letter + "\" w{3000}";
+  }
+  return {
+      {"a letter, and 3,000 more", "root ::= [a-z ]* [a-m] [a-z ]{3000}", 3000},
+      {"each letter, and 3,000 more", "root ::= " + letters + "\nw ::= [a-z ]", 3000},
+      {"choices of counts",
+       "root ::= (([a-f ]{1,9} | [d-m]{1,7} | [g-z ]{2,8}){3,30} | [a-z ]{2,40}){20,90}", 90},
+  };
+}
+
+int measure_hostile(const Hostile& hostile, const std::vector<std::string>& tokens,
+                    const TokenTable& table) {
+  auto made = compile_gbnf(hostile.grammar);
+  if (auto* problem = std::get_if<Problem>(&made)) {
+    std::printf("%s: %s\n", hostile.name, problem->text().c_str());
+    return 1;
+  }
+  const GrammarPtr grammar = std::get<GrammarPtr>(made);
+  std::printf("hostile: %s\n", hostile.name);
+  Times check;
+  Times fresh;
+  TokenMasks masks(table, grammar);
+  Matcher matcher(grammar);
+  std::mt19937_64 random(3);
+  uint32_t most = 0;
+  for (size_t byte = 0; byte <= hostile.answer_bytes; ++byte) {
+    if (byte == 0 || byte == hostile.answer_bytes / 2 || byte == hostile.answer_bytes) {
+      const Clock::time_point start = Clock::now();
+      masks.mask(matcher);
+      fresh.all.push_back(microseconds_since(start));
+    }
+    for (int i = 0; i < 3; ++i) {
+      const std::string& token = tokens[random() % tokens.size()];
+      const Clock::time_point start = Clock::now();
+      static_cast<void>(matcher.allows(token));
+      check.all.push_back(microseconds_since(start));
+    }
+    most = std::max(most, matcher.stacks().count);
+    const char letter = static_cast<char>('a' + random() % 26);
+    if (!matcher.accept(std::string_view(&letter, 1))) {
+      std::printf("  ends after %zu bytes\n", byte);
+      break;
+    }
+  }
+  std::printf("  %u stacks, %llu of %zu masks cut short\n", most,
+              static_cast<unsigned long long>(masks.cut_short()), fresh.all.size());
+  check.print("check of one token");
+  fresh.print("whole mask, at three places of the answer");
   std::fflush(stdout);
   return 0;
 }
@@ -241,6 +309,9 @@ int main(int argc, char** argv) {
       std::printf("%s: a mask and the matcher differ\n", named.name);
       return failed;
     }
+  }
+  for (const Hostile& hostile : hostile_grammars()) {
+    if (measure_hostile(hostile, tokens, table) != 0) return 1;
   }
   const std::string large = many_tools(200, 12);
   begin = Clock::now();

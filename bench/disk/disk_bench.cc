@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -18,13 +17,19 @@
 #include "bench/disk/entries.h"
 #include "bench/harness.h"
 #include "bench/support.h"
-#include "stemma/disk_tier.h"
+#include "flags/flags.h"
+#include "stemma/tier/disk_tier.h"
+#include "tier/disk/local_files.h"
 #include "tier/disk/page_memory.h"
 
 namespace stemma::bench::disk {
 namespace {
 
 using namespace stemma::tier::disk;  // NOLINT(google-build-using-namespace): what is measured.
+using tier::Files;
+using tier::Io;
+using tier::IoQueue;
+using tier::OpenAs;
 
 constexpr const char* kHelp =
     R"(usage: stemma bench disk [--dir DIR] [--bytes N] [--rounds N] [--io WAY] [--json] [--strict]
@@ -50,50 +55,23 @@ struct Arguments {
 };
 
 std::string parse(std::span<const std::string_view> words, Arguments& out) {
-  const auto number = [](std::string_view text, auto& to) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), to);
-    return error == std::errc() && end == text.data() + text.size() && to != 0;
-  };
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--help" || word == "-h") return out.help = true, "";
-    if (word == "--json" || word == "--strict") {
-      (word == "--json" ? out.json : out.strict) = true;
-      continue;
-    }
-    const std::string_view name = word.substr(0, word.find('='));
-    if (name != "--dir" && name != "--bytes" && name != "--rounds" && name != "--io") {
-      return "unknown argument '" + std::string(word) + "'";
-    }
-    std::string_view value;
-    if (name.size() < word.size()) {
-      value = word.substr(name.size() + 1);
-    } else if (i + 1 < words.size()) {
-      value = words[++i];
-    } else {
-      return std::string(name) + " needs a value";
-    }
-    if (name == "--dir") out.dir = value;
-    if (name == "--bytes" && (!number(value, out.bytes) || out.bytes < uint64_t{256} << 20U)) {
-      return "--bytes needs a number of at least 268435456";
-    }
-    if (name == "--rounds" && !number(value, out.rounds)) return "--rounds needs a number";
-    if (name == "--io") {
-      if (value != "uring" && value != "threads" && value != "auto") {
-        return "--io is uring, threads or auto";
-      }
-      out.way = value == "uring"     ? IoWay::uring
-                : value == "threads" ? IoWay::threads
-                                     : IoWay::automatic;
-    }
-  }
-  return {};
+  flags::Flags flags;
+  flags.text("--dir", out.dir);
+  flags.whole("--bytes", out.bytes, uint64_t{256} << 20U);
+  flags.whole("--rounds", out.rounds);
+  flags.choice("--io", out.way,
+               {{"uring", IoWay::uring}, {"threads", IoWay::threads}, {"auto", IoWay::automatic}});
+  flags.on("--json", out.json);
+  flags.on("--strict", out.strict);
+  const std::string wrong = flags.read(words);
+  out.help = flags.help();
+  return wrong;
 }
 
 // The limit: the same sizes at the same places, and nothing else.
 class RawFile {
  public:
-  RawFile(const std::string& path, uint64_t bytes, IoWay way) : files_(make_system_files(way)) {
+  RawFile(const std::string& path, uint64_t bytes, IoWay way) : files_(make_local_files(way)) {
     file_ = files_->open(path, OpenAs::created_direct);
     require(file_ >= 0, "the file system has no O_DIRECT: there is no limit to measure");
     require(files_->allocate(file_, 0, bytes) >= 0, "no room for the baseline's file");
@@ -107,7 +85,7 @@ class RawFile {
   RawFile(const RawFile&) = delete;
   RawFile& operator=(const RawFile&) = delete;
 
-  // Each of `slots` once, from and to `memory`, which has room for under_way(size).
+  // Moves each of `slots` once, from and to `memory`, which has room for under_way(size).
   void move(Io::Kind kind, uint64_t size, std::span<const uint32_t> slots, uint8_t* memory) {
     const uint32_t most = under_way(size);
     std::vector<Io> ios(most);
@@ -147,6 +125,42 @@ struct Names {
   double limit;
 };
 
+// What a store had when it was closed.
+struct Closed {
+  uint64_t entries;
+  uint64_t bytes;
+  uint64_t index_bytes;
+};
+
+void report_reopening(Sheet& sheet, const std::string& prefix, const DiskOptions& options,
+                      const Closed& closed) {
+  const auto tier = must(DiskTier::open(options), "the store cannot be opened again");
+  const DiskOpening& opening = tier->opening();
+  require(opening.entries == closed.entries && opening.damaged == 0,
+          "entries were lost by closing");
+  sheet.info(prefix + "_reopen_ms", static_cast<double>(opening.ns) * 1e-6, "ms")
+      .with_note(format("%llu entries, %.1f GB", static_cast<unsigned long long>(closed.entries),
+                        static_cast<double>(closed.bytes) * 1e-9));
+  sheet.info(prefix + "_index_bytes_per_entry",
+             static_cast<double>(closed.index_bytes) / static_cast<double>(closed.entries),
+             "bytes");
+}
+
+void report(Sheet& sheet, const std::string& row, double limit, const std::string& way,
+            const PairedSamples& speed, const Samples& cpu, const Samples& cpu_raw) {
+  sheet.at_least(row + "_over_raw", speed.ratio(), "x", limit)
+      .with_note(format("%.2f GB/s over %.2f raw; %s", speed.ours(), speed.other(), way.c_str()));
+  sheet.info(row + "_cpu_s_per_gb", cpu.median(), "s/GB")
+      .with_note(format("raw: %.3f", cpu_raw.median()));
+}
+
+void fill_at_random(const PageMemory& memory, Rng& rng) {
+  for (uint64_t i = 0; i + 8 <= memory.size(); i += 8) {
+    const uint64_t word = rng.next();
+    std::memcpy(memory.data() + i, &word, 8);
+  }
+}
+
 void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
               const Names& names) {
   const uint64_t size = names.bytes;
@@ -160,10 +174,7 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
   const PageMemory memory(kDepth * (uint64_t{2} << 20U));
   require(static_cast<bool>(memory), "no memory for buffers");
   Rng rng(7);
-  for (uint64_t i = 0; i + 8 <= memory.size(); i += 8) {
-    const uint64_t word = rng.next();
-    std::memcpy(memory.data() + i, &word, 8);
-  }
+  fill_at_random(memory, rng);
 
   // Full from the start, so that every put evicts and overwrites, as in long use.
   uint64_t next = 1;
@@ -194,7 +205,7 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
       cpu.add(raw_speed.cpu_s_per_gb);
     };
     const auto tier_turn = [&](TierOp op, PairedSamples& speed, Samples& cpu) {
-      // What is read was put in the last two rounds: so much is there, whatever else was used.
+      // Reads only entries of the last two rounds, which are there whatever else was used.
       std::vector<uint64_t> numbers;
       if (op == TierOp::put) {
         numbers = take(some);
@@ -207,7 +218,7 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
       speed.add_ours(ours.gb_per_s);
       cpu.add(ours.cpu_s_per_gb);
     };
-    // Who is first changes from turn to turn.
+    // Which one is first changes from turn to turn.
     const bool raw_first = round % 2 == 0;
     if (raw_first) raw_turn(Io::Kind::write, put, put_cpu_raw);
     tier_turn(TierOp::put, put, put_cpu);
@@ -221,26 +232,12 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
 
   const std::string prefix = std::string("disk_") + names.size;
   const std::string way = tier->opening().io + (tier->opening().direct ? ", O_DIRECT" : "");
-  const auto row = [&](const char* what, const PairedSamples& speed, const Samples& cpu,
-                       const Samples& cpu_raw) {
-    sheet.at_least(prefix + "_" + what + "_over_raw", speed.ratio(), "x", names.limit)
-        .with_note(format("%.2f GB/s over %.2f raw; %s", speed.ours(), speed.other(), way.c_str()));
-    sheet.info(prefix + "_" + what + "_cpu_s_per_gb", cpu.median(), "s/GB")
-        .with_note(format("raw: %.3f", cpu_raw.median()));
-  };
-  row("put", put, put_cpu, put_cpu_raw);
-  row("get", get, get_cpu, get_cpu_raw);
+  report(sheet, prefix + "_put", names.limit, way, put, put_cpu, put_cpu_raw);
+  report(sheet, prefix + "_get", names.limit, way, get, get_cpu, get_cpu_raw);
 
   const uint64_t index_bytes = tier->index_bytes();
   tier.reset();
-  tier = must(DiskTier::open(options), "the store cannot be opened again");
-  const DiskOpening& opening = tier->opening();
-  require(opening.entries == held && opening.damaged == 0, "entries were lost by closing");
-  sheet.info(prefix + "_reopen_ms", static_cast<double>(opening.ns) * 1e-6, "ms")
-      .with_note(format("%llu entries, %.1f GB", static_cast<unsigned long long>(held),
-                        static_cast<double>(held * size) * 1e-9));
-  sheet.info(prefix + "_index_bytes_per_entry",
-             static_cast<double>(index_bytes) / static_cast<double>(held), "bytes");
+  report_reopening(sheet, prefix, options, {held, held * size, index_bytes});
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ void move_fresh_entries(Tier& tier, TierOp op, uint64_t size, std::span<const ui
 
 void move_one_batch_at_a_time(Tier& tier, TierOp op, uint64_t size,
                               std::span<const uint64_t> numbers, uint8_t* memory) {
-  // What tier::Writer puts at once.
+  // As much as tier::Writer puts at once.
   const uint64_t in_batch = std::clamp<uint64_t>((uint64_t{16} << 20U) / size, 1, 64);
   move(tier, op, size, numbers, memory, 1, static_cast<uint32_t>(in_batch));
 }

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "bench/harness.h"
-#include "stemma/tier.h"
+#include "stemma/tier/tier.h"
 
 namespace stemma::bench::disk {
 
@@ -15,7 +15,7 @@ struct Speed {
   double cpu_s_per_gb = 0;
 };
 
-// Of this process, all threads together.
+// For this process, all threads together.
 double cpu_seconds();
 
 template <class Work>
@@ -26,7 +26,7 @@ Speed measure(uint64_t bytes, Work&& work) {
   return {gb / (ns * 1e-9), (cpu_seconds() - cpu) / gb};
 }
 
-// Many at a time are under way, by tier and baseline alike.
+// The number under way at a time, the same for tier and baseline.
 inline constexpr uint32_t kDepth = 64;
 uint32_t under_way(uint64_t size);
 
@@ -36,13 +36,12 @@ uint64_t stride_of(uint64_t size);
 // All of one scope.
 EntryKey key_of(uint64_t number);
 
-// Puts or gets numbered entries, in batches: as many wait in the tier as are under way, because
-// whoever has entries to move gives them all at once. `memory` has room for twice under_way(size)
+// Puts or gets numbered entries, in batches: as many wait in the tier as are under way, because a
+// caller with entries to move submits them all at once. `memory` has room for twice under_way(size)
 // entries, stride_of(size) apart.
 void move_entries(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers,
                   uint8_t* memory);
-// The same, and the bytes that are put have just been written, as those that an engine has just
-// saved.
+// The same with bytes that have just been written, like those that an engine has just saved.
 void move_fresh_entries(Tier& tier, TierOp op, uint64_t size, std::span<const uint64_t> numbers,
                         uint8_t* memory);
 // The same in one batch at a time, as the server writes.

@@ -11,16 +11,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <string>
 
 #include "bench/disk/entries.h"
 #include "bench/harness.h"
 #include "bench/support.h"
-#include "stemma/disk_tier.h"
-#include "stemma/key_ring.h"
-#include "stemma/sealed_tier.h"
+#include "flags/flags.h"
+#include "stemma/tier/disk_tier.h"
+#include "stemma/tier/key_ring.h"
+#include "stemma/tier/sealed_tier.h"
 #include "tier/disk/page_memory.h"
 #include "tier/seal/cipher.h"
 
@@ -55,32 +55,18 @@ struct Arguments {
 };
 
 std::string parse(std::span<const std::string_view> words, Arguments& out) {
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--help" || word == "-h") return out.help = true, "";
-    if (word == "--json" || word == "--strict") {
-      (word == "--json" ? out.json : out.strict) = true;
-      continue;
-    }
-    uint64_t* number = word == "--bytes"     ? &out.bytes
-                       : word == "--rounds"  ? &out.rounds
-                       : word == "--threads" ? &out.threads
-                       : word == "--staging" ? &out.staging
-                       : word == "--part"    ? &out.part
-                                             : nullptr;
-    if (number == nullptr && word != "--dir") return "unknown argument '" + std::string(word) + "'";
-    if (++i == words.size()) return std::string(word) + " needs a value";
-    if (number == nullptr) {
-      out.dir = words[i];
-      continue;
-    }
-    const char* const end = words[i].data() + words[i].size();
-    const auto [stop, error] = std::from_chars(words[i].data(), end, *number);
-    if (error != std::errc() || stop != end || *number == 0) {
-      return std::string(word) + " needs a number of at least 1";
-    }
-  }
-  return {};
+  flags::Flags flags;
+  flags.text("--dir", out.dir);
+  flags.whole("--bytes", out.bytes);
+  flags.whole("--rounds", out.rounds);
+  flags.whole("--threads", out.threads);
+  flags.whole("--staging", out.staging);
+  flags.whole("--part", out.part);
+  flags.on("--json", out.json);
+  flags.on("--strict", out.strict);
+  const std::string wrong = flags.read(words);
+  out.help = flags.help();
+  return wrong;
 }
 
 using tier::disk::DiskOptions;
@@ -100,7 +86,8 @@ std::unique_ptr<Tier> open_store(const Arguments& arguments, const std::string& 
 // Sealing and opening in memory that stays in the cache of the core.
 void measure_cipher(Sheet& sheet) {
   const auto cipher = tier::seal::Cipher::create();
-  require(cipher != nullptr, "OpenSSL has no AES-256-GCM");
+  require(cipher != nullptr, "there is no AES-256-GCM");
+  const std::string note = std::string("one core, by ") + cipher->library();
   const tier::seal::SealingKey key{1};
   const uint8_t associated[88] = {};
   for (const uint64_t size : {uint64_t{64} << 10U, uint64_t{2} << 20U}) {
@@ -116,14 +103,14 @@ void measure_cipher(Sheet& sheet) {
                }));
     }
     const std::string name = size == uint64_t{64} << 10U ? "64k" : "2m";
-    sheet.info("aes_256_gcm_seal_" + name, seal.median(), "GB/s").with_note("one core");
-    sheet.info("aes_256_gcm_open_" + name, open.median(), "GB/s").with_note("one core");
+    sheet.info("aes_256_gcm_seal_" + name, seal.median(), "GB/s").with_note(note);
+    sheet.info("aes_256_gcm_open_" + name, open.median(), "GB/s").with_note(note);
   }
 }
 
 struct Store {
   std::unique_ptr<Tier> tier;
-  uint64_t more_bytes = 0;  // That its entries have.
+  uint64_t more_bytes = 0;  // More bytes per entry.
   uint64_t next = 1;
 
   std::vector<uint64_t> take(uint64_t count) {
@@ -146,7 +133,7 @@ void run_rounds(Sheet& sheet, const Arguments& arguments, const std::string& pre
     Samples cpu[3], larger;
     for (uint64_t round = 0; round < arguments.rounds; ++round) {
       for (size_t turn = 0; turn < 3; ++turn) {
-        // Who is first changes from turn to turn.
+        // Which one is first changes from turn to turn.
         const size_t which = (round + turn) % 3;
         Store& store = stores[which];
         std::vector<uint64_t> numbers;
@@ -188,7 +175,7 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir, 
                                         .threads = static_cast<uint32_t>(arguments.threads),
                                         .staging_bytes = arguments.staging,
                                         .part_bytes = arguments.part};
-  // Longer than the stores, which may still use it when an answer was wrong.
+  // Outlives the stores, which may still use it after a wrong answer.
   const PageMemory memory(2 * under_way(size) * stride_of(size + tier::kSealBytes) +
                           (uint64_t{16} << 20U));
   // Huge pages, as the library's own memory has: without them the disk needs twice as long for all.
@@ -198,7 +185,7 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir, 
       must(tier::make_sealed_tier(open_store(arguments, dir + "/sealed-" + name, size), options),
            "sealing");
   stores[1].tier = open_store(arguments, dir + "/plain-" + name, size);
-  // As large as what is sealed: what it costs that an entry takes another page.
+  // As large as a sealed entry: shows the cost of the additional page.
   stores[2].tier = open_store(arguments, dir + "/larger-" + name, size);
   stores[2].more_bytes = tier::kSealBytes;
   require(static_cast<bool>(memory), "no memory for buffers");

@@ -1,4 +1,5 @@
-# One HTTP client: streams an answer over a connection that it keeps, and notes when each token arrived.
+# One HTTP client: streams an answer over a connection that it keeps, and notes when each token
+# arrived.
 import http.client
 import json
 import select
@@ -62,7 +63,7 @@ class OpenAi:
         token = False
         for choice in event.get("choices", []):
             answer.text += choice.get("text", "")
-            # An answer that ends without a whole character had its tokens, too.
+            # An answer that ends before its first whole character had tokens, too.
             ended = choice.get("finish_reason") is not None and not answer.times
             token = token or bool(choice.get("text")) or ended
             if choice.get("logprobs"):
@@ -85,7 +86,7 @@ class LlamaCompletion:
         answer.text += event.get("content", "")
         if event.get("stop"):
             answer.reused = event.get("timings", {}).get("cache_n", 0)
-        # A token that is half a character brings an empty text, but it is a token.
+        # A token that is half a character has an empty text, but it counts as a token.
         return bool(event.get("content")) or bool(event.get("tokens"))
 
 
@@ -100,7 +101,7 @@ class Client:
 
     def ask(self, prompt, tokens=4, on_token=None, **more):
         """Sends a prompt and reads its streamed answer to the end."""
-        # Everything that is ours to do happens before the clock starts.
+        # All of our own work is done before the clock starts.
         body = json.dumps(self.dialect.body(prompt, tokens, **more), separators=(",", ":")).encode()
         self._connect()
         answer = Answer()
@@ -113,7 +114,7 @@ class Client:
                 raise RequestFailed(f"{self.dialect.path} answered {response.status}: {text[:500]}")
             self._read(response, answer, begin, on_token)
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
-            # A connection that cut() closes under a reader shows itself in any of these.
+            # If cut() closes the connection during a read, the reader gets one of these.
             self._connection.close()
             raise RequestFailed(f"the answer of {self.host}{self.dialect.path} broke off: {error!r}") from error
         if not answer.times:
@@ -142,7 +143,7 @@ class Client:
             try:
                 sock.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # It had ended by itself.
+                pass  # It had already ended.
 
     def close(self):
         self._connection.close()
@@ -151,7 +152,7 @@ class Client:
         if self._cut:
             raise RequestFailed("this client was cut off")
         sock = self._connection.sock
-        # A server closes a connection that has been idle for some seconds; that shows as something to read.
+        # A server closes a connection that was idle for some seconds; the socket is then readable.
         if sock is not None and select.select([sock], [], [], 0)[0]:
             self._connection.close()
         if self._connection.sock is None:

@@ -1,11 +1,11 @@
-# Conversations of bench/gpu/exact: what is asked, how two answers are compared, and what is counted.
+# Conversations of bench/gpu/exact: their questions, the comparison of two answers, and the counts.
 import math
 import random
 import threading
 
 from client import RequestFailed
 
-LIKELIEST = 20  # Tokens whose likelihoods come with each token of an answer.
+LIKELIEST = 20  # Likeliest tokens requested with each token of an answer.
 
 
 def tokens_of(answer):
@@ -61,8 +61,8 @@ class Tally:
         self._say = say
         self.conversations = self.turns = self.tokens = 0
         self.reused = self.prompt_tokens = 0
-        self.shares = []  # Gaps of the turns that differ with and without the cache.
-        self.control_shares = []  # Gaps of the turns that differ although both answers were computed.
+        self.shares = []  # Gaps of the turns that differ between cached and computed answers.
+        self.control_shares = []  # Gaps of the turns that differ although both were computed.
         self.sources = {}
         self.failures = []
 
@@ -90,7 +90,7 @@ class Tally:
             self.prompt_tokens += cached.reused + cached.report["evaluated_tokens"]
             self.sources[cached.source] = self.sources.get(cached.source, 0) + 1
             if difference is not None:
-                # An answer for which nothing was reused is computed like the two others.
+                # An answer that reused nothing is computed like the two others.
                 (self.shares if cached.reused else self.control_shares).append(difference.share)
                 self._say(f"conversation {number}: {difference} ({cached.source}, {cached.reused} reused)")
             if unsteady is not None:
@@ -152,7 +152,7 @@ class Talk:
             if kind < 0.2:
                 self._turn(prompt)
             elif kind < 0.4:
-                # The last question is asked otherwise, from somewhere in its middle.
+                # The last question changes from somewhere in its middle on.
                 kept = self._random.randint(len(before), len(prompt) - 1)
                 prompt = prompt[:kept] + self._words(4, 64)
                 self._turn(prompt)

@@ -20,7 +20,7 @@ def read_speed(folder, size):
     from nowhere, very fast."""
     pieces = max(READERS, size // PIECE)
     with tempfile.NamedTemporaryFile(dir=folder, prefix="speed-") as file:
-        # Some disks compress, and would read zeros faster than anything else. No two pieces are the same either.
+        # Some disks compress, and would read zeros faster than anything else. So all pieces differ.
         noise = os.urandom(PIECE - 8)
         for piece in range(pieces):
             file.write(piece.to_bytes(8, "little") + noise)
@@ -30,7 +30,7 @@ def read_speed(folder, size):
         try:
             descriptor = os.open(file.name, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
         except OSError:
-            # A file system in memory refuses direct reads.
+            # An in-memory file system refuses direct reads.
             descriptor, how = os.open(file.name, os.O_RDONLY), "through the page cache"
         try:
             seconds = min(_read_all(descriptor, pieces) for _ in range(PASSES))
@@ -43,7 +43,7 @@ def _read_all(descriptor, pieces):
     failed = []
 
     def read(reader):
-        # Direct reads want memory at page borders, which a mapping is.
+        # Direct reads need page-aligned memory, which a mapping has.
         with mmap.mmap(-1, PIECE) as memory:
             for piece in range(reader, pieces, READERS):
                 try:
@@ -91,13 +91,13 @@ def measure(start, folder, prompts, lengths, repeats, speed_bytes):
             before = server.metrics()
             for prompt in asked[length]:
                 server.ask(prompt)
-            # Before the next length may push this one out of memory.
+            # Before the next length can push this one out of memory.
             server.settle()
             saved = difference(before, server.metrics(), "stemma_captured_bytes_total") or 0
             rows[length].stored_bytes = saved / repeats
     with start() as server:
         for length in lengths:
-            # The first pass of a length is slower than the others. This one leaves nothing behind to be saved.
+            # The first pass of a length is slower than the others. This one leaves nothing to save.
             server.ask(prompts.fresh(length), cache_prompt=False)
             for prompt in asked[length]:
                 answer = server.ask(prompt)

@@ -1,4 +1,4 @@
-# What a measurement ran on, and how much memory a process takes.
+# The machine of a measurement, and the memory that a process takes.
 import datetime
 import os
 import pathlib

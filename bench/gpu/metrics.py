@@ -1,4 +1,4 @@
-# What /metrics says: numbers by name, differences between two readings, and quantiles of histograms.
+# Reads /metrics: numbers by name, differences between two readings, and quantiles of histograms.
 import math
 import re
 

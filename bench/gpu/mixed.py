@@ -1,4 +1,5 @@
-# Sixteen clients at once, with conversations of various lengths: how long requests wait for captures.
+# Sixteen clients at once, with conversations of various lengths: how long requests wait for
+# captures.
 import random
 import threading
 import time
@@ -52,7 +53,7 @@ class _Talker(threading.Thread):
 
     def _converse(self):
         prompt = list(self._random.choice(self._systems)) if self._random.random() < 0.5 else []
-        # As many short ones as long ones on a scale of doubling lengths.
+        # Lengths are uniform on a logarithmic scale.
         prompt += self._tokens(int(64 * (self._longest / 2 / 64) ** self._random.random()))
         for turn in range(self._random.randint(1, 5)):
             if turn > 0 and (len(prompt) + 128 > self._longest or time.monotonic() > self._deadline):

@@ -1,7 +1,8 @@
 # Prompts made of token numbers, the same ones in every run.
 #
-# Token numbers lie between 33 and 126: a model of `stemma make-model` has a byte for each, and every real vocabulary
-# has at least that many tokens. Sending numbers spares both servers the tokenizer, which is not what is measured.
+# Token numbers lie between 33 and 126: a model of `stemma make-model` has a byte for each, and
+# every real vocabulary has at least that many tokens. Sending numbers spares both servers the
+# tokenizer, which is not what is measured.
 import random
 
 FIRST, LAST = 33, 126
@@ -32,6 +33,6 @@ class Prompts:
     def other_tail(self, prompt, changed):
         """The same prompt with its last `changed` tokens replaced."""
         kept = prompt[:-changed]
-        # The first changed token must differ, or the common prefix would be longer than asked for.
+        # The first changed token must differ, or the common prefix would be longer than requested.
         different = FIRST + (prompt[-changed] - FIRST + 1) % (LAST - FIRST + 1)
         return kept + [different] + self.tokens(changed - 1)

@@ -1,7 +1,7 @@
 # The table at the end: each row at each length beside its baselines, and whether it met its bars.
 from rows import ROWS
 
-# What the rows must reach on an H200 with the 8B shape: {tokens: (ms, times faster than cold)}.
+# The bars of the rows on an H200 with the 8B shape: {tokens: (ms, times faster than cold)}.
 HOST_BARS = {8192: (50, 7), 32768: (170, 13)}
 LIVE_FACTOR = 1.3
 IDLE_FACTOR = 1.05
@@ -66,7 +66,7 @@ class Report:
     def __init__(self, judge):
         self._judge = judge
         self.measured = {"stemma": {}, "live": {}, "llama": {}}
-        self.disk_ms = {}  # {length: (what the disk takes, the bar)}
+        self.disk_ms = {}  # {length: (the disk's time, the bar)}
         self._facts = []
         self.missed = 0
 

@@ -1,14 +1,14 @@
-# The rows that one server is asked for at one length, and how each is measured.
+# The rows that one server runs at one length, and how each is measured.
 #
-# measure() does them in an order in which one row's prompts are the next row's neighbours, because computing a long
-# prompt is what takes the time.
+# measure() does them in an order in which one row's prompts are the next row's neighbours, because
+# computing a long prompt is what takes the time.
 import statistics
 import threading
 from dataclasses import dataclass, field
 
 from metrics import speed
 
-# {key: what the table calls it}, in the order of the table.
+# {key: its name in the table}, in the order of the table.
 ROWS = {
     "cold": "cold, alone",
     "again": "again at once",
@@ -85,7 +85,7 @@ class Background:
         try:
             self._clients[number].ask(self._prompts[number], self._tokens, on_token=self._begun[number].set)
         except Exception:  # pylint: disable=broad-except
-            pass  # It was cut off, or it failed: then running() says so.
+            pass  # It was cut off or it failed; running() reports that.
         finally:
             self._begun[number].set()
 
@@ -131,7 +131,7 @@ class Measurement:
             self._server.reset()
             prompt = self._prompts.fresh(self._length)
             self._ask("cold", prompt)
-            # At once: whatever the server does after a turn, it has only just begun.
+            # At once: the server has only just begun its work after the turn.
             self._ask("again", prompt)
         for _ in range(5):
             self._ask("repeat", prompt)
@@ -165,7 +165,7 @@ class Measurement:
             self._server.ask(prompt)
         if not restore:
             return
-        # Now every page of the memory for saved prefixes has been used once: the steady state.
+        # By now every page of the memory for saved prefixes has been used once: the steady state.
         self._server.settle()
         self._server.reset()
         before = self._server.metrics()
@@ -182,6 +182,6 @@ class Measurement:
     def _idle(self):
         """All sequences are full of other prompts by now; a new one takes the place of one of them."""
         for _ in range(min(3, self._repeats)):
-            # Saving has rows of its own. Here only the memory that others occupy counts.
+            # Other rows measure saving. Here only the memory that others occupy counts.
             self._server.settle()
             self._ask("idle", self._prompts.fresh(self._length))

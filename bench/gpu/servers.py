@@ -1,6 +1,7 @@
-# Servers as processes of ours: started, waited for, ended by their process id.
+# Servers as our child processes: started, waited for, ended by their process ids.
 #
-# A server ends with the program that started it, also if that is killed: the kernel then sends SIGTERM (Linux only).
+# A server ends with the program that started it, also if that is killed: the kernel then sends
+# SIGTERM (Linux only).
 import collections
 import ctypes
 import http.client
@@ -57,7 +58,8 @@ class Server:
         self._ready = queue.Queue()
         self._client = None
         try:
-            # A session of its own, so that Ctrl-C reaches this program alone, which then ends the server in order.
+            # A session of its own, so that Ctrl-C reaches only this program, which then ends the
+            # server in order.
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                 errors="replace", start_new_session=True, preexec_fn=_die_with_parent)
@@ -79,7 +81,7 @@ class Server:
         died = isinstance(error, RequestFailed) and self._has_died()
         status = self.end()
         if died:
-            # Its own last words say more than the connection that broke.
+            # The server's last lines say more than the broken connection.
             raise ServerFailed(f"{self.name} ended by itself with status {status}; its last lines:\n"
                                f"{''.join(self.last_lines)}") from error
 
@@ -152,7 +154,7 @@ class Stemma(Server):
     dialect = OpenAi
 
     def __init__(self, program, model, settings):
-        # Without a line for each request, its last lines are those that say what went wrong.
+        # Without a line for each request, its last lines show what went wrong.
         super().__init__([program, "serve", "--model", model, "--host", "127.0.0.1", "--port", "0", "--quiet", "on",
                           *settings])
 
@@ -160,7 +162,8 @@ class Stemma(Server):
         self._client.call("POST", "/cache/reset", "{}")
 
     def settle(self):
-        # The server waits some time for its tiers, and says when they need more. Five minutes write any prompt.
+        # The server waits some time for its tiers, and reports if they need more. Five minutes are
+        # enough to write any prompt.
         deadline = time.monotonic() + 300
         while not json.loads(self._client.call("POST", "/cache/save", "{}")).get("in_tiers", True):
             if time.monotonic() > deadline:
@@ -173,7 +176,7 @@ class Stemma(Server):
                 raise ServerFailed("requests whose clients had left were still under way a minute later")
 
     def wait_until_pinned(self):
-        # Pinning goes on in the background for some time after the start, and slows copies until it is done.
+        # Pinning continues in the background after the start, and slows copies until it is done.
         def pinned_bytes():
             levels = [value for name, value in self.metrics().containing("pinned").items()
                       if "bytes" in name and not name.endswith("_total")]
@@ -205,7 +208,7 @@ class LlamaServer(Server):
     dialect = LlamaCompletion
 
     def __init__(self, program, model, sequences, context, batch, gpu):
-        # It has no way to say which free port it took, so one is chosen for it.
+        # It cannot report which free port it took, so choose one for it.
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -228,7 +231,7 @@ class LlamaServer(Server):
             if time.monotonic() > deadline:
                 self._complain(f"llama-server was not ready after {READY_SECONDS} seconds")
             try:
-                # The end of its output is the only event that it offers; between two questions we wait for that.
+                # Between two polls, waits for the end of its output: it offers no other event.
                 self._ready.get(timeout=0.1)
             except queue.Empty:
                 pass

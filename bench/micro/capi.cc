@@ -1,9 +1,9 @@
-// What does the C ABI cost over the C++ API, for the same cycle on equal caches: look up, lease, write
-// the block table, release?
+// What does the C ABI cost over the C++ API, for the same cycle on equal caches: look up, lease,
+// write the block table, release?
 //
-// C goes through libstemma.so, as its users do; C++ is linked statically. The two take turns, call by
-// call, and who begins alternates. A prompt of 32k tokens is the cycle the limit is about; one of 64
-// tokens shows what a call costs when there is next to nothing to do.
+// C goes through libstemma.so, as its users do; C++ is linked statically. The two take turns, call
+// by call, and who begins alternates. A prompt of 32k tokens is the cycle the limit is about; one
+// of 64 tokens shows the cost of a call that has next to nothing to do.
 #include <string>
 
 #include "bench/allocations.h"
@@ -20,7 +20,7 @@ void must(stemma_status status) {
   if (status != STEMMA_OK) throw WrongAnswer(stemma_last_error_message());
 }
 
-// Two caches of one shape with the same contents, one on each side of the border.
+// Two equal caches with the same contents, one behind C and one behind C++.
 class Twins {
  public:
   explicit Twins(uint32_t blocks)

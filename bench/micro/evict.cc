@@ -41,7 +41,7 @@ struct Leaves {
 };
 
 void check(Leaves& leaves) {
-  // Use an old one: it must now be among the last to go.
+  // Uses an old prompt, which must now be among the last to go.
   Tokens used = leaves.by_use[3];
   std::vector<BlockId> table(1);
   full_hit(leaves.cache, used, table);

@@ -4,8 +4,8 @@
 // One prompt repeated has everything in the near caches; 48 prompts in turn do not, and every hit
 // then moves its leaf in the list of recent use. Steady state is the scattered pool.
 //
-// In the rotating rows memcmp follows half a turn behind, so that neither of the two warms the
-// buffers of the other: each sees a buffer again after everything else was walked.
+// In the rotating rows memcmp follows half a turn behind. So neither warms the buffers of the
+// other: each sees a buffer again only after all others.
 #include <string>
 
 #include "bench/baseline/entry_scan.h"

@@ -112,12 +112,12 @@ void measure_entries(Sheet& sheet) {
                         times.other() * 1e-3));
 }
 
-// Calls that go over much at once, with n things and with 4 n: the time of one thing at 4 n over
-// that at n. What is linear stays near 1; what is quadratic comes to 4.
+// Calls that handle many things at once, with n things and with 4 n: the time per thing at 4 n over
+// that at n. A linear call stays near 1; a quadratic one comes to 4.
 constexpr uint32_t kFewThings = 500;
 
 PagedCache stems(uint32_t things, Rng& rng) {
-  // Half of them one below the other, the other half side by side below those.
+  // Half of them form one path; the other half are siblings below it.
   PagedCache cache = make_cache(things + things / 8);
   Tokens stem = random_tokens(things / 2 * kBlockTokens, rng);
   insert(cache, stem);

@@ -1,7 +1,7 @@
 // How much memory does the index take for each cached token, and does a hit take any from the heap?
 //
 // Bytes are found in three ways, and the largest counts:
-//   - what the cache says (Stats::index_bytes);
+//   - what the cache reports (Stats::index_bytes);
 //   - what it holds from operator new, counted by the replaced operators (bench/allocations.h);
 //   - by how much the process's resident anonymous memory grew, which also sees what is mapped
 //     directly and malloc's overhead. malloc is asked to give back what it does not need before

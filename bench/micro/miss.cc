@@ -1,5 +1,5 @@
-// What does it cost to lease, commit and release a prompt of 2,048 blocks nobody has seen, when the
-// pool is full and every block must first be taken from somebody?
+// What does it cost to lease, commit and release a new prompt of 2,048 blocks when the pool is full
+// and every block must first be evicted?
 //
 // The pool is worn first, until 15 times its capacity has been computed (bench/churn.h).
 #include <set>
@@ -31,7 +31,8 @@ void miss(HashChain& chain, HashChain::Request& request, std::span<const Token> 
 }
 
 void check(PagedCache& cache, Rng& rng) {
-  // A first one fills what the churn's duplicates left free; then every block evicts one.
+  // A first prompt fills the blocks that the churn's duplicates left free; then every block evicts
+  // one.
   insert(cache, random_tokens(kTokens, rng));
   Tokens prompt = random_tokens(kTokens, rng);
   const uint64_t evicted = cache.stats().evicted_blocks;
@@ -59,8 +60,8 @@ void run(Sheet& sheet, bool content_keys) {
     churn(target, kTurnover * kCapacityBlocks, same);
   }
 
-  // Ours and the baseline take turns in phases, not call by call: each would find its index pushed
-  // out of the near caches by the other.
+  // Ours and the baseline take turns in phases. Call by call, each would push the other's index out
+  // of the near caches.
   constexpr uint32_t kPhases = 10;
   constexpr uint32_t kWarmUps = 3;
   Memcmp yardstick;

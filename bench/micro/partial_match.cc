@@ -41,7 +41,7 @@ void run(Sheet& sheet, const Shape& shape) {
   }
   require(cache.stats().groups[0].cached_blocks == shape.siblings, "a sibling is missing");
 
-  // Follow some sibling for a while, at least as long as all do, then go another way.
+  // The query follows some sibling, at least to where all siblings part, then differs.
   constexpr uint32_t kQueries = 512;
   std::vector<Tokens> queries;
   for (uint32_t i = 0; i < kQueries; ++i) {

@@ -1,5 +1,5 @@
-// What does room cost when most of the pool is in use? Live leases hold nine tenths of the blocks;
-// they share system prompts, so adding up what each of them holds says more than there is and the
+// What does it cost to make room when most of the pool is in use? Live leases hold nine tenths of
+// the blocks. They share system prompts, so the sum of what they hold exceeds the pool, and the
 // cache has to look closer before it may promise anything.
 #include <string>
 
@@ -54,7 +54,7 @@ struct Crowded {
   std::vector<Lease> leases;
 };
 
-// What is done in each round; every call needs room that only evicting gives.
+// The calls of one round; each needs room that only eviction gives.
 double extend_by_one(Crowded& crowded) {
   Lease& lease = crowded.leases[crowded.any_lease()];
   const uint32_t length = lease.length();

@@ -1,10 +1,11 @@
 // What does the retention policy `default` cost inside the cache, beside `lru` in the same run?
 //
-// A full hit: the scattered pool of bench/hit_pool.h, 48 prompts in turn. A miss: eight prompts of 1,024 blocks
-// come back again and again, and between two of their uses more that is new than fits; LRU finds none of them.
-// Measured is the new: 2,048 blocks, each of which evicts one. The eight are found by then, so the policy is
-// known to choose by its index and not as LRU does. The index: conversations of 64 blocks until the pool is full
-// of them and a tenth was evicted, so all ghosts it may keep are there.
+// A full hit: the scattered pool of bench/hit_pool.h, 48 prompts in turn. A miss: eight prompts of
+// 1,024 blocks come back again and again, and between two uses come more new blocks than fit; LRU
+// finds none of the eight. Measured are 2,048 new blocks, each of which evicts one. By then the
+// policy finds the eight, so it chooses by its index and not as LRU does. The index: conversations
+// of 64 blocks until the pool is full of them and a tenth was evicted, so it keeps as many ghosts
+// as it may.
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,7 +60,8 @@ class Regulars {
       prompts_.push_back(random_tokens(kPromptBlocks * kBlockTokens, rng_));
     }
   }
-  // All come back; then as much that is new as there is room. Returns how many tokens of theirs were found.
+  // All prompts come back; then new ones fill the room. Returns how many tokens of the old ones
+  // were found.
   uint64_t round() {
     uint64_t found = 0;
     for (const Tokens& prompt : prompts_) found += use(prompt);

@@ -1,9 +1,9 @@
-// What do the calls between requests and an engine with opaque sequences cost: does it matter how much
-// is saved, and how many conversations are known?
+// What do the calls between requests and an engine with opaque sequences cost: does it matter how
+// much is saved and how many conversations are known?
 //
-// The engine here holds nothing but numbers, and a saved token is a byte or none, so what is measured is
-// the cache. Nothing is live when prompts are looked up: they are found among what is saved. Caches of
-// different sizes are measured in turn, in one loop.
+// The engine here holds only numbers, and a saved token is one byte or none, so the cache is what
+// is measured. No sequence is live when prompts are looked up: they are found among the saved
+// entries. Caches of different sizes are measured in turn, in one loop.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -20,7 +20,7 @@ namespace {
 enum class Kind : uint8_t { full, hybrid, states };
 constexpr std::array<const char*, 3> kNames{"full", "hybrid", "states"};
 
-// Knows where every sequence ends, and where its recurrent state, if it has one, stands.
+// Knows where every sequence ends, and the depth of its recurrent state, if it has one.
 class PlainEngine final : public SequenceEngine {
  public:
   explicit PlainEngine(Kind kind) : recurrent_(kind != Kind::full) {
@@ -92,8 +92,8 @@ void compute_all(PlainEngine& engine, Turn& turn) {
   }
 }
 
-// A saved prompt of 32k tokens among `entries` of short ones. Where memory does not go back, a prompt
-// leaves two: one before its last token, and one behind it.
+// A saved prompt of 32k tokens among `entries` entries of short ones. If memory cannot rewind, a
+// prompt leaves two: one before its last token, and one behind it.
 class Crowd {
  public:
   static constexpr uint32_t kTokens = 1U << 15U;

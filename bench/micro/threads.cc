@@ -2,13 +2,13 @@
 //
 // A reader finds, pins and releases one cached prompt of 32k tokens, over and over; readers share
 // the first half of their prompts. The writer inserts 64 new blocks every 50 us into a full pool,
-// so each of them evicts; when it is late it catches up, and its rate tells whether it could.
-// Alone and together take turns in short windows; two readers are compared with the mean of one
+// so each of them evicts; when it is late it catches up, and its rate shows whether it could. Short
+// windows with one reader and with several alternate. Two readers are compared with the mean of one
 // alone on the first core and one alone on the second, because virtual cores are not equally fast.
-// Beside that stands what two readers with a cache each get: the machine's own share. These rows need as many cores as threads, all to
-// themselves: a window in which a thread had to wait for a core (the kernel counts how long, and
-// does not count waiting for a lock) says nothing about the cache and is left out, as long as
-// enough windows remain.
+// A second figure has two readers with a cache each: it shows the machine's own share. These rows
+// need a free core for each thread. A window in which a thread had to wait for a core says nothing
+// about the cache and is left out, as long as enough windows remain. (The kernel counts that time;
+// it does not count waiting for a lock.)
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ constexpr uint32_t kWriteBlocks = 64;
 constexpr uint64_t kWriteEveryNs = 50'000;
 constexpr double kWindowSeconds = 0.02;
 
-// Gives this thread the n-th core this process may use: short windows are over before the kernel
+// Binds this thread to the n-th core that this process may use: short windows end before the kernel
 // has spread new threads.
 void settle_on_core(uint32_t n) {
   cpu_set_t allowed;
@@ -69,7 +69,7 @@ class NewPrompts {
 struct Window {
   double lookups_per_second = 0;  // All readers together.
   double writer_rate = 0;         // Over the wanted rate.
-  double waited = 0;              // The part of the time some thread had no core.
+  double waited = 0;              // The share of time in which some thread had no core.
 
   bool undisturbed() const noexcept { return waited < 0.03; }
 };
@@ -227,7 +227,7 @@ class Rounds {
     if (clean) undisturbed_.push_back(round);
     all_.push_back(std::move(round));
   }
-  // The median over rounds of what `figure` makes of one.
+  // The median over rounds of `figure`.
   template <class Figure>
   double median(Figure&& figure) const {
     Samples samples;

@@ -1,10 +1,9 @@
-// Question: how long does it take until nothing of one tenant is left in a tier that holds a
-// million entries of a hundred tenants, and is everything of the others still there? Before the
-// clock starts every entry is in the tier; when it stops, each entry of the scope is asked for, and
-// a sample of all others is read and compared.
+// Question: how long does it take to remove one tenant completely from a tier with a million
+// entries of a hundred tenants, and are all entries of the others still there? Before the clock
+// starts every entry is in the tier; when it stops, each entry of the scope is asked for, and a
+// sample of all others is read and compared.
 #include "bench/purge/purge_bench.h"
 
-#include <charconv>
 #include <cstdio>
 
 #ifdef STEMMA_HAS_TIER_DISK
@@ -19,12 +18,14 @@
 #include <vector>
 
 #include "bench/harness.h"
-#include "stemma/disk_tier.h"
+#include "stemma/tier/disk_tier.h"
 #ifdef STEMMA_HAS_TIER_SHARED
-#include "stemma/shared_tier.h"
+#include "stemma/tier/shared_tier.h"
 #endif
 #ifdef STEMMA_HAS_TIER_REDIS
-#include "stemma/redis_tier.h"
+#include "base/random.h"
+#include "flags/flags.h"
+#include "stemma/tier/redis_tier.h"
 #include "tiers/redis_server.h"
 #endif
 
@@ -60,41 +61,18 @@ struct Arguments {
 };
 
 std::string parse(std::span<const std::string_view> words, Arguments& out) {
-  const auto number = [](std::string_view text, uint64_t& to) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), to);
-    return error == std::errc() && end == text.data() + text.size() && to != 0;
-  };
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--help" || word == "-h") return out.help = true, "";
-    if (word == "--strict") {
-      out.strict = true;
-      continue;
-    }
-    const std::string_view value = i + 1 < words.size() ? words[i + 1] : "";
-    bool good = !value.empty();
-    if (word == "--dir") {
-      out.dir = value;
-    } else if (word == "--only") {
-      out.only = value;
-      good = value == "disk" || value == "shared" || value == "redis";
-    } else if (word == "--entries" || word == "--scopes") {
-      good = number(value, word == "--entries" ? out.entries : out.scopes);
-    } else {
-      return "unknown argument '" + std::string(word) + "'";
-    }
-    if (!good) return "'" + std::string(word) + "' has no good value";
-    ++i;
-  }
-  return "";
+  flags::Flags flags;
+  flags.text("--dir", out.dir);
+  flags.whole("--entries", out.entries);
+  flags.whole("--scopes", out.scopes);
+  flags.choice("--only", out.only, {{"disk", "disk"}, {"shared", "shared"}, {"redis", "redis"}});
+  flags.on("--strict", out.strict);
+  const std::string wrong = flags.read(words);
+  out.help = flags.help();
+  return wrong;
 }
 
-uint64_t mixed(uint64_t number) noexcept {
-  number += 0x9E37'79B9'7F4A'7C15U;
-  number = (number ^ (number >> 30U)) * 0xBF58'476D'1CE4'E5B9U;
-  number = (number ^ (number >> 27U)) * 0x94D0'49BB'1331'11EBU;
-  return number ^ (number >> 31U);
-}
+uint64_t mixed(uint64_t number) noexcept { return base::mix(number + base::kRandomStep); }
 
 // Entry `number` is of scope number % scopes.
 EntryKey key_of(uint64_t number, uint64_t scopes) {
@@ -116,8 +94,8 @@ std::vector<uint8_t> bytes_of(uint64_t number) {
   return bytes;
 }
 
-// A batch over these entries, waited for; how many were done, with the right bytes where they were
-// read.
+// Runs a batch over these entries and waits for it. Returns how many were done, with the right
+// bytes if they were read.
 uint64_t run(Tier& tier, TierOp op, std::span<const uint64_t> numbers, uint64_t scopes) {
   auto batch = TierBatch::make(op, numbers.size()).value();
   std::vector<std::vector<uint8_t>> memory(numbers.size());
@@ -173,7 +151,7 @@ bool measure(Tier& tier, const Arguments& arguments) {
   const uint64_t scope_entries =
       (arguments.entries - gone_number + arguments.scopes - 1) / arguments.scopes;
   const uint64_t left = run_all(tier, TierOp::contains, gone_number, arguments.scopes, arguments);
-  // A step that meets every scope.
+  // This step reaches every scope.
   const uint64_t step = 11;
   uint64_t asked = 0, expected = 0;
   for (uint64_t number = 0; number < arguments.entries; number += step, ++asked) {

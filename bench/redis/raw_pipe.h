@@ -1,7 +1,9 @@
-// RawPipe: the least that moves values to and from a Redis, as the limit for everything that does more.
+// RawPipe: the simplest client that moves values to and from Redis, as the limit for all others.
 //
-// One blocking connection. Of puts a whole batch is sent before the first reply is read; of gets so many are asked for
-// ahead, because a server that has to keep many large replies is slower. Values go between the socket and the caller's memory. It checks no more than that lengths are right, and knows them beforehand.
+// One blocking connection. Puts send a whole batch before they read the first reply. Only a limited
+// number of gets is sent ahead, because a server that has to keep many large replies is slower.
+// Values go directly between the socket and the caller's memory. It knows all lengths beforehand
+// and checks nothing else.
 #pragma once
 
 #include <netinet/in.h>

@@ -13,7 +13,8 @@
 
 #include "bench/harness.h"
 #include "bench/redis/raw_pipe.h"
-#include "stemma/redis_tier.h"
+#include "flags/flags.h"
+#include "stemma/tier/redis_tier.h"
 #include "tiers/redis_server.h"
 
 namespace stemma::bench::redis {
@@ -61,7 +62,7 @@ EntryKey key_of(uint64_t number) {
   return key;
 }
 
-// Batches over the tier, waited for.
+// Runs batches over the tier and waits for them.
 bool run_batch(Tier& tier, TierOp op, std::span<std::vector<uint8_t>> values, uint64_t first) {
   auto batch = TierBatch::make(op, values.size()).value();
   for (size_t i = 0; i < values.size(); ++i) {
@@ -108,7 +109,7 @@ bool report(const char* what, uint64_t bytes, const Series& ours, const Series& 
   return ratio >= kLimit;
 }
 
-// How many gets the raw client does best to ask for ahead. 0: something went wrong.
+// The best number of gets for the raw client to send ahead; 0 after an error.
 size_t best_ahead(RawPipe& raw, std::span<const std::string> names,
                   std::span<std::vector<uint8_t>> rooms) {
   size_t best = 0;
@@ -125,7 +126,7 @@ size_t best_ahead(RawPipe& raw, std::span<const std::string> names,
   return best;
 }
 
-// -1: something went wrong; otherwise how many limits were missed.
+// Returns the number of missed limits; -1 after an error.
 int measure_size(const test::RedisServer& server, uint64_t bytes, int repeats) {
   auto tier = RedisTier::create({.place = *tier::redis::parse_url(server.url())}).value();
   RawPipe raw(server.port());
@@ -210,21 +211,17 @@ bool measure_query(int repeats) {
 
 int run_redis_bench(std::span<const std::string_view> words) {
   bool quick = false, strict = false;
-  for (const std::string_view word : words) {
-    if (word == "--help" || word == "-h") {
-      std::fputs(kHelp, stdout);
-      return 0;
-    }
-    if (word == "--quick") {
-      quick = true;
-    } else if (word == "--strict") {
-      strict = true;
-    } else {
-      std::fprintf(
-          stderr, "stemma bench redis: unknown argument '%.*s'\nTry 'stemma bench redis --help'.\n",
-          static_cast<int>(word.size()), word.data());
-      return 2;
-    }
+  flags::Flags flags;
+  flags.on("--quick", quick);
+  flags.on("--strict", strict);
+  if (const std::string wrong = flags.read(words); !wrong.empty()) {
+    std::fprintf(stderr, "stemma bench redis: %s\nTry 'stemma bench redis --help'.\n",
+                 wrong.c_str());
+    return 2;
+  }
+  if (flags.help()) {
+    std::fputs(kHelp, stdout);
+    return 0;
   }
   if (test::server_program().empty()) {
     std::fprintf(stderr, "stemma bench redis: there is no redis-server on the PATH\n");

@@ -1,5 +1,5 @@
-// `stemma bench redis`: the Redis tier beside a client that does nothing but move bytes, on the same
-// server in the same run.
+// `stemma bench redis`: the Redis tier beside a client that only moves bytes, on the same server in
+// the same run.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// The course of a request that all baselines share. What differs is where a request starts, and what
-// is kept when.
+// The course of a request that all baselines share. They differ in where a request starts, and in
+// what they keep and when.
 //
 //   start() --> [before_chunk() compute]... --> prompt_done() --> answer --> finish()
 //
@@ -15,7 +15,7 @@
 
 namespace stemma::bench::sequences {
 
-// The one sequence that the simpler systems compute in.
+// The only sequence that the simpler systems use.
 inline constexpr SequenceId kWorking{0};
 
 using Blob = std::vector<uint8_t>;
@@ -30,7 +30,8 @@ class BaselinePolicy : public Policy {
   uint64_t elapsed_ns() const final { return engine_.elapsed_ns(); }
 
  protected:
-  // A sequence that holds [0, reused) of the prompt. All of it only where the logits were kept.
+  // A sequence that holds [0, reused) of the prompt. It holds the whole prompt only if the logits
+  // were kept.
   struct Start {
     SequenceId sequence{};
     uint32_t reused = 0;
@@ -41,11 +42,11 @@ class BaselinePolicy : public Policy {
   virtual void before_chunk(const Request& request, SequenceId sequence, Range chunk);
   virtual void prompt_done(const Request& request, SequenceId sequence);
   virtual void finish(const Request& request, SequenceId sequence) = 0;
-  // Empties some sequence other than this one. False when there is none.
+  // Empties some other sequence; returns false if there is none.
   virtual bool give_up_room(SequenceId working);
 
   Blob save(SequenceId sequence, Part part, Range range);
-  // Whether it was loaded. If not, nothing is in the sequence.
+  // Returns whether it was loaded. If not, the sequence is empty.
   bool load(SequenceId sequence, Part part, Range range, const Blob& blob);
   void clear(SequenceId sequence);
   bool trim(SequenceId sequence, uint32_t n) { return engine_.trim(sequence, n).has_value(); }

@@ -1,9 +1,9 @@
-// ferrum-kv, system 2 of the survey: the state at the end of a prompt is kept with its last logits, and
-// serves exactly that prompt. Nothing is computed then; any other prompt is computed whole.
+// ferrum-kv, system 2 of the survey: the state at the end of a prompt is kept with its last logits,
+// and serves exactly that prompt. A hit computes nothing; any other prompt is computed whole.
 //
-// 256 entries as its engine has it, within the bytes that everybody has, logits of 150,000 words
-// included; the one used longest ago goes. Recurrent models bypass it. The original lets requests write
-// into what they share and is off by default for it; here a hit is a copy.
+// 256 entries as in its engine, within the bytes that all policies have, logits of 150,000 words
+// included; the entry used longest ago goes. Recurrent models bypass it. The original lets requests
+// write into shared entries, and is therefore off by default; here a hit is a copy.
 #pragma once
 
 #include <list>

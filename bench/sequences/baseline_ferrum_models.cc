@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::bench::sequences {
 namespace {
@@ -23,7 +23,7 @@ std::vector<uint64_t> FerrumModels::keys_of(const Tokens& prompt) {
   std::vector<uint64_t> keys;
   uint64_t key = 0;
   for (size_t i = 0; i < prompt.size(); ++i) {
-    key = test::combine(key, prompt[i]);
+    key = base::mix(key, prompt[i]);
     if ((i + 1) % kBlockTokens == 0) keys.push_back(key);
   }
   return keys;

@@ -1,13 +1,13 @@
-// ferrum-models, system 3 of the survey: blocks of 16 tokens, named by a chain of hashes, that a prompt
-// shares from its front for as long as they are there.
+// ferrum-models, system 3 of the survey: blocks of 16 tokens, named by a chain of hashes. A prompt
+// shares them from its front up to the first missing one.
 //
-// Only whole blocks of prompts are named; answers are not. A prompt that is covered whole gives its last
-// block back. A free block without a name is taken first, else the one freed last, which loses its name:
-// the opposite of what was used longest ago. For full attention; other models reuse nothing.
+// Only whole blocks of prompts are named; answers are not. A prompt that is covered whole gives its
+// last block back. A free block without a name is taken first, else the one freed last, which loses
+// its name: the opposite of LRU. For full attention; other models reuse nothing.
 //
-// The original is a paged engine, in which a running sequence and what is cached are the same blocks. So
-// its pool is all the memory there is, and the blocks of the running sequence are counted once. Here
-// sharing is loading, so its times say less than its tokens.
+// The original is a paged engine, in which running sequences and cached prompts use the same
+// blocks. So its pool is all the memory there is, and the blocks of the running sequence count
+// once. Here sharing means loading, so its times say less than its token counts.
 #pragma once
 
 #include <unordered_map>

@@ -46,7 +46,7 @@ uint64_t LlamaServer::stored_bytes() const {
   return bytes;
 }
 
-// Makes room for so many bytes more, at the expense of the oldest entries.
+// Makes room for this many more bytes by removing the oldest entries.
 void LlamaServer::make_room(uint64_t bytes) {
   while (!entries_.empty() && stored_bytes() + bytes > budget_bytes()) entries_.pop_front();
 }

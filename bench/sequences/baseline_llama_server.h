@@ -1,20 +1,22 @@
 // llama-server's rules, with a unified context.
 //
-// A request goes to the idle slot that shares most of the prompt, if that is more than a tenth of it,
-// else to the one unused longest. A slot that would lose more than half of its tokens, or was chosen by
-// age, is saved first as a whole state in RAM, and an entry is loaded instead when at least a quarter of
-// it is common and it is better in both fractions (of the entry, of the prompt); that entry is moved
-// out. Entries that a new one contains are removed, a prompt that an entry contains is not saved, the
-// oldest goes first. With `idle_slots_saved`, which is the default there, all other slots are saved and
-// cleared whenever a request starts.
+// A request goes to the idle slot that shares most of the prompt, if that is more than a tenth of
+// it, else to the slot unused longest. A slot that would lose more than half of its tokens, or was
+// chosen by age, is first saved as a whole state in RAM. An entry is loaded instead if at least a
+// quarter of it is common and it is better in both fractions (of the entry, of the prompt); it is
+// moved out of RAM. Entries that a new one contains are removed, a prompt that an entry contains is
+// not saved, the oldest goes first. With `idle_slots_saved`, the default there, all other slots are
+// saved and cleared whenever a request starts.
 //
-// Windows and recurrent states need checkpoints to go back. They are the slot's (an entry takes them
-// along): before the last user message, 4 tokens and a batch and 4 tokens before the prompt's end, before
-// other user messages when the last one is far enough; at most 32. A window that has just been restored
-// is taken for too short by one token, as there, so that a checkpoint is used. Where it would then step
-// back one token more than the checkpoint covers, this does not.
+// Windows and recurrent states need checkpoints to go back. A slot owns its checkpoints, and an
+// entry takes them along. They are made before the last user message, 4 tokens before the prompt's
+// end and a batch and 4 tokens before it, and before other user messages if the last checkpoint is
+// far enough; at most 32. As in the original, a window that has just been restored counts as one
+// token too short, so a checkpoint is used. Where the original would then step back one token more
+// than the checkpoint covers, this does not.
 //
-// Slots' checkpoints are counted like entries, and entries go for them: memory is equal here.
+// Checkpoints of slots count like entries, and entries are removed to make room for them, so that
+// all policies have equal memory.
 #pragma once
 
 #include <deque>
@@ -36,7 +38,7 @@ class LlamaServer final : public BaselinePolicy {
 
   struct Checkpoint {
     uint32_t depth = 0;
-    uint32_t first = 0;  // The first position that the live sequence had when it was made.
+    uint32_t first = 0;  // The first position of the live sequence when the checkpoint was made.
     Blob bytes;
   };
   struct Slot {
@@ -57,12 +59,12 @@ class LlamaServer final : public BaselinePolicy {
   void finish(const Request& request, SequenceId sequence) override;
   bool give_up_room(SequenceId working) override;
 
-  // Which slot, and whether its contents go to RAM and come from there.
+  // The slot, and whether its contents are saved to RAM or loaded from there.
   uint32_t choose(const Tokens& prompt, bool* update);
   void save_slot(uint32_t number);
   void load_better(uint32_t number, const Tokens& prompt);
   void clear_slot(uint32_t number);
-  // How much of the prompt the slot can keep; a checkpoint was loaded if that takes one.
+  // Returns how much of the prompt the slot can keep, after loading a checkpoint if it needs one.
   uint32_t keep(uint32_t number, const Tokens& prompt);
   bool far_enough(const Slot& slot, uint32_t depth) const;
   void make_room(uint64_t bytes);  // In RAM.

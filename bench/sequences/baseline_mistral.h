@@ -1,10 +1,11 @@
-// mistral.rs, system 0 of the survey: the caches of finished sequences are kept by their tokens, a
-// lookup takes the one with the longest common prefix that it can be rewound to, and copies it.
+// mistral.rs, system 0 of the survey: it keeps the caches of finished sequences by their tokens. A
+// lookup copies the one with the longest common prefix that it can be rewound to.
 //
-// At most 16, and here also within the bytes that everybody has; the first one added is the first to
-// go, hits do not count, and adding the same tokens again keeps the old place. A prompt that is known
-// whole is no hit, and hides shorter ones. A window that has rolled over serves only its end. A
-// recurrent state serves only its own depth: later versions say so, earlier ones gave wrong answers.
+// At most 16 entries, here also within the bytes that all policies have. The first one added is the
+// first to go, hits do not count, and adding the same tokens again keeps the old place. A prompt
+// that is known whole is no hit, and hides shorter ones. A window that has rolled over serves only
+// its end. A recurrent state serves only its own depth; earlier versions ignored that and gave
+// wrong answers.
 #pragma once
 
 #include <deque>

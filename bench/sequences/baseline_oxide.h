@@ -1,6 +1,6 @@
-// oxide-rs, system 4 of the survey: prompts are looked up by their text, but the KV that is handed in is
-// dropped, and the generator clears everything before each turn. So nothing is ever reused, which makes
-// this the row of no cache at all.
+// oxide-rs, system 4 of the survey: prompts are looked up by their text, but the KV given to it is
+// dropped, and the generator clears everything before each turn. So nothing is ever reused: this
+// row shows having no cache.
 #pragma once
 
 #include "bench/sequences/baseline.h"

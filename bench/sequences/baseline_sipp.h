@@ -1,13 +1,14 @@
 // Sipp, system 1 of the survey, with both of its ways of reuse switched on.
 //
-// A session keeps its sequence until a session that has none needs it, and reuses what its own last
-// request left there. When a request ends its state is saved for the session, to be used up to the last
-// token but one of the prompt; what is saved again replaces what was. Out goes what has the fewest
-// tokens, then hits, then was used longest ago. Nothing is shared between sessions. (The default
-// interval of 128 tokens never applies: the engine captures at the prompt's end only.)
+// A session keeps its sequence until a session without one needs it, and reuses what its own last
+// request left there. When a request ends, its state is saved for the session, usable up to the
+// last token but one of the prompt; a new save replaces the old one. The state with the fewest
+// tokens is evicted first, then that with the fewest hits, then that used longest ago. Nothing is
+// shared between sessions. (The default interval of 128 tokens never applies: the engine captures
+// at the prompt's end only.)
 //
-// A recurrent sequence is reused only when it grows; a state of one that is past the boundary fails to
-// be cut, and the request starts empty. Windows are cut like full attention, by guarding nothing: such
+// A recurrent sequence is reused only when it grows; a state that is past the boundary cannot be
+// cut, and the request starts empty. Windows are cut like full attention, without any check: such
 // rows are wrong, and are shown as wrong.
 #pragma once
 
@@ -35,7 +36,7 @@ class Sipp final : public BaselinePolicy {
   };
   struct Snapshot {
     std::string session;
-    Tokens tokens;  // What it is for; the state has more.
+    Tokens tokens;  // The words it serves; the state holds more.
     uint32_t state_tokens = 0;
     Blob bytes;
     uint64_t hits = 0;
@@ -49,7 +50,7 @@ class Sipp final : public BaselinePolicy {
   uint32_t admit(const std::string& session);
   void free(uint32_t slot);
   Snapshot* find_snapshot(const Request& request);
-  // Loads it and cuts it to what it is for.
+  // Loads the state and cuts it to the words it serves.
   bool restore(const Snapshot& snapshot, SequenceId sequence);
   void store(const Request& request, SequenceId sequence);
 

@@ -1,4 +1,4 @@
-// Baselines that fail silently would flatter us. What each of them is known to do and not to do.
+// Baselines that fail silently would flatter us. Checks what each is known to do and not to do.
 #include <gtest/gtest.h>
 
 #include "bench/sequences/baseline_ferrum_kv.h"
@@ -23,7 +23,7 @@ Setting setting(Model model) {
           .longest_tokens = 2000};
 }
 
-// A user's next question behind all that was said.
+// A user's next question after the conversation so far.
 Request next(Conversation& chat, Random& random) {
   chat.say(Role::user, random.words(40));
   return chat.turn(100);
@@ -46,7 +46,7 @@ class OnEveryModel : public testing::TestWithParam<Model> {};
 INSTANTIATE_TEST_SUITE_P(Baselines, OnEveryModel, testing::ValuesIn(kModels),
                          [](const auto& model) { return to_string(model.param); });
 
-// The minimum is one: nobody evaluates less, in any request.
+// The minimum is a true one: no policy evaluates less, in any request.
 TEST_P(OnEveryModel, NobodyBeatsTheMinimum) {
   for (const Workload& workload : {regenerate(1), edit_earlier(1), two_on_one(1)}) {
     const std::vector<uint32_t> least = minimum(workload);
@@ -61,7 +61,7 @@ TEST_P(OnEveryModel, NobodyBeatsTheMinimum) {
   }
 }
 
-// Sipp cuts windows that are gone. Everybody else hands out what belongs to the prompt.
+// Sipp cuts windows that are gone. All others reuse only what belongs to the prompt.
 TEST_P(OnEveryModel, OnlySippIsWrongAndOnlyOnWindows) {
   for (const Workload& workload : {regenerate(1), edit_earlier(1)}) {
     for (const Contender& contender : contenders()) {
@@ -74,7 +74,7 @@ TEST_P(OnEveryModel, OnlySippIsWrongAndOnlyOnWindows) {
   }
 }
 
-// Prompts that never come again push out what does, with lru; not with a policy that learns.
+// With lru, prompts that never return push out those that do; not with a policy that learns.
 TEST(Ours, TheRetentionPolicyDecidesWhatStays) {
   const Workload workload = one_shot(1);
   const Setting room = setting_of(workload, Model::full, Memory::normal);
@@ -115,7 +115,7 @@ TEST_P(OnEveryModel, LlamaServerBringsAConversationBackFromRam) {
   EXPECT_GT(server.stored_bytes(), first.prompt.size() * kTokenBytes);
   const Request second = next(a, random);
   const auto new_tokens = static_cast<uint32_t>(second.prompt.size() - first.whole().size());
-  // The window of a state that was loaded is taken for too short, so a checkpoint is used: the answer is
+  // The window of a loaded state counts as too short, so a checkpoint is used and the answer is
   // evaluated again.
   const uint32_t again = GetParam() == Model::window ? 4 + 100 : 0;
   EXPECT_EQ(evaluated(server, second), new_tokens + again);
@@ -190,7 +190,7 @@ TEST(Sipp, RestoresASessionThatLostItsSequence) {
     evaluated(cache, next(other, random));
   }
   const Request second = next(a, random);
-  // Its snapshot is for all of the prompt but one token.
+  // Its snapshot serves all of the prompt but one token.
   EXPECT_EQ(evaluated(cache, second), second.prompt.size() - (first.prompt.size() - 1));
 }
 
@@ -224,7 +224,7 @@ TEST(WholeStates, GoBackWhereTheModelCan) {
     WholeStates cache(setting(model));
     evaluated(cache, first);
     EXPECT_EQ(evaluated(cache, second), second.prompt.size() - first.whole().size());
-    // Others go back to where the first one ended.
+    // The others go back to where the first one ended.
     const size_t again = second.prompt.size() - first.whole().size();
     EXPECT_EQ(evaluated(cache, second), model == Model::full ? 1U : again);
   }

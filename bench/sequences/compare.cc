@@ -34,7 +34,7 @@ uint64_t bytes_of_longest(const Workload& workload, Model model) {
   std::ranges::sort(texts);
   uint64_t bytes = 0;
   for (size_t i = 0; i < texts.size(); ++i) {
-    // What a text is the beginning of follows it in this order.
+    // In this order the texts that begin with a text follow it directly.
     if (i + 1 < texts.size() && common_prefix(texts[i], texts[i + 1]) == texts[i].size()) continue;
     bytes += traits.fixed_bytes + texts[i].size() * traits.bytes_per_token;
     if (traits.checkpoints) bytes += traits.checkpoint_bytes - traits.fixed_bytes;

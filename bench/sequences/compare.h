@@ -1,4 +1,4 @@
-// All policies over all workloads on one model, and what must hold between them.
+// Runs all policies over all workloads on one model, and checks what must hold between them.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 namespace stemma::bench::sequences {
 
 enum class Kind : uint8_t {
-  baseline,   // Counts when the best is looked for, unless it is wrong.
-  reference,  // Only to be looked at.
-  variant,    // The same, of ours.
+  baseline,   // Competes for the best, unless it was wrong.
+  reference,  // Shown only for information.
+  variant,    // The same, a variant of ours.
   ours,
 };
 
@@ -42,11 +42,12 @@ struct Comparison {
 
 Comparison compare(std::span<const Workload> workloads, Model model, Memory memory);
 
-// How many bytes are stored at most when nothing has to go. 0 for who is not there.
+// The most bytes stored if nothing is evicted; 0 for a policy that is missing.
 struct StoredBytes {
-  // Those that serve as much as can be served: where a state cannot go back, the earlier ones stay.
+  // The states that serve as much as possible: if a state cannot go back, the earlier ones stay.
   uint64_t whole_states = 0;
-  // Only the longest ones, those that no other contains. They serve less, unless they can go back.
+  // Only the longest states, those that no other contains. They serve less, unless they can go
+  // back.
   uint64_t longest_states = 0;
   uint64_t ours = 0;
 };

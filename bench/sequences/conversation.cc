@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "support/mix.h"
+#include "base/random.h"
 
 namespace stemma::bench::sequences {
 namespace {
@@ -19,7 +19,7 @@ void append(Tokens& to, const Tokens& words) { to.insert(to.end(), words.begin()
 
 uint64_t Random::next() {
   state_ += 0x9E37'79B9'7F4A'7C15U;
-  return test::mix(state_);
+  return base::mix(state_);
 }
 
 uint32_t Random::between(uint32_t low, uint32_t high) {
@@ -42,7 +42,7 @@ Request Conversation::ask(uint32_t answer_tokens, uint32_t attempt) const {
   Request request{.session = session_, .prompt = words_, .answer = {}, .messages = messages_};
   append(request.prompt, header(Role::assistant));
   uint64_t seed = attempt;
-  for (const Token word : request.prompt) seed = test::combine(seed, word);
+  for (const Token word : request.prompt) seed = base::mix(seed, word);
   request.answer = Random(seed).words(answer_tokens);
   return request;
 }

@@ -1,5 +1,5 @@
-// Writes conversations: messages with headers, prompts that end where an answer begins, answers that
-// follow from the prompt. And mixes the requests of several into one queue.
+// Writes conversations: messages with headers, prompts that end where an answer begins, answers
+// that follow from the prompt. And mixes the requests of several into one queue.
 // Threading: one thread at a time.
 #pragma once
 

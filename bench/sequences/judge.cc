@@ -22,7 +22,7 @@ std::string megabytes(uint64_t bytes) {
   return std::to_string(std::lround(static_cast<double>(bytes) * kByteFactor * 1e-6)) + " MB";
 }
 
-// Who was right, the best one first.
+// The policies that were right, the best one first.
 std::vector<Baseline> ranked(const Comparison& comparison, size_t workload) {
   std::vector<Baseline> ranking;
   for (const Line& line : comparison.lines) {

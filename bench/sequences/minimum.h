@@ -1,5 +1,5 @@
-// The offline minimum: what would have to be computed if every prefix of everything ever seen, prompts
-// with their answers, could be had, on any model and without any limit of memory.
+// The offline minimum: the tokens to compute if every prefix of every earlier prompt and answer
+// could be reused, on any model and with unlimited memory.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // Stemma: SequenceCache over the fake engine, called as a server calls it.
 //
-// A request tells its session, where its messages end and how long its answer may be. What waits to be
-// saved is saved after each request, when the engine is quiet. Time is the engine's virtual clock.
+// A request tells its session, where its messages end and how long its answer may be. Waiting
+// captures are saved after each request, when the engine is quiet. Time is the engine's virtual
+// clock.
 #pragma once
 
 #include <optional>
@@ -32,7 +33,7 @@ class Ours final : public Policy {
     const test::FakeSequences& engine_;
   };
 
-  // Computes what the turn knows and has not.
+  // Computes the turn's words that are not yet available.
   void compute(Turn& turn, const Tokens& words);
 
   const Setting setting_;

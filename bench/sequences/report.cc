@@ -1,13 +1,13 @@
 #include "bench/sequences/report.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <functional>
 #include <string>
 
 #include "bench/sequences/judge.h"
+#include "flags/flags.h"
 
 namespace stemma::bench::sequences {
 namespace {
@@ -41,55 +41,27 @@ struct Arguments {
   bool help = false;
 };
 
-// What a name stands for, or false.
-template <class T, size_t N>
-bool find_name(const std::array<T, N>& values, std::string_view name, T* out) {
-  for (const T value : values) {
-    if (name != to_string(value)) continue;
-    *out = value;
-    return true;
-  }
-  return false;
-}
-
 // Returns an empty string, or what is wrong.
-std::string set(std::string_view name, std::string_view value, Arguments& out) {
-  if (name == "--only") {
-    out.only.emplace_back(value);
-  } else if (name == "--model") {
-    if (!find_name(kModels, value, &out.models.emplace_back())) {
-      return "--model needs full, window or hybrid";
-    }
-  } else if (name == "--memory") {
-    if (!find_name(kMemories, value, &out.memory)) {
-      return "--memory needs tight, normal, roomy or unlimited";
-    }
-  } else {
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out.seed);
-    if (error != std::errc() || end != value.data() + value.size()) return "--seed needs a number";
-  }
-  return {};
-}
-
 std::string parse(std::span<const std::string_view> words, Arguments& out) {
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--json") {
-      out.json = true;
-    } else if (word == "--strict") {
-      out.strict = true;
-    } else if (word == "--help" || word == "-h") {
-      out.help = true;
-    } else if (word == "--only" || word == "--model" || word == "--memory" || word == "--seed") {
-      if (i + 1 == words.size()) return std::string(word) + " needs a value";
-      const std::string problem = set(word, words[++i], out);
-      if (!problem.empty()) return problem;
-    } else {
-      return "unknown argument '" + std::string(word) + "'";
-    }
-  }
+  const auto named = [](const auto& values) {
+    std::vector<std::pair<std::string_view, std::decay_t<decltype(values[0])>>> names;
+    for (const auto value : values) names.emplace_back(to_string(value), value);
+    return names;
+  };
+  flags::Flags flags;
+  flags.take("--only", [&](std::string_view value) {
+    out.only.emplace_back(value);
+    return std::string();
+  });
+  flags.choices("--model", out.models, named(kModels));
+  flags.choice("--memory", out.memory, named(kMemories));
+  flags.whole("--seed", out.seed, uint64_t{0});
+  flags.on("--json", out.json);
+  flags.on("--strict", out.strict);
+  const std::string wrong = flags.read(words);
+  out.help = flags.help();
   if (out.models.empty()) out.models.assign(kModels.begin(), kModels.end());
-  return {};
+  return wrong;
 }
 
 using Figure = std::function<uint64_t(const Outcome&)>;

@@ -8,8 +8,8 @@
 
 namespace stemma::bench::sequences {
 
-// Three tables for people: tokens evaluated, bytes stored, virtual time. A figure of a policy whose
-// sequences held something else than they should is marked.
+// Three tables for people: tokens evaluated, bytes stored, virtual time. Figures of a policy whose
+// sequences held wrong contents are marked.
 void print(const Comparison& comparison);
 
 // Returns the exit code.

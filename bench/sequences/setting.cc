@@ -45,7 +45,7 @@ test::FakeSequences::Options engine_options(const Setting& setting) {
   test::FakeSequences::Options options;
   options.sequences = setting.sequences;
   options.context_tokens = setting.context_tokens;
-  options.row_bytes = kTokenBytes - 8;  // The engine adds position and word.
+  options.row_bytes = kTokenBytes - 8;  // The engine adds the position and the word.
   options.costs.save_byte_ps =
       static_cast<uint64_t>(static_cast<double>(options.costs.save_byte_ps) * kByteFactor);
   options.costs.load_byte_ps =

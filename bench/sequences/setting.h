@@ -1,12 +1,14 @@
-// What every policy is given: a model, and memory.
+// A model and memory: every policy gets the same.
 //
-// The models are the "big" one of the measurements that SequenceCosts comes from (12,300 bytes a token
-// and kind of layer, 2.6 ms to compute one), with fewer bytes: a run moves gigabytes otherwise. Costs
-// are stretched by the same factor, so the virtual clock shows what the big model would.
+// The models are the "big" one of the measurements behind SequenceCosts (12,300 bytes a token and
+// kind of layer, 2.6 ms to compute a token) with fewer bytes, since a run would otherwise move
+// gigabytes. Costs are stretched by the same factor, so the virtual clock shows the big model's
+// times.
 //
-// Memory is equal when live positions and stored bytes are: total_bytes(). A policy that keeps
-// sequences in the engine has context_tokens there and stored_bytes beside it. One that keeps copies of
-// everything needs room for one sequence at a time, and may store all the rest: copies_bytes().
+// All policies get the same total of live positions and stored bytes: total_bytes(). A policy that
+// keeps sequences in the engine has context_tokens there and stored_bytes beside it. A policy that
+// keeps copies of everything needs room for one sequence at a time, and may store the rest:
+// copies_bytes().
 #pragma once
 
 #include <array>
@@ -36,14 +38,14 @@ struct Setting {
   uint32_t sequences = 4;
   uint32_t context_tokens = 0;
   uint64_t stored_bytes = 0;
-  uint32_t longest_tokens = 0;  // That any request will ever have, with its answer.
+  uint32_t longest_tokens = 0;  // Of the longest request with its answer.
 
   uint64_t total_bytes() const;
   uint64_t copies_bytes() const;
 };
 
 inline constexpr uint32_t kWindowTokens = 1024 / kShrink;
-inline constexpr uint32_t kBatchTokens = 512 / kShrink;  // That are computed at once.
+inline constexpr uint32_t kBatchTokens = 512 / kShrink;  // Tokens computed at once.
 inline constexpr uint64_t kTokenBytes = 256;             // Of one token in one kind of layer.
 // How many bytes of the big model one of ours stands for.
 inline constexpr double kByteFactor = 12'300.0 / kTokenBytes;

@@ -1,9 +1,9 @@
-// Whole states, done well: what one would write who has only save and load of a sequence.
+// Whole states, done well: a good policy for engines that can only save and load a sequence.
 //
-// A finished sequence is saved whole and replaces those that it contains, unless it cannot go back to
-// where they end; the prompt gets the state from which most of it can be used; the one used longest ago
-// goes. Not one of the systems of the survey: it is here to tell what segments save in bytes, and what
-// sharing saves beside good choices.
+// A finished sequence is saved whole and replaces the states that it contains, unless it cannot go
+// back to where they end. A prompt loads the state of which it can use most. The state used longest
+// ago goes first. This is not a system of the survey: it shows how many bytes segments save, and
+// what sharing adds to good choices.
 #pragma once
 
 #include <list>
@@ -21,7 +21,7 @@ class WholeStates final : public BaselinePolicy {
  private:
   Start start(const Request& request) override;
   void finish(const Request& request, SequenceId sequence) override;
-  // Whether a saved state of so many words can go on at n.
+  // Whether a saved state of `length` words can continue at n.
   bool serves(uint32_t length, uint32_t n) const;
 
   std::list<WholeState> entries_;  // The one used longest ago first.

@@ -18,9 +18,9 @@ Request chat_turn(Conversation& chat, Random& random) {
 
 std::string numbered(const char* what, uint32_t number) { return what + std::to_string(number); }
 
-// ---- Agents ---------------------------------------------------------------------------------------
+// ---- Agents -------------------------------------------------------------------------------------
 
-// Calls tools for so many turns.
+// Calls tools for this many turns.
 void call_tools(Conversation& agent, uint32_t turns, Queue& out, Random& random) {
   for (uint32_t i = 0; i < turns; ++i) {
     out.push_back(agent.turn(random.between(20, 80)));
@@ -28,7 +28,8 @@ void call_tools(Conversation& agent, uint32_t turns, Queue& out, Random& random)
   }
 }
 
-// Sub-agents begin with all that the agent knows. Their reports come back as the result of a tool.
+// Sub-agents begin with everything the agent knows. Their reports come back as the result of a
+// tool.
 void hand_out(Conversation& agent, const std::string& task, Queue& out, Random& random) {
   std::vector<Queue> at_once;
   const uint32_t count = random.between(2, 3);
@@ -180,7 +181,7 @@ Workload edit_earlier(uint64_t seed) {
     for (uint32_t turn = 0; turn < 6; ++turn) queue.push_back(chat_turn(chat, random));
     for (uint32_t edits = 0; edits < 4; ++edits) {
       const Conversation before = chat;
-      // System, user, assistant, user, ...: what lies before one of the user's messages stays.
+      // System, user, assistant, user, ...: keeps everything before one of the user's messages.
       const auto exchanges = static_cast<uint32_t>(chat.messages() / 2);
       chat.back_to(1 + 2 * random.between(exchanges / 3, exchanges - 2));
       const uint32_t turns = random.between(1, 3);
@@ -234,7 +235,7 @@ Workload one_shot(uint64_t seed) {
     requests.push_back(request);
     const uint32_t count = random.between(4, 10);
     for (uint32_t i = 0; i < count; ++i) {
-      // Without a header: a few tokens that all prompts share would say nothing about anybody.
+      // Without a header: a few tokens shared by all prompts would tell nothing about the policies.
       Request shot{.session = numbered("shot-", shots++),
                    .prompt = random.words(random.between(200, 1200)),
                    .answer = random.words(answer_size(random)),

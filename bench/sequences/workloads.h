@@ -1,9 +1,10 @@
-// What a server of conversations is asked, as lists of requests made from a seed.
+// The requests to a server of conversations, as lists made from a seed.
 //
-// A request is a prompt and the answer that is sampled behind it. The answer belongs to the request,
-// so every policy continues with the same words, whatever it had cached. A message begins with a
-// header of its role, as chat templates write it, and a prompt ends with the header of the answer.
-// Sizes are those of chats and agents of today, shrunk eight times (kShrink), so that a run is short.
+// A request is a prompt and the answer that is sampled behind it. The answer belongs to the
+// request, so every policy continues with the same words, whatever it had cached. A message begins
+// with a header of its role, as chat templates write it, and a prompt ends with the header of the
+// answer. Sizes are those of chats and agents of today, shrunk eight times (kShrink), so that a run
+// is short.
 //
 // Threading: immutable values.
 #pragma once
@@ -32,7 +33,7 @@ struct Request {
   std::string session;
   Tokens prompt;
   Tokens answer;
-  // Those of the prompt, in order; the last one ends before the header of the answer.
+  // The messages of the prompt, in order; the last one ends before the header of the answer.
   std::vector<Message> messages = {};
 
   Tokens whole() const;                        // Prompt and answer.
@@ -42,10 +43,10 @@ struct Request {
 struct Workload {
   std::string name;
   std::string about;         // One line.
-  bool much_shared = false;  // A long prefix by many requests: whole states store it many times.
+  bool much_shared = false;  // Many requests share a long prefix: whole states store it many times.
   uint32_t sequences = 4;
-  // That the engine has for all sequences together. Where there are several, more than twice the longest
-  // request: a state can be loaded beside another one.
+  // The engine's context for all sequences together. With several sequences it is more than twice
+  // the longest request, so a state can be loaded beside another one.
   uint32_t context_tokens = 8192;
   std::vector<Request> requests;
 
@@ -56,13 +57,13 @@ struct Workload {
 
 // 100 users behind one system prompt, up to 16 of them in the middle of their conversation.
 Workload shared_prompt(uint64_t seed);
-// Agents that call tools, hand parts of their task to sub-agents who know all they know, and try two
-// answers at once.
+// Agents that call tools, hand parts of their task to sub-agents that know all they know, and try
+// two answers at once.
 Workload agent_turns(uint64_t seed);
 // The user has the last answer written again, once or twice.
 Workload regenerate(uint64_t seed);
-// The user changes one of his earlier messages and goes on from there; now and then he goes back to
-// where he was.
+// The user changes an earlier message and continues from there, and now and then returns to the old
+// branch.
 Workload edit_earlier(uint64_t seed);
 // Three long documents, each with many questions that do not know of each other.
 Workload long_document(uint64_t seed);

@@ -55,7 +55,7 @@ TEST(Workloads, EveryRequestFitsBesideAState) {
   }
 }
 
-// A turn continues exactly what its session's last one left, answer included.
+// A turn continues exactly where its session's last turn ended, answer included.
 TEST(Workloads, ConversationsGoOnFromTheirAnswers) {
   std::map<std::string, Tokens> left;
   uint32_t continued = 0;

@@ -1,12 +1,12 @@
-// Question: is a conversation that goes on after a restart answered sooner from the disk tier than by
-// computing it again? Both servers are new, model and all; each is asked the same next turns, in turns.
+// Question: after a restart, is a conversation's next turn answered sooner from the disk tier than
+// by computing it again? Both servers are new, including the model, and get the same next turns
+// alternately.
 #include "bench/serve/serve_bench.h"
 
 #if defined(STEMMA_HAS_SERVER) && defined(STEMMA_HAS_ENGINE_LLAMA) && defined(STEMMA_HAS_GGUF) && \
     defined(STEMMA_HAS_TIER_DISK)
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +14,7 @@
 #include "bench/serve/bench_server.h"
 #include "cli/serve_tiers.h"
 #include "engine/llama/llama_model.h"
+#include "flags/flags.h"
 
 namespace stemma::bench::serve {
 
@@ -35,28 +36,22 @@ struct Arguments {
   uint64_t rounds = 5;
   uint64_t dim = 512;
   uint64_t layers = 8;
+  bool help = false;
 };
 
-bool parse(std::span<const std::string_view> words, Arguments& out) {
-  for (size_t i = 0; i < words.size(); i += 2) {
-    if (i + 1 == words.size()) return false;
-    const std::string_view value = words[i + 1];
-    if (words[i] == "--dir") {
-      out.dir = value;
-      continue;
-    }
-    uint64_t* number = words[i] == "--rounds"   ? &out.rounds
-                       : words[i] == "--dim"    ? &out.dim
-                       : words[i] == "--layers" ? &out.layers
-                                                : nullptr;
-    if (number == nullptr) return false;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *number);
-    if (error != std::errc() || end != value.data() + value.size() || *number == 0) return false;
-  }
-  return true;
+// Returns an empty string, or what is wrong.
+std::string parse(std::span<const std::string_view> words, Arguments& out) {
+  flags::Flags flags;
+  flags.text("--dir", out.dir);
+  flags.whole("--rounds", out.rounds);
+  flags.whole("--dim", out.dim);
+  flags.whole("--layers", out.layers);
+  const std::string wrong = flags.read(words);
+  out.help = flags.help();
+  return wrong;
 }
 
-// One life of a server; with `disk`, with a tier there.
+// One run of a server; with `disk`, over a disk tier.
 struct Life {
   Life(const std::string& file, const std::string& disk) {
     std::string why;
@@ -119,13 +114,14 @@ double median(std::vector<double> values) {
 
 int run_restart_bench(std::span<const std::string_view> words) {
   Arguments arguments;
-  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+  if (const std::string wrong = parse(words, arguments); !wrong.empty()) {
+    std::fprintf(stderr, "stemma bench restart: %s\nTry 'stemma bench restart --help'.\n",
+                 wrong.c_str());
+    return 2;
+  }
+  if (arguments.help) {
     std::fputs(kHelp, stdout);
     return 0;
-  }
-  if (!parse(words, arguments)) {
-    std::fputs(kHelp, stderr);
-    return 2;
   }
   std::string folder = arguments.dir + "/stemma-bench-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) {

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +17,7 @@
 #include "bench/serve/bench_server.h"
 #include "bench/serve/timed_model.h"
 #include "engine/llama/llama_model.h"
+#include "flags/flags.h"
 #include "support/engine_kinds.h"
 #include "support/fake_model.h"
 #include "support/http_client.h"
@@ -52,6 +52,7 @@ struct Arguments {
   uint64_t dim = 512;
   uint64_t layers = 8;
   uint64_t seed = 1;
+  bool help = false;
 };
 
 enum class Mode : uint8_t { on, slots, off, whole_states };
@@ -142,7 +143,7 @@ Row serve(const std::string& file, const Workload& workload, const Arguments& ar
       std::fprintf(stderr, "\r%-14s %-12s %3zu of %zu ", workload.name.c_str(), name_of(mode),
                    i + 1, count);
     }
-    // A client reads and writes; meanwhile what waits is saved.
+    // Clients take time to read and write; meanwhile waiting captures are saved.
     server.settle();
   }
   if (isatty(2) != 0) std::fprintf(stderr, "\r%60s\r", "");
@@ -156,7 +157,7 @@ Row serve(const std::string& file, const Workload& workload, const Arguments& ar
 
 double per(double sum, uint64_t count) { return count == 0 ? 0 : sum / static_cast<double>(count); }
 
-// What the server costs when the engine costs nothing.
+// The server's own cost, with an engine that costs nothing.
 void overhead() {
   test::FakeModel model(test::full_engine(), 512);
   Server server(model, {});
@@ -186,44 +187,37 @@ void overhead() {
   }
 }
 
-bool parse(std::span<const std::string_view> words, Arguments& out) {
+// Returns an empty string, or what is wrong.
+std::string parse(std::span<const std::string_view> words, Arguments& out) {
   std::vector<std::string> models;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (i + 1 == words.size()) return false;
-    const std::string value(words[i + 1]);
-    uint64_t* number = words[i] == "--requests" ? &out.requests
-                       : words[i] == "--dim"    ? &out.dim
-                       : words[i] == "--layers" ? &out.layers
-                       : words[i] == "--seed"   ? &out.seed
-                                                : nullptr;
-    if (number != nullptr) {
-      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *number);
-      if (error != std::errc() || end != value.data() + value.size()) return false;
-    } else if (words[i] == "--only") {
-      out.only.push_back(value);
-    } else if (words[i] == "--model" &&
-               (value == "full" || value == "window" || value == "hybrid")) {
-      models.push_back(value);
-    } else {
-      return false;
-    }
-    ++i;
-  }
+  flags::Flags flags;
+  flags.whole("--requests", out.requests);
+  flags.whole("--dim", out.dim);
+  flags.whole("--layers", out.layers);
+  flags.whole("--seed", out.seed, uint64_t{0});
+  flags.take("--only", [&](std::string_view value) {
+    out.only.emplace_back(value);
+    return std::string();
+  });
+  flags.choices("--model", models, {{"full", "full"}, {"window", "window"}, {"hybrid", "hybrid"}});
+  const std::string wrong = flags.read(words);
+  out.help = flags.help();
   if (!models.empty()) out.models = models;
-  return true;
+  return wrong;
 }
 
 }  // namespace
 
 int run_serve_bench(std::span<const std::string_view> words) {
   Arguments arguments;
-  if (!words.empty() && (words[0] == "--help" || words[0] == "-h")) {
+  if (const std::string wrong = parse(words, arguments); !wrong.empty()) {
+    std::fprintf(stderr, "stemma bench serve: %s\nTry 'stemma bench serve --help'.\n",
+                 wrong.c_str());
+    return 2;
+  }
+  if (arguments.help) {
     std::fputs(kHelp, stdout);
     return 0;
-  }
-  if (!parse(words, arguments)) {
-    std::fputs(kHelp, stderr);
-    return 2;
   }
   std::string folder = std::filesystem::temp_directory_path() / "stemma-bench-XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) {

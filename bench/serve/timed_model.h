@@ -1,4 +1,4 @@
-// A LanguageModel that passes everything on and takes the time of saves and loads.
+// A LanguageModel that forwards every call and times saves and loads.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class TimedModel final : public engine::LanguageModel, private SequenceEngine {
   };
 
   explicit TimedModel(engine::LanguageModel& model) : model_(model), inner_(model.sequences()) {}
-  // When nobody uses it.
+  // Read only while no call is running.
   Moves saves() const { return saves_; }
   Moves loads() const { return loads_; }
 

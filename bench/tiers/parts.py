@@ -1,7 +1,10 @@
-# What is measured. Each part returns lines (what was done, reused, possible, bar) for the table.
+# The measurements. Each part returns lines (what was done, reused, possible, bar) for the table.
 import collections
 import random
+import threading
 import time
+
+from servers import ServerFailed
 
 from talk import Conversation, text_of
 
@@ -28,7 +31,7 @@ def restart(start, place, turns=TURNS, others=0):
                 server.settle()
             could, did, _ = talk.go_on(server)
             possible += could
-            reused += min(did, could)  # More is the head of the template, which other prompts brought.
+            reused += min(did, could)  # Any excess is the template's head, from other prompts.
             server.settle()
             state = server.state()
             evictions += state["segment_evictions"] + state["state_evictions"]
@@ -53,7 +56,7 @@ def hot_prefix(start, place, write, save, conversations=40):
                 talk.go_on(server)
                 traffic += talk.known
             traffic -= whole
-            time.sleep(0.25)  # People think; and a Redis tells older from younger by the second.
+            time.sleep(0.25)  # People think; and Redis orders entries by full seconds.
         if save:
             server.settle()
         else:
@@ -63,6 +66,56 @@ def hot_prefix(start, place, write, save, conversations=40):
         _, reused, _ = Conversation("afterwards", system, question_tokens=100).go_on(server)
         server.kill()
     return min(reused, whole), whole, traffic
+
+
+def stalls(start, place, requests, seed):
+    """How long requests wait for a Redis that stops answering.
+
+    Each request is the second turn of a conversation that only Redis has. Every other one arrives after Redis has
+    stopped; during the rest it stops up to 20 ms later. Before each of them Redis goes on, until the server loads
+    from it again, so it always waits for it. A wait is the time of the request at the client, less what the server
+    says it computed. Returns (waits in ms, waits while Redis answers, how many requests loaded something)."""
+    chance = random.Random(seed)
+    words = text_of("stalls", SYSTEM_TOKENS)
+    talks = [Conversation(f"stalls {number}", f"{number} {words}", answer_tokens=4) for number in range(6 * requests)]
+    with start(place.settings()) as server:
+        for talk in talks:
+            talk.go_on(server)
+        server.settle()
+        server.kill()
+    waits, without, loaded = [], [], 0
+    with start(place.settings()) as server:
+        while len(waits) < requests:
+            if len(talks) < 2:
+                raise ServerFailed("a tier that answers again was seldom asked")
+            took, report = _timed(talks.pop(), server)
+            if not report.get("tier"):
+                time.sleep(0.5)  # It is still left alone.
+                continue
+            without.append(took)
+            stop = threading.Timer(chance.uniform(0, 0.02), place.stall)
+            if len(waits) % 2:
+                stop.start()
+            else:
+                place.stall()
+            try:
+                took, report = _timed(talks.pop(), server)
+            finally:
+                if len(waits) % 2:
+                    stop.join()
+                place.go_on()
+            waits.append(took)
+            loaded += 1 if report.get("tier") else 0
+        server.kill()
+    return waits, without, loaded
+
+
+def _timed(talk, server):
+    """One turn. Returns (its time in ms, less what was computed; the server's report)."""
+    begin = time.monotonic()
+    report = talk.go_on(server)[2]
+    took = (time.monotonic() - begin) * 1e3
+    return took - server.timings["prompt_ms"] - server.timings["predicted_ms"], report
 
 
 class Crowd:
@@ -111,7 +164,7 @@ def two_servers(start, place, seconds, seed, capacity_bytes, saved_bytes, say):
         while time.monotonic() < end:
             reused += crowd.go_on(servers[chance.randrange(2)])
             turns += 1
-            time.sleep(0.05)  # People think; a server writes in such moments.
+            time.sleep(0.05)  # People think; a server saves in such moments.
             if time.monotonic() >= next_kill:
                 which = chance.randrange(2)
                 servers[which].kill()

@@ -1,8 +1,10 @@
-# Places where servers keep what they saved: a directory of one machine, a Redis, a shared directory.
+# Places where servers keep saved entries: a directory of one machine, a Redis, a shared directory.
 #
-# Each is empty at first, is the same for every server that is started with its settings(), and is gone after end().
+# Each starts empty, is the same for every server started with its settings(), and is removed by
+# end().
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -66,8 +68,16 @@ class Redis:
         if not self._answers(b"FLUSHALL\r\n", b"+OK"):
             raise ServerFailed("redis-server did not take FLUSHALL")
 
+    def stall(self):
+        """It stops answering until go_on(), without closing a connection."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self._process.send_signal(signal.SIGCONT)
+
     def end(self):
         if self._process.poll() is None:
+            self.go_on()
             self._process.terminate()
             try:
                 self._process.wait(20)

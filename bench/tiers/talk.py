@@ -1,7 +1,8 @@
 # Conversations of words, and servers that can be killed.
 #
-# The models of `stemma make-model` have a token for each byte, so a text of n ASCII letters has n tokens, and what a turn
-# leaves behind is counted exactly: its prompt and its answer but for the last token, which nobody has computed on.
+# The models of `stemma make-model` have a token for each byte, so a text of n ASCII letters has n
+# tokens, and what a turn leaves behind is counted exactly: its prompt and its answer but for the
+# last token, which nobody has computed on.
 import json
 import random
 import time
@@ -28,6 +29,7 @@ class Chat(Stemma):
     def __init__(self, program, model, settings):
         super().__init__(program, model, settings)
         self._chat = None
+        self.timings = {}  # Of the last answer.
 
     def turn(self, messages, answer_tokens):
         """Asks, and returns (text of the answer, tokens of the prompt, how many of them were reused, the report)."""
@@ -35,6 +37,7 @@ class Chat(Stemma):
             self._chat = Client(self.host, OpenAi)
         body = {"messages": messages, "max_tokens": answer_tokens, "temperature": 0, "ignore_eos": True}
         answer = json.loads(self._chat.call("POST", "/v1/chat/completions", json.dumps(body)))
+        self.timings = answer["timings"]
         usage = answer["usage"]
         return (answer["choices"][0]["message"]["content"], usage["prompt_tokens"],
                 usage["prompt_tokens_details"]["cached_tokens"], answer["stemma"])
