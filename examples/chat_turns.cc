@@ -1,4 +1,4 @@
-// A conversation: what was generated in one turn is reused, to the token, by the next.
+// A conversation: each turn reuses what the turn before generated, to the token.
 #include <algorithm>
 #include <cstdio>
 #include <vector>

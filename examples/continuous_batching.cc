@@ -1,4 +1,4 @@
-// A paged engine's main loop on one page: admit, evaluate a chunk of each, commit, grow, give way.
+// A paged engine's main loop: admit requests, evaluate a chunk of each, commit, grow, preempt.
 #include <algorithm>
 #include <cstdio>
 #include <list>
@@ -29,7 +29,7 @@ int main() {
   while (!waiting.empty() || !running.empty()) {
     while (!waiting.empty() && running.size() < 4) {
       Result<Lease> lease = cache.lease(scope, {.tokens = waiting.front().text});
-      if (!lease) break;  // No room now; somebody will finish.
+      if (!lease) break;  // No room now; try again when a request finishes.
       // Here the engine carries out lease->copies().
       lease->copies_done().value();
       waiting.front().lease = *std::move(lease);
@@ -46,7 +46,7 @@ int main() {
         ++at;
         continue;
       }
-      // The end, or no room for the next token: then it waits, and most of it will still be there.
+      // Finished, or no room for its next token: then it waits, and most of it stays cached.
       const Retain retain{.will_return = !done};
       r.lease.release({.retain = &retain}).value();
       preempted += done ? 0 : 1;

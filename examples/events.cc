@@ -1,4 +1,4 @@
-// A router that knows which of its machines has the longest prefix, fed by cache events.
+// A router follows cache events to know which machine has the longest prefix.
 #include <cstdio>
 #include <unordered_set>
 #include <vector>
@@ -15,7 +15,7 @@ struct Mirror {
   uint64_t next = 0;
 
   void take(const Event& event) {
-    if (event.group != 0 || event.tail) return;  // One group here; tails do not count.
+    if (event.group != 0 || event.tail) return;  // There is one group here; skip tails.
     if (event.kind == EventKind::stored) keys.insert(event.keys.begin(), event.keys.end());
     if (event.kind == EventKind::removed) {
       for (const ContentKey& key : event.keys) keys.erase(key);
@@ -53,7 +53,7 @@ int main() {
   run(1);
   mirror.follow(cache);
   run(2);
-  run(3);  // Takes the place of the first.
+  run(3);  // Evicts the first prompt.
   mirror.follow(cache);
   for (Token seed = 4; seed < 12; ++seed) run(seed);
   mirror.follow(cache);

@@ -39,6 +39,6 @@ int main() {
   };
   ask("cat and dog", {cat, dog});
   ask("the same", {cat, dog});
-  ask("cat and bird", {cat, bird});  // Equal up to the second image, not one position further.
+  ask("cat and bird", {cat, bird});  // Equal only up to the second image.
   ask("two birds", {image(3, 20), bird});
 }

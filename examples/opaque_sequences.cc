@@ -1,6 +1,6 @@
-// An engine that owns its KV and gives out sequences: trim, copy, save, load. The "KV" of this one is
-// the tokens themselves. Two conversations share a system prompt over one sequence, and neither is
-// computed again.
+// An engine that owns its KV and offers sequences: trim, copy, save, load. This engine's "KV" is
+// the tokens themselves. Two conversations share a system prompt and take turns in one sequence;
+// neither is computed again.
 #include <cstdio>
 #include <cstring>
 #include <vector>

@@ -1,4 +1,4 @@
-// Lease, copy, compute, commit, release: what was computed for one prompt is there for the next.
+// Lease, copy, compute, commit, release: a prompt reuses what was computed for an earlier one.
 #include <cstdio>
 #include <span>
 #include <vector>
@@ -18,7 +18,7 @@ struct Engine {
       kv[to_index(copy.target) * 16 + i] = kv[to_index(copy.source) * 16 + i];
     }
   }
-  // From where the lease stands to the end of the tokens.
+  // Computes from the committed positions to the end of the tokens.
   void compute(const Lease& lease, std::span<const Token> tokens) {
     std::vector<int64_t> slots(tokens.size());
     lease.slot_mapping(0, 0, slots).value();

@@ -1,4 +1,4 @@
-// Room is short: one request gives way, its kernel still runs, and it comes back later.
+// Room is short: a request is preempted while its kernel still runs, and it comes back later.
 #include <atomic>
 #include <cstdio>
 #include <vector>
@@ -42,7 +42,7 @@ int main() {
   grown = b.extend(more);
   std::printf("while a's kernel runs: %s\n", grown ? "ok" : grown.error().to_string().c_str());
   kernel.done.store(true, std::memory_order_release);
-  grown = b.extend(more);  // Looks at the fences itself when room is short; so does poll().
+  grown = b.extend(more);  // extend() checks fences when room is short; poll() does too.
   std::printf("after it: %s\n", grown ? "ok" : grown.error().to_string().c_str());
   b.commit(80).value();
   b.release().value();

@@ -1,4 +1,4 @@
-// Tensor parallelism: every rank has a cache of its own, and all must reuse the same prefix.
+// Tensor parallelism: every rank has its own cache, and all must reuse the same prefix.
 #include <algorithm>
 #include <cstdio>
 #include <vector>
@@ -27,9 +27,9 @@ int main() {
   std::vector<Token> prompt(200);
   for (uint32_t i = 0; i < 200; ++i) prompt[i] = i;
   for (PagedCache& rank : ranks) rank.lease(scope, {.tokens = prompt})->commit(200).value();
-  ranks[1].evict(3);  // Equal calls give equal answers; this rank did something else in between.
+  ranks[1].evict(3);  // Equal calls give equal answers, so make this rank differ.
 
-  // First way: ask everybody, then lease no more than the least.
+  // First way: ask every rank, then lease no more than the smallest answer.
   LeaseOptions least;
   for (const PagedCache& rank : ranks) {
     const uint32_t n = rank.lookup(scope, {.tokens = prompt})->reused_tokens;
@@ -41,7 +41,7 @@ int main() {
     std::printf("with at_most %u: %u\n", least.lookup.at_most, lease.reused());
   }
 
-  // Second way: lease, then give back. What is leased cannot be evicted while the others answer.
+  // Second way: lease, then give back. Leased blocks cannot be evicted while others answer.
   std::vector<Lease> leases;
   for (PagedCache& rank : ranks) leases.push_back(*rank.lease(scope, {.tokens = prompt}));
   for (uint32_t n = smallest_reuse(leases);; n = smallest_reuse(leases)) {

@@ -1,4 +1,4 @@
-// What stays when room is short: priorities, pins with a deadline, quotas.
+// Controlling what is evicted when room is short: priorities, pins with deadlines, quotas.
 #include <array>
 #include <cstdio>
 #include <vector>

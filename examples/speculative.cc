@@ -1,4 +1,4 @@
-// Speculative decoding: guesses are appended, judged in one step, and the wrong ones taken back.
+// Speculative decoding: append guesses, check them in one step, and rewind the wrong ones.
 #include <cstdio>
 #include <vector>
 
@@ -8,8 +8,8 @@ using namespace stemma;
 
 namespace {
 
-Token truth(uint32_t position) { return position * 7 % 101; }  // What the large model would say.
-Token guess(uint32_t position) {                               // The small one errs now and then.
+Token truth(uint32_t position) { return position * 7 % 101; }  // What the large model says.
+Token guess(uint32_t position) {                               // The small one is sometimes wrong.
   return position % 5 == 0 ? 9999 : truth(position);
 }
 
@@ -24,7 +24,7 @@ int main() {
   for (uint32_t i = 0; i < 50; ++i) text.push_back(truth(i));
 
   Lease lease = *cache.lease(scope, {.tokens = text});
-  lease.reserve(lease.length() + 64).value();  // Room for what is to come; optional.
+  lease.reserve(lease.length() + 64).value();  // Room for the next tokens; optional.
   lease.commit(lease.length()).value();
 
   uint32_t steps = 0;
@@ -41,7 +41,7 @@ int main() {
       lease.rewind(begin + accepted).value();
       const Token right = truth(lease.length());
       lease.extend({&right, 1}).value();
-      // The engine computes it together with the next guesses; here at once.
+      // An engine would compute it together with the next guesses; here it is done at once.
       lease.commit(lease.length()).value();
     }
   }
@@ -50,7 +50,7 @@ int main() {
   const uint32_t length = lease.length();
   lease.release().value();
 
-  // What is cached is the accepted text, without a trace of the wrong guesses.
+  // Only the accepted text is cached, none of the wrong guesses.
   text.clear();
   for (uint32_t i = 0; i <= length; ++i) text.push_back(truth(i));
   std::printf("of the same text %u of %u tokens are cached\n",

@@ -1,13 +1,13 @@
-// Tiers under a PagedCache: what one process computed, the next one reads from host memory or from disk
-// instead of computing it. The second engine here stands for a process that was started again.
+// Tiers under a PagedCache: a process reads what an earlier one computed from host memory or disk
+// instead of computing it again. The second engine here stands for a restarted process.
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
-#include "stemma/disk_tier.h"
-#include "stemma/host_tier.h"
-#include "stemma/paged_tiers.h"
+#include "stemma/tier/disk_tier.h"
+#include "stemma/tier/host_tier.h"
+#include "stemma/tier/paged_tiers.h"
 
 using namespace stemma;
 
@@ -42,7 +42,7 @@ static void live(const std::string& directory, const std::vector<Token>& words) 
   stack.levels.push_back({.tier = *make_host_tier({.capacity_bytes = 16U << 20U})});
   stack.levels.push_back({.tier = *tier::disk::DiskTier::open(
                               {.path = directory, .capacity_bytes = uint64_t{64} << 20U})});
-  stack.query_ns = 1'000'000'000;  // Who has not said by then what it has is not waited for.
+  stack.query_ns = 1'000'000'000;  // A tier that has not answered by then is skipped.
   auto tiers = *tier::PagedTiers::create(
       {.cache = &cache, .io = &engine, .groups = options.groups, .layout = 1},
       *tier::TierStack::create(std::move(stack)));

@@ -1,12 +1,12 @@
-// Tiers under a SequenceCache: what it saves goes to disk too, and a process that starts again finds it
-// there. The engine is that of opaque_sequences.cc; what is new is in live().
+// Tiers under a SequenceCache: what it saves also goes to disk, and a restarted process finds it
+// there. The engine is the one of opaque_sequences.cc; the new part is in live().
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
-#include "stemma/disk_tier.h"
-#include "stemma/sequence_tiers.h"
+#include "stemma/tier/disk_tier.h"
+#include "stemma/tier/sequence_tiers.h"
 
 using namespace stemma;
 
@@ -36,7 +36,7 @@ static void live(const std::string& directory, const std::vector<Token>& words) 
   tier::StackOptions levels;
   levels.levels.push_back({.tier = *tier::disk::DiskTier::open(
                                {.path = directory, .capacity_bytes = uint64_t{64} << 20U})});
-  levels.query_ns = 1'000'000'000;  // Who has not said by then what it has is not waited for.
+  levels.query_ns = 1'000'000'000;  // A tier that has not answered by then is skipped.
   auto stack = *tier::TierStack::create(std::move(levels));
   ToyEngine engine;
   tier::SequenceTiers tiers(*stack, {.traits = engine.traits(), .segment_tokens = 64});
@@ -57,7 +57,8 @@ static void live(const std::string& directory, const std::vector<Token>& words) 
   turn.computed(turn.length()).value();
   turn.finish().value();
   cache.drain();  // Saves, and tells the tiers.
-  // Before the process ends. A write-back level, if there were one, would get what memory still has.
+  // Before the process ends. A write-back level, if there were one, would get what memory still
+  // has.
   for (HandedOn done{.over = false}; !done.over;) {
     done = cache.hand_on(done.next, 32U << 20U);
     stack->flush(Clock::monotonic().now_ns() + 10'000'000'000);

@@ -1,4 +1,4 @@
-// A hybrid model: full attention, a sliding window and a recurrent layer ask the same question.
+// A hybrid model: one cache serves full attention, a sliding window and a recurrent layer.
 #include <cstdio>
 #include <vector>
 
@@ -22,7 +22,7 @@ int main() {
   std::vector<Token> prompt(200);
   for (uint32_t i = 0; i < 200; ++i) prompt[i] = i;
   Lease lease = *cache.lease(scope, {.tokens = prompt});
-  // Somebody may come back to the end of the system prompt, so the running state is saved there.
+  // A later prompt may share only the system prompt, so the running state is saved at its end.
   lease.commit(150).value();
   const BlockId slot = *lease.draft_checkpoint(2);
   // Here the engine would write its state after 150 positions to that slot.

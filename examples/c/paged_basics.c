@@ -1,4 +1,4 @@
-/* Lease, copy, compute, commit, release: paged_basics.cc in C. */
+/* Lease, copy, compute, commit, release: the same as paged_basics.cc, in C. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,7 @@
 
 #include <stemma/stemma.h>
 
-static uint32_t
-    length[2]; /* Stands for the engine: all it knows is how much each sequence holds. */
+static uint32_t length[2]; /* Stands for the engine: it only knows how much each sequence holds. */
 
 static void held(void* user, uint32_t sequence, stemma_held* out) {
   (void)user;
