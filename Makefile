@@ -5,8 +5,10 @@
 #                      GPU=1: on a GPU; llama.cpp's library for it is fetched or compiled first
 #   make test          checked build and all tests
 #   make bench         build it and run its benchmarks            make bench ARGS="--help"
+#   make test-agents   coding agents from npm over a scripted model; needs the network once  ARGS="codex claude"
 #   make bench-serve   the server end to end, on a generated model ARGS="--help"
 #   make bench-gpu     time to the first token on a GPU           MODEL=file.gguf ARGS="--help"
+#   make train-model   train the models of models/ anew; needs a GPU with PyTorch (models/README.md)
 #   make asan | tsan   all tests under sanitizers                 (scripts/sanitize: the part that CI runs)
 #   make check-long    everything that .ci/run leaves out: hours
 #   make soak          random runs for a long time, each of SOAK  SECONDS=3600 SOAK=oracle_test
@@ -18,7 +20,10 @@
 #   make valgrind      memcheck over the C program, unit tests and scenarios
 #   make install       after make; PREFIX=/usr/local
 #   make package       Debian packages under build/packages
-#   make abi-update    record the C ABI as it is now, in tests/package/abi.txt and abi_tiers.txt
+#   make docs          the guides as a site under build/docs, with a search box
+#   make wheel         the Python wheel under build/wheels, installed into a fresh environment and tried
+#   make test-engines  the plug-ins for vLLM, LMCache and SGLang, and stemma.torch, in these engines; needs PyPI
+#   make abi-update    record the C ABI as it is now, in tests/package/abi*.txt
 #   make clean         remove all build folders
 SHELL := /bin/bash
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -36,8 +41,8 @@ SOAK_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),3600)
 FUZZ_SECONDS := $(if $(filter command line,$(origin SECONDS)),$(SECONDS),60)
 
 .DEFAULT_GOAL := build
-.PHONY: build run test bench bench-serve bench-gpu asan tsan check-long soak fuzz mutants coverage format format-check lint headers \
-        valgrind install package abi-update clean
+.PHONY: build run test test-agents bench bench-serve bench-gpu train-model asan tsan check-long soak fuzz mutants coverage format format-check lint headers \
+        valgrind install package wheel docs test-engines abi-update clean
 
 build:
 	@scripts/bootstrap build llama
@@ -57,13 +62,28 @@ bench-serve: build
 bench-gpu: build
 	@bench/gpu/run --stemma build/stemma --model '$(or $(MODEL),build/models/8b.gguf)' $(ARGS)
 
+# The numbers of steps are those that the files in models/ were trained for.
+TRAIN_OUT ?= build/trained
+TRAIN_PYTHON ?= python3
+train-model:
+	@$(TRAIN_PYTHON) -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null || \
+	  { echo "make train-model: this needs an NVIDIA GPU and a Python with PyTorch 2.6 or newer and NumPy;" \
+	         "TRAIN_PYTHON=... names another Python" >&2; exit 1; }
+	@$(TRAIN_PYTHON) models/train/train.py --out '$(TRAIN_OUT)' --models llama --steps 6423 --pool 200000000 $(ARGS)
+	@$(TRAIN_PYTHON) models/train/train.py --out '$(TRAIN_OUT)' --models window,hybrid --steps 1682,2750 $(ARGS)
+
+test-agents:
+	@cmake --preset dev
+	@cmake --build --preset dev --target scripted_server
+	@tests/agents/run build-dev/scripted_server $(ARGS)
+
 test:
-	@scripts/bootstrap build llama serve-tests tier-tests
+	@scripts/bootstrap build llama serve-tests tier-tests python-tests docs
 	@scripts/get-llama || echo "make: going on without llama.cpp"
 	@cmake --workflow --preset dev
 
 asan tsan:
-	@scripts/bootstrap build llama serve-tests tier-tests
+	@scripts/bootstrap build llama serve-tests tier-tests python-tests docs
 	@scripts/get-llama || echo "make: going on without llama.cpp"
 	@cmake --workflow --preset $@
 
@@ -123,15 +143,28 @@ package: build
 	@cd build && cpack -G DEB >packages.log || { cat packages.log; exit 1; }
 	@ls build/packages/*.deb
 
+docs:
+	@scripts/bootstrap docs
+	@scripts/build-docs
+
+wheel:
+	@scripts/bootstrap build python-tests
+	@scripts/wheel build/wheels
+
+# `build` for the program: the tests look into directories with `stemma inspect`.
+test-engines: build wheel
+	@scripts/test-engines build/wheels
+
 abi-update:
 	@scripts/bootstrap build
 	@cmake --preset dev >/dev/null
-	@cmake --build --preset dev --target stemma_shared stemma_tiers_shared
+	@cmake --build --preset dev --target stemma_shared stemma_tiers_shared stemma_mover_shared
 	@python3 tests/package/abi.py --library build-dev/libstemma.so --update
 	@python3 tests/package/abi.py --library build-dev/libstemma_tiers.so --tiers --update
+	@python3 tests/package/abi.py --library build-dev/libstemma_mover.so --mover --update
 
 install:
 	cmake --install build --prefix $(PREFIX)
 
 clean:
-	rm -rf build build-dev build-asan build-tsan build-tidy build-fuzz build-coverage build-mutants
+	rm -rf build build-wheel build-engines build-torch build-torch-bench build-dev build-asan build-tsan build-tidy build-fuzz build-coverage build-mutants

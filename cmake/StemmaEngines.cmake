@@ -61,12 +61,13 @@ endif()
 #   stemma::json           JSON documents as values, within limits
 find_package(nlohmann_json 3.11 QUIET)
 stemma_glob(json_sources "src/json/*.cc")
+list(FILTER json_sources EXCLUDE REGEX "/(write|utf8)\\.cc$")
 if(nlohmann_json_FOUND)
   add_library(stemma_json STATIC ${json_sources})
   add_library(stemma::json ALIAS stemma_json)
   stemma_configure_target(stemma_json)
   target_include_directories(stemma_json PUBLIC "${PROJECT_SOURCE_DIR}/src")
-  target_link_libraries(stemma_json PRIVATE nlohmann_json::nlohmann_json)
+  target_link_libraries(stemma_json PUBLIC stemma_json_write PRIVATE nlohmann_json::nlohmann_json)
 endif()
 
 #   stemma::constrain      answers that must have a form: JSON schemas and grammars
@@ -91,11 +92,13 @@ if(server_sources AND Boost_FOUND AND TARGET stemma_json AND STEMMA_TOMLPP_DIR A
   target_include_directories(stemma_server SYSTEM PRIVATE "${STEMMA_TOMLPP_DIR}")
   target_link_libraries(stemma_server PUBLIC stemma::core stemma::json stemma::tier
     PRIVATE Boost::headers)
-  if(TARGET stemma::jinja)
-    target_link_libraries(stemma_server PUBLIC stemma::jinja)
-  endif()
-  # Equal seeds give equal tokens on every machine: no operation is fused with another one here and not
-  # there. Its loops over the vocabulary are written to be vectorised.
+  foreach(part IN ITEMS jinja dialect constrain)
+    if(TARGET stemma::${part})
+      target_link_libraries(stemma_server PUBLIC stemma::${part})
+    endif()
+  endforeach()
+  # Equal seeds give equal tokens on every machine: no operation is fused with another one here and
+  # not there. Its loops over the vocabulary are written to be vectorised.
   if(EXISTS "${PROJECT_SOURCE_DIR}/src/server/schedule/sampler.cc")
     set_source_files_properties("${PROJECT_SOURCE_DIR}/src/server/schedule/sampler.cc" PROPERTIES
       COMPILE_OPTIONS "-ffp-contract=off;-fno-trapping-math;$<$<NOT:$<BOOL:${STEMMA_COVERAGE}>>:-O3>")

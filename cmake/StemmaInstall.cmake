@@ -1,14 +1,17 @@
-# Usage: include()d when STEMMA_INSTALL is on; what find_package(stemma), pkg-config and `cpack` need.
+# Usage: include()d when STEMMA_INSTALL is on; what find_package(stemma), pkg-config and `cpack`
+# need.
 #
-# Four parts, which are four Debian packages: `runtime` (libstemma.so.0), `tiers` (libstemma_tiers.so.0),
-# `development` (headers, static libraries, CMake and pkg-config files) and `program`.
+# Five parts, which are five Debian packages: `runtime` (libstemma.so.0), `tiers`
+# (libstemma_tiers.so.0), `mover` (libstemma_mover.so.0), `development` (headers, static libraries, CMake and pkg-config files) and
+# `program`.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS stemma_core stemma_shared stemma_static EXPORT stemma-targets
   LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
   ARCHIVE COMPONENT development
   FILE_SET HEADERS COMPONENT development)
-# Tiers are exported one by one: what needs a library that is not there does not take the others with it.
+# Tiers are exported one by one: what needs a library that is not there does not take the others
+# with it.
 set(stemma_tier_parts "")
 foreach(part IN ITEMS tier tier_disk tier_shared tier_redis tier_seal)
   if(TARGET stemma_${part})
@@ -24,6 +27,12 @@ if(TARGET stemma_tiers_shared)
     LIBRARY COMPONENT tiers NAMELINK_COMPONENT development
     FILE_SET HEADERS COMPONENT development)
 endif()
+if(TARGET stemma_mover_shared)
+  list(APPEND stemma_tier_parts mover)
+  install(TARGETS stemma_mover_shared EXPORT stemma-mover-targets
+    LIBRARY COMPONENT mover NAMELINK_COMPONENT development
+    FILE_SET HEADERS COMPONENT development)
+endif()
 if(TARGET stemma)
   if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
     set(libraries "${CMAKE_INSTALL_LIBDIR}")
@@ -35,8 +44,8 @@ if(TARGET stemma)
   # A llama.cpp that scripts/get-llama fetched goes with the program; an own one stays where it is.
   if(STEMMA_LLAMA_FOLDER)
     file(GLOB llama_libraries "${STEMMA_LLAMA_BACKENDS}/*.so")
-    # Those for GPUs may come after this was configured. They are in no package: they are compiled for the GPUs of this
-    # machine, and need libraries that no package of the system has.
+    # Those for GPUs may come after this was configured. They are in no package: they are compiled
+    # for the GPUs of this machine, and need libraries that no package of the system has.
     list(FILTER llama_libraries EXCLUDE REGEX "/libggml-(cuda|vulkan)\\.so$")
     install(DIRECTORY "${STEMMA_LLAMA_BACKENDS}/" DESTINATION "${CMAKE_INSTALL_LIBDIR}/stemma" COMPONENT gpu
             FILES_MATCHING PATTERN "libggml-cuda.so" PATTERN "libggml-vulkan.so")
@@ -50,7 +59,7 @@ endif()
 
 # Whoever gets a part gets the licence with it.
 foreach(part IN ITEMS runtime:libstemma0:stemma_shared tiers:libstemma-tiers0:stemma_tiers_shared
-        development:libstemma-dev:stemma_core program:stemma:stemma)
+        mover:libstemma-mover0:stemma_mover_shared development:libstemma-dev:stemma_core program:stemma:stemma)
   string(REPLACE ":" ";" part "${part}")
   list(GET part 0 component)
   list(GET part 1 package)
@@ -93,6 +102,10 @@ if(TARGET stemma_tiers_shared)
   configure_file(cmake/stemma_tiers.pc.in "${PROJECT_BINARY_DIR}/stemma_tiers.pc" @ONLY)
   list(APPEND pkgconfig_files "${PROJECT_BINARY_DIR}/stemma_tiers.pc")
 endif()
+if(TARGET stemma_mover_shared)
+  configure_file(cmake/stemma_mover.pc.in "${PROJECT_BINARY_DIR}/stemma_mover.pc" @ONLY)
+  list(APPEND pkgconfig_files "${PROJECT_BINARY_DIR}/stemma_mover.pc")
+endif()
 install(FILES ${pkgconfig_files} DESTINATION "${pkgconfig_dir}" COMPONENT development)
 
 if(PROJECT_IS_TOP_LEVEL)
@@ -110,6 +123,10 @@ if(PROJECT_IS_TOP_LEVEL)
   if(TARGET stemma_tiers_shared)
     list(APPEND CPACK_COMPONENTS_ALL tiers)
     string(APPEND development_depends ", libstemma-tiers0 (= ${PROJECT_VERSION})")
+  endif()
+  if(TARGET stemma_mover_shared)
+    list(APPEND CPACK_COMPONENTS_ALL mover)
+    string(APPEND development_depends ", libstemma-mover0 (= ${PROJECT_VERSION})")
   endif()
   if(TARGET stemma)
     list(APPEND CPACK_COMPONENTS_ALL program)
@@ -130,6 +147,10 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_DEBIAN_TIERS_PACKAGE_SECTION libs)
   set(CPACK_DEBIAN_TIERS_PACKAGE_DEPENDS "libstemma0 (>= ${PROJECT_VERSION})")
   set(CPACK_DEBIAN_TIERS_DESCRIPTION "${PROJECT_DESCRIPTION} - tiers, C library")
+  set(CPACK_DEBIAN_MOVER_PACKAGE_NAME libstemma-mover0)
+  set(CPACK_DEBIAN_MOVER_PACKAGE_SECTION libs)
+  set(CPACK_DEBIAN_MOVER_PACKAGE_DEPENDS "libstemma0 (>= ${PROJECT_VERSION})")
+  set(CPACK_DEBIAN_MOVER_DESCRIPTION "${PROJECT_DESCRIPTION} - block mover, C library")
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${development_depends}")
   set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SHLIBDEPS OFF)
   set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "${PROJECT_DESCRIPTION} - headers, C++ and C libraries")

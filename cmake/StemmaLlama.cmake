@@ -1,10 +1,12 @@
-# Usage: include()d in developer mode and for tests; finds llama.cpp, and makes the target `llama` of it.
+# Usage: include()d in developer mode and for tests; finds llama.cpp, and makes the target `llama`
+# of it.
 #
 #   STEMMA_LLAMA   AUTO (where it is found), ON (an error otherwise), OFF
 #   LLAMA_DIR      a folder with include/, ggml/include/ and lib/; or install llama.cpp's own CMake package
 #
-# Otherwise the folder that scripts/get-llama fills is used. STEMMA_LLAMA_RELEASE says which release it is:
-# it is part of what saved states are known by. STEMMA_LLAMA_BACKENDS is where its plugins are. Not with
+# Otherwise the folder that scripts/get-llama fills is used. STEMMA_LLAMA_RELEASE says which release
+# it is: it is part of what saved states are known by. STEMMA_LLAMA_BACKENDS is where its plugins
+# are. Not with
 # TSan: what a library that was built without it does between threads looks like races.
 
 set(STEMMA_LLAMA AUTO CACHE STRING "Build the llama.cpp engine: AUTO, ON or OFF")

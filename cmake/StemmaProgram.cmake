@@ -1,12 +1,13 @@
 # Usage: include()d in developer mode; the `stemma` program and the examples.
 
-# Policies for opaque engines, ours and others', over workloads. Whoever links it brings the fake engine.
+# Policies for opaque engines, ours and others', over workloads. Whoever links it brings the fake
+# engine.
 stemma_glob(sequence_bench_sources "bench/sequences/*.cc")
 add_library(stemma_sequence_bench STATIC ${sequence_bench_sources})
 stemma_configure_target(stemma_sequence_bench)
 target_include_directories(stemma_sequence_bench PUBLIC
   "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests")
-target_link_libraries(stemma_sequence_bench PUBLIC stemma::core)
+target_link_libraries(stemma_sequence_bench PUBLIC stemma::core PRIVATE stemma::flags)
 
 stemma_glob(program_sources "src/cli/*.cc" "bench/*.cc" "bench/micro/*.cc" "bench/serve/*.cc"
   "bench/disk/*.cc" "bench/purge/*.cc" "bench/redis/*.cc"
@@ -43,6 +44,13 @@ else()
   message(STATUS "stemma: src/cli/main.cc is not there yet, so the program is not built")
 endif()
 
+# What reaches an engine that stores its blocks through stemma_store.h; bench/results has what it
+# said.
+if(TARGET stemma_tiers_shared AND TARGET stemma_tier_disk)
+  add_executable(store_bench bench/store/main.cc)
+  stemma_configure_target(store_bench)
+  target_link_libraries(store_bench PRIVATE stemma::tiers stemma::flags)
+endif()
 # What a constrained answer costs; bench/results has what it said.
 if(TARGET stemma_constrain AND EXISTS "${PROJECT_SOURCE_DIR}/bench/constrain/main.cc")
   add_executable(constrain_bench bench/constrain/main.cc)
@@ -56,9 +64,21 @@ if(EXISTS "${PROJECT_SOURCE_DIR}/examples/c")
   file(GLOB c_examples CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/c/*.c")
   foreach(source IN LISTS c_examples)
     cmake_path(GET source STEM name)
+    if(name MATCHES "^store_" AND NOT (TARGET stemma_tiers_shared AND TARGET stemma_tier_disk))
+      continue()
+    endif()
+    if(name MATCHES "^move_" AND NOT TARGET stemma_mover_shared)
+      continue()
+    endif()
     add_executable(example_c_${name} ${source})
     target_compile_options(example_c_${name} PRIVATE -std=c99 -Wall -Wextra -pedantic)
     target_link_libraries(example_c_${name} PRIVATE stemma::stemma)
+    if(name MATCHES "^store_")
+      target_link_libraries(example_c_${name} PRIVATE stemma::tiers)
+    endif()
+    if(name MATCHES "^move_")
+      target_link_libraries(example_c_${name} PRIVATE stemma::mover)
+    endif()
   endforeach()
 endif()
 

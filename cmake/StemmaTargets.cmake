@@ -17,8 +17,8 @@ set(stemma_warnings
   -Wcast-qual -Wimplicit-fallthrough -Wformat=2 -Wundef -Wvla)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 sees overlapping copies in std::string's operator+ where there are none (GCC bug 105651),
-  # and uninitialised reads and overflowing fills in vectors that sanitizers have instrumented. TSan's complaint about fences
-  # is worth reading and no reason to stop.
+  # and uninitialised reads and overflowing fills in vectors that sanitizers have instrumented.
+  # TSan's complaint about fences is worth reading and no reason to stop.
   list(APPEND stemma_warnings -Wduplicated-cond -Wlogical-op -Wno-restrict -Wno-error=tsan
        -Wno-error=stringop-overflow)
   if(STEMMA_SANITIZE)
@@ -34,13 +34,14 @@ if(STEMMA_WERROR)
   list(APPEND stemma_warnings -Werror)
 endif()
 
-# Several sources are compiled as one where STEMMA_UNITY is on (the dev, asan and tsan presets): headers and
-# templates are then compiled once for all of them, which halves the time of a first build. Release and
-# lint compile each source alone, so a source that lacks an include is found there. What two sources
-# of a target name alike in an unnamed namespace does not compile: rename one of them.
+# Several sources are compiled as one where STEMMA_UNITY is on (the dev, asan and tsan presets):
+# headers and templates are then compiled once for all of them, which halves the time of a first
+# build. Release and lint compile each source alone, so a source that lacks an include is found
+# there. What two sources of a target name alike in an unnamed namespace does not compile: rename
+# one of them.
 option(STEMMA_UNITY "Compile several sources as one" OFF)
 # Targets with many such names, or with too few sources for it to matter.
-set(stemma_separate stemma stemma_capi stemma_tiers_shared stemma_jinja stemma_dialect dialect_test stemma_constrain
+set(stemma_separate stemma stemma_capi stemma_tiers_shared stemma_mover stemma_mover_shared mover_test stemma_replay_shared stemma_jinja stemma_dialect dialect_test stemma_constrain
   model_test replay_test tier_test fault_test key_test capi_test redis_test stemma_sequence_bench constrain_test
   constrain_schema_test)
 
@@ -59,9 +60,35 @@ function(stemma_configure_target target)
   target_compile_options(${target} PRIVATE ${stemma_warnings} -fexceptions)
 endfunction()
 
-# stemma_x86_flags(FILE FLAG...): extra flags for one file, where there is such a file and an x86-64.
+# stemma_x86_flags(FILE FLAG...): extra flags for one file, where there is such a file and an
+# x86-64.
 function(stemma_x86_flags file)
   if(EXISTS "${PROJECT_SOURCE_DIR}/${file}" AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
     set_source_files_properties("${PROJECT_SOURCE_DIR}/${file}" PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  endif()
+endfunction()
+
+# stemma_portable(TARGET): where STEMMA_PORTABLE is on, a shared library brings its C++ runtime with
+# it, so that it runs on systems with an older one. libgcc_s stays shared: its static twin needs a
+# newer C library (_dl_find_object, glibc 2.35) than the shared one does.
+function(stemma_portable target)
+  if(STEMMA_PORTABLE)
+    target_sources(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src/capi/portable/arc4random.cc")
+    target_link_options(${target} PRIVATE -static-libstdc++ "LINKER:--exclude-libs,ALL" "LINKER:-s"
+      "LINKER:--gc-sections" "LINKER:-z,now" "LINKER:-z,relro")
+    set_target_properties(${target} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN"
+      BUILD_RPATH_USE_ORIGIN ON BUILD_WITH_INSTALL_RPATH ON)
+  endif()
+endfunction()
+
+# What other libraries we link, statically where STEMMA_PORTABLE is on.
+if(STEMMA_PORTABLE)
+  set(OPENSSL_USE_STATIC_LIBS ON)
+endif()
+function(stemma_find_library variable name)
+  if(STEMMA_PORTABLE)
+    find_library(${variable} "lib${name}.a")
+  else()
+    find_library(${variable} "${name}")
   endif()
 endfunction()

@@ -3,8 +3,11 @@
 #   src/<folder>/*_test.cc           ->  <folder>_test    label: unit
 #   src/engine/paged/*_test.cc       ->  engine_paged_test
 #   src/capi/tiers/*_test.cc         ->  capi_tiers_test
-#   src/tier, src/tier/disk, redis, shared, seal: tier_test, tier_disk_test, tier_redis_test, ...
-#   src/engine/gguf, llama, src/jinja, src/dialect, src/json, src/constrain, src/server and its rooms, src/replay:
+#   src/tier, src/tier/disk, object, redis, shared, seal: tier_test, tier_disk_test, tier_redis_test, ...
+#   src/capi/store/*_test.cc         ->  capi_store_test
+#   src/mover, src/mover/cuda, tests/mover: mover_test, over the CPU, a fake device and a real one; label: mover
+#   src/capi/mover/*_test.cc         ->  capi_mover_test
+#   src/engine/gguf, llama, src/flags, src/jinja, src/dialect, src/json, src/constrain, src/server and its rooms, src/replay:
 #                                        engine_gguf_test, engine_llama_test, jinja_test, dialect_test (with
 #                                        src/dialect/values), json_test, constrain_test, server_test, replay_test
 #   src/constrain/schema             ->  constrain_schema_test
@@ -17,6 +20,7 @@
 #   tests/support/*                  ->  stemma_test_support, which all of them link
 #   tests/package/                   ->  programs of users, label: package
 #   tests/program/                   ->  the program as a user calls it, label: program
+#   python/tests/test_*.py           ->  python.<file>, label: python
 #   tests/constrain/                 ->  walk_schemas, constrain.*: ajv judges answers, label: constrain
 #   tests/serve/*.test.mjs           ->  serve.*, clients of the program, where there is llama.cpp
 #
@@ -46,8 +50,8 @@ if(STEMMA_SANITIZE)
   set(stemma_test_timeout_s 1800)
 endif()
 
-# stemma_add_tests(NAME LABEL FILE...): nothing at all when there are no files. stemma_test_properties has
-# further properties of the tests.
+# stemma_add_tests(NAME LABEL FILE...): nothing at all when there are no files.
+# stemma_test_properties has further properties of the tests.
 function(stemma_add_tests name label)
   if(NOT ARGN)
     return()
@@ -65,7 +69,8 @@ function(stemma_add_tests name label)
 endfunction()
 
 foreach(folder IN LISTS stemma_core_folders)
-  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*_test.cc")
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${folder}/*_test.cc"
+                                    "${PROJECT_SOURCE_DIR}/src/${folder}/*/*_test.cc")
   stemma_add_tests(${folder}_test unit ${files})
 endforeach()
 file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/capi/*_test.cc")
@@ -78,6 +83,23 @@ if(TARGET stemma_tiers_shared AND TARGET stemma_tier_disk AND TARGET stemma_tier
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/capi/tiers/*_test.cc")
   stemma_add_tests(capi_tiers_test unit ${files})
   target_link_libraries(capi_tiers_test PRIVATE stemma::tiers)
+endif()
+if(TARGET stemma_mover)
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/mover/*_test.cc"
+    "${PROJECT_SOURCE_DIR}/src/mover/cuda/*_test.cc" "${PROJECT_SOURCE_DIR}/tests/mover/*.cc")
+  stemma_add_tests(mover_test mover ${files})
+  target_link_libraries(mover_test PRIVATE stemma_mover ${CMAKE_DL_LIBS})
+  add_executable(mover_speed tests/device/mover_speed.cc)
+  stemma_configure_target(mover_speed)
+  target_link_libraries(mover_speed PRIVATE stemma_mover Threads::Threads ${CMAKE_DL_LIBS})
+  add_test(NAME Device.MoverSpeed COMMAND mover_speed 256)
+  set_tests_properties(Device.MoverSpeed PROPERTIES
+    LABELS device SKIP_RETURN_CODE 77 TIMEOUT ${stemma_test_timeout_s})
+  file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/capi/mover/*_test.cc")
+  stemma_add_tests(capi_mover_test unit ${files})
+  if(TARGET capi_mover_test)
+    target_link_libraries(capi_mover_test PRIVATE stemma::mover stemma::tiers)
+  endif()
 endif()
 foreach(kind IN ITEMS contract scenario model fault oracle)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/${kind}/*.cc")
@@ -97,9 +119,9 @@ foreach(name IN ITEMS oracle_test engine_paged_test)
 endforeach()
 # Parts that are there if what they need is.
 foreach(part IN ITEMS gguf:engine/gguf:engine_gguf engine_llama:engine/llama:engine_llama
-        jinja:jinja:jinja dialect:dialect:dialect json:json:json
+        flags:flags:flags jinja:jinja:jinja dialect:dialect:dialect json:json:json
         constrain:constrain:constrain constrain:constrain/schema:constrain_schema server:server:server
-        tier:tier:tier tier_disk:tier/disk:tier_disk tier_redis:tier/redis:tier_redis
+        tier:tier:tier tier:tier/object:tier_object store:capi/store:capi_store tier_disk:tier/disk:tier_disk tier_redis:tier/redis:tier_redis
         tier_shared:tier/shared:tier_shared tier_seal:tier/seal:tier_seal)
   string(REPLACE ":" ";" part "${part}")
   list(GET part 0 library)
@@ -119,6 +141,12 @@ endforeach()
 # What the server records is read back.
 if(TARGET server_test)
   target_link_libraries(server_test PRIVATE stemma::replay)
+  # The server over a model that says what a script says: for clients in other languages
+  # (tests/agents).
+  add_executable(scripted_server tests/serve/scripted_server.cc)
+  stemma_configure_target(scripted_server)
+  target_link_libraries(scripted_server PRIVATE stemma_test_support stemma_server
+    nlohmann_json::nlohmann_json)
 endif()
 # Some of them run without memory, and some with a CUDA driver that is none.
 if(TARGET tier_test)
@@ -174,12 +202,19 @@ endif()
 if(TARGET stemma_tier_redis)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/tiers/redis_*.cc"
     "${PROJECT_SOURCE_DIR}/tests/tiers/tier_suite*.cc")
+  if(NOT TARGET stemma_store)
+    list(FILTER files EXCLUDE REGEX "/tests/tiers/redis_store_[^/]*$")
+  endif()
   add_executable(redis_test ${files} tests/oracle/judge.cc)
   stemma_configure_target(redis_test)
   target_link_libraries(redis_test PRIVATE stemma_test_support stemma_tier_redis stemma_tier
     stemma::engine_paged GTest::gtest_main)
   set(redis_groups "contract:Redis/TierContract.*/One" "cluster_contract:Redis/TierContract.*/Cluster"
-    "server:RedisServer*" "cluster:RedisCluster*" "hostile:RedisHostile*" "engine:Groups/RedisEngine*")
+    "server:RedisServer*" "write_back:RedisWriteBack*" "cluster:RedisCluster*" "hostile:RedisHostile*" "engine:Groups/RedisEngine*")
+  if(TARGET stemma_store)
+    target_link_libraries(redis_test PRIVATE stemma_store)
+    list(APPEND redis_groups "store:RedisStore*")
+  endif()
   # Valkey too, where it is installed.
   find_program(STEMMA_VALKEY valkey-server)
   set(servers redis)
@@ -198,7 +233,8 @@ if(TARGET stemma_tier_redis)
     endforeach()
   endforeach()
 endif()
-# Real traces are read where the variable says, or where they lie beside the checkout; never committed.
+# Real traces are read where the variable says, or where they lie beside the checkout; never
+# committed.
 if(EXISTS "${PROJECT_SOURCE_DIR}/../shared/traces" AND NOT DEFINED ENV{STEMMA_TRACES})
   set(stemma_test_properties ENVIRONMENT "STEMMA_TRACES=${PROJECT_SOURCE_DIR}/../shared/traces")
 endif()
@@ -212,13 +248,14 @@ endif()
 if(TARGET dialect_test)
   file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/dialect/values/*_test.cc")
   target_sources(dialect_test PRIVATE ${files})
+  target_compile_definitions(dialect_test PRIVATE "STEMMA_MODELS_DIR=\"${PROJECT_SOURCE_DIR}/models\"")
 endif()
 # Chat templates of many models are read where scripts/get-llama puts them; never committed.
 set(stemma_templates "$ENV{STEMMA_LLAMA_DIR}")
 if(NOT stemma_templates)
   set(stemma_templates "${PROJECT_SOURCE_DIR}/.deps/llama-v0.5.0")
 endif()
-foreach(name IN ITEMS jinja_test dialect_test)
+foreach(name IN ITEMS jinja_test dialect_test server_test)
   if(TARGET ${name})
     target_compile_definitions(${name} PRIVATE "STEMMA_TEMPLATES_DIR=\"${stemma_templates}/templates\"")
   endif()
@@ -255,15 +292,19 @@ if(TARGET stemma)
   set_tests_properties(demo.LostOutputIsAnError PROPERTIES WILL_FAIL ON LABELS program)
   add_test(NAME demo.BadArgumentsAreRefused COMMAND stemma demo --requests none)
   set_tests_properties(demo.BadArgumentsAreRefused PROPERTIES
-    PASS_REGULAR_EXPRESSION "--requests needs a number")
+    PASS_REGULAR_EXPRESSION "--requests needs a whole number")
   set_tests_properties(demo.LogitsAreIdentical demo.BadArgumentsAreRefused PROPERTIES
     LABELS program TIMEOUT ${stemma_test_timeout_s})
 endif()
 
 if(TARGET stemma AND TARGET crash_program)
+  set(store_life "")
+  if(TARGET stemma_tiers_shared)
+    set(store_life $<TARGET_FILE:store_life>)  # It is made below.
+  endif()
   add_test(NAME inspect.TellsWhatAKilledWriterLeft COMMAND python3
     "${PROJECT_SOURCE_DIR}/tests/program/inspect_test.py" $<TARGET_FILE:stemma>
-    $<TARGET_FILE:crash_program>)
+    $<TARGET_FILE:crash_program> ${store_life})
   set_tests_properties(inspect.TellsWhatAKilledWriterLeft PROPERTIES
     LABELS program TIMEOUT ${stemma_test_timeout_s})
 endif()
@@ -300,9 +341,32 @@ if(TARGET stemma)
   endforeach()
 endif()
 
+foreach(name IN ITEMS TheSiteLoadsNothingFromElsewhere LinksThatLeadNowhereAreNamed PagesThatNobodyFindsAreNamed)
+  add_test(NAME docs.${name} COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/program/docs_test.py" ${name})
+  set_tests_properties(docs.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
+endforeach()
+
+# The data that models/ is trained and judged with.
+foreach(name IN ITEMS TextComesBackFromItsTokens PiecesOfANameDependOnNothingBeforeIt
+        HeldOutWordsAreNeverTrainedOn AnswersStandInThePrompt TheSameSeedGivesTheSameQuestions
+        APlantedModelReadsOtherNumbers ATrainingBelowTheMarginFails)
+  add_test(NAME model.${name} COMMAND python3
+    "${PROJECT_SOURCE_DIR}/tests/program/model_test.py" ${name})
+  set_tests_properties(model.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
+endforeach()
+
 # `make run` after its build, and the server's end.
 if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGET stemma_server
    AND NOT STEMMA_SANITIZE)
+  # Wrong state under the right prompts: every answer is wrong, and with its own state every one is
+  # right.
+  foreach(name IN ITEMS llama window hybrid)
+    add_test(NAME model.PlantedStateIsSeenInAnswers.${name} COMMAND python3
+      "${PROJECT_SOURCE_DIR}/models/train/evaluate.py" --program $<TARGET_FILE:stemma>
+      --model "${PROJECT_SOURCE_DIR}/models/${name}.gguf" --parts planted --state-sheets 1 --planted-tokens 600)
+    set_tests_properties(model.PlantedStateIsSeenInAnswers.${name} PROPERTIES LABELS program
+      TIMEOUT ${stemma_test_timeout_s})
+  endforeach()
   foreach(name IN ITEMS NoCompilerIsNamed NoGpuIsNamed TheGpusOfTheMachineAreCompiledFor OnceIsEnough
           AFailedBuildLeavesNothingBehind TwoAtOnceCompileOnce TooLittleDiskIsNamed TheServerIsCompiledBeside
           TheMachineDecidesWhatItCanUse TemplatesAreAddedToAFolderWithoutThem)
@@ -310,8 +374,8 @@ if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGE
       "${PROJECT_SOURCE_DIR}/tests/program/get_llama_test.py" ${name})
     set_tests_properties(get_llama.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
   endforeach()
-  foreach(name IN ITEMS EveryPromptAfterTheFirstIsReused ABusyPortIsNamed ABadModelIsNamed
-          SigtermEndsTheServerToo TheServerOutlivesNobody)
+  foreach(name IN ITEMS EveryPromptAfterTheFirstIsReused TheShippedModelAnswersFromItsNotes
+          ABusyPortIsNamed ABadModelIsNamed SigtermEndsTheServerToo TheServerOutlivesNobody)
     add_test(NAME run.${name} COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/program/run_test.py"
       $<TARGET_FILE:stemma> ${name})
     set_tests_properties(run.${name} PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s})
@@ -348,7 +412,8 @@ if(TARGET stemma AND TARGET stemma_gguf AND TARGET stemma_engine_llama AND TARGE
 endif()
 # The server, as its clients and operators meet it: the program on models that it made itself.
 if(TARGET stemma AND TARGET stemma_server AND TARGET stemma_engine_llama AND TARGET stemma_gguf)
-  foreach(name IN ITEMS client http cache limits cli tiers trace)
+  foreach(name IN ITEMS client completions http cache limits cli tiers trace responses ollama anthropic
+          model agents)
     add_test(NAME serve.${name} COMMAND "${PROJECT_SOURCE_DIR}/tests/serve/run" ${name}
       $<TARGET_FILE:stemma>)
     set_tests_properties(serve.${name} PROPERTIES
@@ -358,8 +423,16 @@ if(TARGET stemma AND TARGET stemma_server AND TARGET stemma_engine_llama AND TAR
     endif()
   endforeach()
 endif()
+# Clients whose model says what a script says: they need no llama.cpp.
+if(TARGET scripted_server)
+  add_test(NAME serve.scripted COMMAND "${PROJECT_SOURCE_DIR}/tests/serve/run" scripted
+    $<TARGET_FILE:scripted_server>)
+  set_tests_properties(serve.scripted PROPERTIES
+    LABELS serve TIMEOUT ${stemma_test_timeout_s} SKIP_RETURN_CODE 77)
+endif()
 
-# Random answers to random schemas, which ajv judges. The long version, with 1,000 schemas, is in .ci/long.
+# Random answers to random schemas, which ajv judges. The long version, with 1,000 schemas, is in
+# .ci/long.
 if(TARGET stemma_constrain)
   add_executable(walk_schemas tests/constrain/walk_schemas.cc)
   stemma_configure_target(walk_schemas)
@@ -369,6 +442,13 @@ if(TARGET stemma_constrain)
     $<TARGET_FILE:walk_schemas> 120 5)
   set_tests_properties(constrain.AjvAcceptsRandomAnswers PROPERTIES
     LABELS constrain TIMEOUT ${stemma_test_timeout_s} SKIP_RETURN_CODE 77)
+  # The same through the server.
+  if(TARGET stemma AND TARGET stemma_server AND TARGET stemma_engine_llama AND TARGET stemma_gguf)
+    add_test(NAME constrain.AjvAcceptsServedAnswers COMMAND
+      "${PROJECT_SOURCE_DIR}/tests/constrain/run" --served $<TARGET_FILE:stemma> 30 3)
+    set_tests_properties(constrain.AjvAcceptsServedAnswers PROPERTIES
+      LABELS constrain TIMEOUT ${stemma_test_timeout_s} SKIP_RETURN_CODE 77)
+  endif()
 endif()
 
 # What the guide on tiers shows: the second life finds what the first one stored.
@@ -376,16 +456,59 @@ if(TARGET example_tiers_paged)
   add_test(NAME example.TiersPaged COMMAND example_tiers_paged)
   set_tests_properties(example.TiersPaged PROPERTIES PASS_REGULAR_EXPRESSION "\n96 of 100 tokens")
   add_test(NAME example.TiersSequences COMMAND example_tiers_sequences)
+  if(TARGET example_c_store_blocks)
+    add_test(NAME example.StoreBlocks COMMAND sh -c "rm -rf store_blocks.test && \
+      $<TARGET_FILE:example_c_store_blocks> store_blocks.test && \
+      $<TARGET_FILE:example_c_store_blocks> store_blocks.test; rm -rf store_blocks.test")
+    set_tests_properties(example.StoreBlocks PROPERTIES LABELS program
+      TIMEOUT ${stemma_test_timeout_s} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}"
+      PASS_REGULAR_EXPRESSION "\n8 of 8 blocks are there.*\n8 came back")
+  endif()
   set_tests_properties(example.TiersSequences PROPERTIES
     PASS_REGULAR_EXPRESSION "\n499 of 500 tokens")
   set_tests_properties(example.TiersPaged example.TiersSequences PROPERTIES
     LABELS program TIMEOUT ${stemma_test_timeout_s})
 endif()
 
+if(TARGET example_c_move_blocks)
+  add_test(NAME example.MoveBlocks COMMAND example_c_move_blocks)
+  set_tests_properties(example.MoveBlocks PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s}
+    PASS_REGULAR_EXPRESSION "page 3 has k and v")
+endif()
+
 # OpenSSL judges our own hashing, in tests only.
 if(TARGET key_test)
   find_package(OpenSSL REQUIRED COMPONENTS Crypto)
   target_link_libraries(key_test PRIVATE OpenSSL::Crypto)
+endif()
+
+# The Python package, with numpy alone. The system's interpreter comes first: scripts/bootstrap
+# installs its numpy.
+if(TARGET python_libraries AND NOT STEMMA_SANITIZE AND NOT STEMMA_COVERAGE)
+  foreach(candidate IN ITEMS /usr/bin/python3 python3)
+    if(NOT STEMMA_TEST_PYTHON)
+      execute_process(COMMAND "${candidate}" -c "import numpy" RESULT_VARIABLE no_numpy OUTPUT_QUIET ERROR_QUIET)
+      if(no_numpy EQUAL 0)
+        set(STEMMA_TEST_PYTHON "${candidate}" CACHE STRING "A Python with numpy, for the package's tests")
+      endif()
+    endif()
+  endforeach()
+  if(STEMMA_TEST_PYTHON)
+    file(GLOB files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/python/tests/test_*.py")
+    set(environment "PYTHONPATH=${PROJECT_SOURCE_DIR}/python" "STEMMA_LIBRARY_PATH=${PROJECT_BINARY_DIR}"
+        PYTHONDONTWRITEBYTECODE=1)
+    if(TARGET stemma)
+      list(APPEND environment "STEMMA_PROGRAM=$<TARGET_FILE:stemma>")
+    endif()
+    foreach(file IN LISTS files)
+      get_filename_component(name "${file}" NAME_WE)
+      add_test(NAME python.${name} COMMAND "${STEMMA_TEST_PYTHON}" -W error "${file}")
+      set_tests_properties(python.${name} PROPERTIES
+        LABELS python TIMEOUT ${stemma_test_timeout_s} ENVIRONMENT "${environment}")
+    endforeach()
+  else()
+    message(STATUS "stemma: no Python with numpy (python3-numpy), so the package's tests are left out")
+  endif()
 endif()
 
 # --- Stemma as its users meet it --------------------------------------------------------------------
@@ -406,8 +529,21 @@ if(TARGET stemma_tiers_shared AND TARGET stemma_tier_disk)
   add_test(NAME Package.TiersLife COMMAND sh -c
     "rm -rf tiers_life.store && $<TARGET_FILE:tiers_life> tiers_life.store; result=$?; \
      rm -rf tiers_life.store; exit $result")
-  set_tests_properties(Package.TiersLife PROPERTIES
+  add_executable(store_life tests/package/store_life.c)
+  target_compile_options(store_life PRIVATE -std=c99 -Wall -Wextra -pedantic -Werror)
+  target_link_libraries(store_life PRIVATE stemma::tiers)
+  add_test(NAME Package.StoreLife COMMAND sh -c
+    "rm -rf store_life.store && $<TARGET_FILE:store_life> store_life.store; result=$?; \
+     rm -rf store_life.store; exit $result")
+  set_tests_properties(Package.TiersLife Package.StoreLife PROPERTIES
     LABELS package TIMEOUT ${stemma_test_timeout_s} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+endif()
+if(TARGET stemma_mover_shared)
+  add_executable(mover_life tests/package/mover_life.c)
+  target_compile_options(mover_life PRIVATE -std=c99 -Wall -Wextra -pedantic -Werror)
+  target_link_libraries(mover_life PRIVATE stemma::mover)
+  add_test(NAME Package.MoverLife COMMAND mover_life)
+  set_tests_properties(Package.MoverLife PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
 endif()
 
 # The others start from an installation, of libraries that any compiler may link.
@@ -419,6 +555,11 @@ if(STEMMA_DEVELOPER_MODE AND STEMMA_INSTALL AND NOT STEMMA_SANITIZE AND NOT STEM
     add_test(NAME Package.AbiOfTiers COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/package/abi.py"
       --tiers --library $<TARGET_FILE:stemma_tiers_shared>)
     set_tests_properties(Package.AbiOfTiers PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
+  endif()
+  if(TARGET stemma_mover_shared)
+    add_test(NAME Package.AbiOfMover COMMAND python3 "${PROJECT_SOURCE_DIR}/tests/package/abi.py"
+      --mover --library $<TARGET_FILE:stemma_mover_shared>)
+    set_tests_properties(Package.AbiOfMover PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
   endif()
   add_test(NAME Package.Install COMMAND "${run}" install "${PROJECT_BINARY_DIR}")
   set_tests_properties(Package.Install PROPERTIES FIXTURES_SETUP stemma_installed)
@@ -440,3 +581,10 @@ if(STEMMA_DEVELOPER_MODE AND STEMMA_INSTALL AND NOT STEMMA_SANITIZE AND NOT STEM
   set_tests_properties(Package.AddSubdirectory PROPERTIES TIMEOUT 3600)
 endif()
 set_tests_properties(Package.RequestLife Package.SequenceLife PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
+
+# What the types promise not to allow.
+if(NOT STEMMA_SANITIZE AND NOT STEMMA_COVERAGE)
+  add_test(NAME Compile.MistakesAreRefused COMMAND
+    "${PROJECT_SOURCE_DIR}/tests/compile/run" "${CMAKE_CXX_COMPILER}")
+  set_tests_properties(Compile.MistakesAreRefused PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
+endif()

@@ -1,5 +1,5 @@
-# Usage: include()d when Stemma is the project being built and not a part of another one.
-# Build type, compiler cache, sanitizers and coverage: choices a subproject must leave to its parent.
+# Usage: include()d when Stemma is the project being built and not a part of another one. Build
+# type, compiler cache, sanitizers and coverage: choices a subproject must leave to its parent.
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)

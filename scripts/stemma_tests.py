@@ -1,6 +1,6 @@
 # Usage: import stemma_tests   (from another script in this folder)
 #
-# Which tests the sources define, and which executable each ends up in. Mirrors the naming rules in
+# Finds the tests that the sources define, and the executable of each. Mirrors the naming rules in
 # cmake/StemmaTests.cmake.
 import pathlib
 import re
@@ -8,6 +8,21 @@ import re
 _MACRO = re.compile(
     r"^[ \t]*(?:TEST|TEST_F|TEST_P|TYPED_TEST|TYPED_TEST_P)\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.M)
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.S)
+
+
+_CLASS_OR_TEST = re.compile(r"^class (\w+)|^    def (test_\w+)", re.M)
+
+
+def find_python_tests(root):
+    """{"Class.test_name", ...} over the tests of the Python package and of its plug-ins."""
+    tests = set()
+    for file in pathlib.Path(root).glob("python/tests/**/test_*.py"):
+        inside = None
+        for name, test in _CLASS_OR_TEST.findall(file.read_text(encoding="utf-8")):
+            inside = name or inside
+            if test:
+                tests.add(f"{inside}.{test}")
+    return tests
 
 
 def find_tests(root):
@@ -18,6 +33,7 @@ def find_tests(root):
     sources += [(f, f"engine_{f.parent.name}_test") for f in root.glob("src/engine/*/*_test.cc")]
     sources += [(f, f"tier_{f.parent.name}_test") for f in root.glob("src/tier/*/*_test.cc")]
     sources += [(f, f"capi_{f.parent.name}_test") for f in root.glob("src/capi/*/*_test.cc")]
+    sources += [(f, "mover_test") for f in root.glob("src/mover/cuda/*_test.cc")]
     sources += [(f, "dialect_test") for f in root.glob("src/dialect/*/*_test.cc")]
     sources += [(f, f"constrain_{f.parent.name}_test") for f in root.glob("src/constrain/*/*_test.cc")]
     named = {"sequences": "sequence_schedules_test"}
