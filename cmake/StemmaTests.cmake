@@ -577,7 +577,7 @@ if(STEMMA_DEVELOPER_MODE AND STEMMA_INSTALL AND NOT STEMMA_SANITIZE AND NOT STEM
   add_test(NAME Package.Deb COMMAND "${run}" deb "${PROJECT_BINARY_DIR}")
   set_tests_properties(Package.Abi Package.Install Package.FindPackageCpp Package.FindPackageC
     Package.PkgConfig Package.AddSubdirectory Package.Deb PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
-  # It compiles all of the libraries.
+  # It compiles the libraries that it links.
   set_tests_properties(Package.AddSubdirectory PROPERTIES TIMEOUT 3600)
 endif()
 set_tests_properties(Package.RequestLife Package.SequenceLife PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
