@@ -322,8 +322,8 @@ std::unique_ptr<engine::LlamaModel> load_model(engine::LlamaOptions& options, st
 }
 
 // What is reused depends on how fast this machine computes and copies. A test that says what is
-// reused sets this variable: then the cache measures nothing, and plans by the costs that it assumes
-// at the start. Null: the cache measures.
+// reused sets this variable: then nothing is measured, the cache plans by the costs that it assumes
+// at the start, and what a tier has is always worth loading. Null: costs are measured.
 const Clock* clock_of_cache() {
   static const ManualClock kStill;
   return std::getenv("STEMMA_TEST_STILL_CLOCK") != nullptr ? &kStill : nullptr;

@@ -65,12 +65,12 @@ export async function eventually(done, seconds = 10) {
   return false;
 }
 
-// The process has ended: its exit status, or the signal that ended it.
+// The process has ended, and all that it said has been read, which may take longer: its exit status, or the signal that
+// ended it.
 export function ended(child) {
-  if (child.exitCode !== null || child.signalCode !== null) {
-    return Promise.resolve(child.exitCode ?? child.signalCode);
-  }
-  return new Promise((tell) => child.once('exit', (code, signal) => tell(code ?? signal)));
+  const status = () => child.exitCode ?? child.signalCode;
+  if (status() !== null && child.stdio.every((pipe) => pipe === null || pipe.closed)) return Promise.resolve(status());
+  return new Promise((tell) => child.once('close', () => tell(status())));
 }
 
 // Asks it to end, and makes it if it does not.
