@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   levels[1].where = argc > 1 ? argv[1] : "store_blocks.directory";
   options.levels = levels;
   options.level_count = 2;
+  options.query_ns = 1000000000; /* A level that has not answered by then is skipped. */
   layout.layout = 1; /* Changes whenever the bytes of a block are arranged in another way. */
   layout.value_bytes = kBytes;
   if (stemma_stack_create(&options, &stack) != STEMMA_OK ||

@@ -39,7 +39,8 @@ BAR = 0.95
 MOSTLY = 0.9  # This share of the questions must have found stored state.
 COLLAPSE = 0.3  # A planted state must bring the score below this.
 LOADED = {"segments", "state", "checkpoint"}  # Steps that bring saved state back.
-DEFAULTS = ("--context", 16384, "--sequences", 4)
+# A slow machine must not make a disk or a Redis too late to be used.
+DEFAULTS = ("--context", 16384, "--sequences", 4, "--tier-wait-ms", 60000)
 
 
 class Question:

@@ -35,6 +35,7 @@
 #include "server/http/server.h"
 #include "server/log_writer.h"
 #include "server/schedule/scheduler.h"
+#include "stemma/clock.h"
 #include "stemma/log.h"
 #include "stemma/tier/host_tier.h"
 
@@ -320,6 +321,14 @@ std::unique_ptr<engine::LlamaModel> load_model(engine::LlamaOptions& options, st
   return model;
 }
 
+// What is reused depends on how fast this machine computes and copies. A test that says what is
+// reused sets this variable: then nothing is measured, the cache plans by the costs that it assumes
+// at the start, and what a tier has is always worth loading. Null: costs are measured.
+const Clock* clock_of_cache() {
+  static const ManualClock kStill;
+  return std::getenv("STEMMA_TEST_STILL_CLOCK") != nullptr ? &kStill : nullptr;
+}
+
 server::SchedulerOptions scheduling_of(const Config& config, const EngineTraits& traits,
                                        tier::SequenceTiers* tiers) {
   server::SchedulerOptions options;
@@ -332,6 +341,7 @@ server::SchedulerOptions scheduling_of(const Config& config, const EngineTraits&
   options.cache.policy = config.policy;
   options.cache.segment_tokens = static_cast<uint32_t>(config.segment_tokens);
   options.cache.interval_tokens = static_cast<uint32_t>(config.interval_tokens);
+  options.cache.clock = clock_of_cache();
   // Pinned buffers for transfers between a GPU and memory.
   if (traits.range_tokens != 0) options.cache.pinned = cuda_memory_hook();
   options.tiers = tiers;

@@ -49,7 +49,7 @@ for (const [name, flags] of Object.entries({
     for (const kind of ['llama', 'hybrid']) {
       const same = [...exact, '--context', '2048', ...flags];
       const [server, plain] = await Promise.all([
-        serve(kind, same),
+        serve(kind, same, { measure: true }),
         serve(kind, [...same, '--reuse', 'disabled']),
       ]);
       const talk = [rules, user('Hello')];

@@ -26,6 +26,7 @@
 #include "server/chat/chat.h"
 #include "server/http/server.h"
 #include "server/schedule/scheduler.h"
+#include "stemma/clock.h"
 #include "support/engine_kinds.h"
 #include "support/scripted_model.h"
 
@@ -128,7 +129,10 @@ int serve(int count, char** words) {
   options.engine.context_tokens = 1U << 20U;
   options.batch_tokens = 2048;
   options.chat_template = kTemplate;
+  // A clock that stands still: what is reused does not depend on how fast this machine is.
+  const ManualClock still;
   server::SchedulerOptions schedule;
+  schedule.cache.clock = &still;
   for (int i = 2; i < count; ++i) {
     const std::string_view word = words[i];
     if (word == "--no-reuse") {

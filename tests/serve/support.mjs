@@ -65,12 +65,12 @@ export async function eventually(done, seconds = 10) {
   return false;
 }
 
-// The process has ended: its exit status, or the signal that ended it.
+// The process has ended, and all that it said has been read, which may take longer: its exit status, or the signal that
+// ended it.
 export function ended(child) {
-  if (child.exitCode !== null || child.signalCode !== null) {
-    return Promise.resolve(child.exitCode ?? child.signalCode);
-  }
-  return new Promise((tell) => child.once('exit', (code, signal) => tell(code ?? signal)));
+  const status = () => child.exitCode ?? child.signalCode;
+  if (status() !== null && child.stdio.every((pipe) => pipe === null || pipe.closed)) return Promise.resolve(status());
+  return new Promise((tell) => child.once('close', () => tell(status())));
 }
 
 // Asks it to end, and makes it if it does not.
@@ -87,12 +87,13 @@ export async function end(child) {
 // unless it is wrong; with sixteen bits or flash attention, one in some dozens is decided by rounding.
 export const exact = ['--flash-attention', 'off', '--k-type', 'f32', '--v-type', 'f32'];
 
-// Starts a server and waits until it says that it is ready.
-export async function serve(kind, flags = [], { env = {} } = {}) {
+// Starts a server and waits until it says that it is ready. It takes from its cache what it assumes to be faster than
+// computing, however fast this machine is; one that is to `measure` decides by what it measures.
+export async function serve(kind, flags = [], { env = {}, measure = false } = {}) {
   const words = ['serve', '--threads', '1', '--port', '0'];
   if (kind !== null) words.push('--model', model(kind));
   const child = spawn(program, [...words, ...flags], {
-    env: environment(env),
+    env: environment({ ...(!measure && { STEMMA_TEST_STILL_CLOCK: '1' }), ...env }),
     stdio: ['ignore', 'ignore', 'pipe'],
   });
   running.add(child);

@@ -26,12 +26,10 @@ async function record(url, flags = [], { env = {} } = {}) {
   });
   const recording = { child, file, log: '', lines: () => readFileSync(file, 'utf8').split('\n').slice(0, -1) };
   child.stderr.setEncoding('utf8').on('data', (text) => (recording.log += text));
-  // When it has ended and all it said has been read: a process may end before its last words arrive.
-  const closed = new Promise((tell) => child.once('close', (code, signal) => tell(code ?? signal)));
-  recording.over = () => closed;
+  recording.over = () => ended(child);
   recording.stop = (signal = 'SIGINT') => {
     child.kill(signal);
-    return closed;
+    return ended(child);
   };
   assert.ok(await eventually(() => (existsSync(file) && recording.lines().length > 0) || child.exitCode !== null));
   return recording;

@@ -166,11 +166,14 @@ TEST_F(RedisClusterTest, AStalledNodeCostsItsOwnEntriesOneDelay) {
   const Outcomes first = client->contains(on_it);
   EXPECT_EQ(first, Outcomes(on_it.size(), failed));
   EXPECT_LT(now_ns() - begin, (kStallMs + kSlowMs) * kMs);
-  // From now on neither part waits. (A replica may have taken its place: then all is done.)
+  // From now on neither part waits: far less than a stall for each. (A replica may have taken its
+  // place: then all is done.)
   begin = now_ns();
-  for (const Got& got : client->get(on_others)) EXPECT_EQ(got.outcome, done);
-  client->contains(on_it);
-  EXPECT_LT(now_ns() - begin, kStallMs * kMs);
+  for (uint32_t i = 0; i < 20; ++i) {
+    for (const Got& got : client->get(on_others)) EXPECT_EQ(got.outcome, done);
+    client->contains(on_it);
+  }
+  EXPECT_LT(now_ns() - begin, 20 * kStallMs * kMs / 2);
   EXPECT_TRUE(whole_again(some)) << tier->problem();
   cluster->servers[victim]->go_on();
   // The tier asks the node that ends up as primary.

@@ -62,7 +62,7 @@ class RedisPurge : public ::testing::Test {
 TEST_F(RedisPurge, APutThatWasCutOffByItsDeadlineCannotLandAfterwards) {
   auto tier = open_redis(server->url());
   const auto mine = owned(kMine, 1, 1, 5000), other = owned(kOther, 2, 1, 5000);
-  ASSERT_EQ(put_held_back(*tier, mine, 1'000), late);
+  ASSERT_EQ(put_held_back(*tier, mine, 3'000), late);
   const Purged too_early = tier->purge({.owner = kMine}, now_ns() + 1'000 * kMs);
   EXPECT_FALSE(too_early.complete);
   EXPECT_NE(too_early.error.find("no answer yet"), std::string::npos) << too_early.error;

@@ -316,7 +316,7 @@ TEST(WriteBack, WhatALevelCanNeverTakeDoesNotCountAsWrittenBack) {
 TEST(WriteBack, TwoLevelsTakeEachWhatTheyWant) {
   const std::unique_ptr<Tier> fast = host_tier();
   const std::unique_ptr<Tier> slow = host_tier();
-  tier::StackOptions options;
+  tier::StackOptions options = patient();
   options.levels.push_back({.tier = std::make_unique<Borrowed>(*fast)});
   options.levels.push_back(
       {.tier = std::make_unique<Borrowed>(*slow), .write = WritePolicy::write_back});

@@ -324,27 +324,26 @@ class Stalled(Case):
             target=lambda: [accepted.append(server.accept()) for _ in range(64)], daemon=True
         ).start()
         url = f"redis://127.0.0.1:{server.getsockname()[1]}"
-        more = {"levels": [{"kind": "redis", "where": url}], "timeout_s": 1.0}
+        more = {"levels": [{"kind": "redis", "where": url}], "timeout_s": 2.0}
         rig = Rig({**OURS, **more}, chunk_bytes=SIZE)
         keys, values = keys_of(0, 16), values_of(0, 16, SIZE)
         context = rig.request(keys)
         out = rig.manager.prepare_store(keys, context)
         rig.memory[out.store_spec.chunk_ids] = values
-        longest = 0.0
         begin = time.monotonic()
         rig.manager.complete_store(keys, context, True)
         rig.manager.on_request_finished(context)
         reader = rig.request(keys_of(50, 16))
-        while time.monotonic() - begin < 20 and rig.manager.has_pending_work():
-            at = time.monotonic()
+        rounds = 0
+        while time.monotonic() - begin < 120 and rig.manager.has_pending_work():
             for key in keys_of(50, 16):
                 rig.manager.lookup(key, reader)
             rig.step()
-            longest = max(longest, time.monotonic() - at)
+            rounds += 1
             time.sleep(0.001)
         self.assertFalse(rig.manager.has_pending_work(), "the deadline has to end every transfer")
-        # Two shared cores: the test only excludes waits as long as a deadline.
-        self.assertLess(longest, 0.5)
+        # If one call of a round waited for the deadline, all would be over after a round or two.
+        self.assertGreater(rounds, 5)
         rig.manager.on_request_finished(reader)
         begin = time.monotonic()
         rig.close()

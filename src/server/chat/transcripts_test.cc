@@ -155,6 +155,7 @@ class InTiers : public testing::Test {
   InTiers() {
     auto tier = make_host_tier({.capacity_bytes = 64U << 20U});
     tier::StackOptions stack;
+    stack.query_ns = stack.load_ns = stack.store_ns = kMinuteNs;  // A busy machine is no late tier.
     stack.levels.emplace_back().tier = *std::move(tier);
     stack_ = *tier::TierStack::create(std::move(stack));
   }

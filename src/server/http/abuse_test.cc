@@ -250,18 +250,18 @@ TEST_F(HttpAbuseTest, AClientThatHalfClosesGetsItsAnswers) {
 }
 
 TEST_F(HttpAbuseTest, AHalfClosedClientGetsAStreamThatGoesOn) {
-  serve({.half_close_time = 1s});
+  serve({.half_close_time = 2s});  // A busy machine may let the sender sleep for a while.
   HttpClient c = client();
   c.send(request_text("GET", "/held"));
   c.half_close();
   const Reply reply = held();
   reply->begin(200, "text/plain");
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < 25; ++i) {
     std::this_thread::sleep_for(100ms);
     ASSERT_TRUE(reply->send("."));
   }
   reply->end();
-  EXPECT_EQ(c.read_answer().body, std::string(15, '.'));
+  EXPECT_EQ(c.read_answer().body, std::string(25, '.'));
   EXPECT_EQ(gone_, 0);
 }
 
@@ -371,17 +371,20 @@ TEST_F(HttpAbuseTest, ACallbackThatThrowsHurtsNobody) {
 }
 
 TEST_F(HttpAbuseTest, ASlowReaderHurtsNobodyAndIsCutOff) {
+  {
+    // However long the others take, its time is not over.
+    serve({.threads = 1, .write_time = 3600s});
+    HttpClient slow(server_->port(), 60s, 4096);
+    slow.send(request_text("GET", "/large"));
+    ASSERT_TRUE(soon([&] { return server_->counters().bytes_out > 0; }));
+    HttpClient quick = client();
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(quick.get("/").status, 200);
+    EXPECT_EQ(server_->counters().gone, 0);
+  }
   serve({.threads = 1, .write_time = 400ms});
   HttpClient slow(server_->port(), 60s, 4096);
   slow.send(request_text("GET", "/large"));
-  const auto start = WallClock::now();
-  int served = 0;
-  HttpClient quick = client();
-  while (server_->counters().gone == 0 && WallClock::now() - start < 60s) {
-    ASSERT_EQ(quick.get("/").status, 200);
-    ++served;
-  }
-  EXPECT_GT(served, 10);
+  EXPECT_TRUE(soon([&] { return server_->counters().gone == 1; }));
   EXPECT_EQ(server_->counters().timeouts, 1);
   EXPECT_FALSE(slow.read_answer().complete);
 }
@@ -527,7 +530,8 @@ TEST_F(HttpAbuseTest, RandomBytesHurtNobody) {
         EXPECT_TRUE(c.closed());
     }
   }
-  EXPECT_EQ(client().get("/after").status, 200);
+  // One that is itself too slow for so short a time is cut off, and comes again.
+  EXPECT_TRUE(soon([&] { return client().get("/after").status == 200; }));
 }
 
 }  // namespace

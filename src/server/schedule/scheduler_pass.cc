@@ -134,8 +134,8 @@ void Scheduler::settle(std::span<const engine::BatchItem> batch, uint64_t spent_
     for (const Share& share : shares) prompts_since_ += share.prompt ? share.count : 0;
     prompts_since_ns_ += spent_ns;
     // A tier must be faster than computing these tokens. A few tokens measure the pass more than
-    // the tokens.
-    if (over && prompts_since_ >= 8) {
+    // the tokens. Where the cache has a clock of its own, these times are not what things cost.
+    if (over && prompts_since_ >= 8 && options_.cache.clock == nullptr) {
       options_.tiers->stack().prefilled(
           prompts_since_,
           prompts_since_ns_ * prompts_since_ / std::max<uint64_t>(prompts_since_, batch.size()));
