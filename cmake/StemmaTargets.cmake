@@ -41,9 +41,8 @@ endif()
 # one of them.
 option(STEMMA_UNITY "Compile several sources as one" OFF)
 # Targets with many such names, or with too few sources for it to matter.
-set(stemma_separate stemma stemma_capi stemma_tiers_shared stemma_mover stemma_mover_shared mover_test stemma_replay_shared stemma_jinja stemma_dialect dialect_test stemma_constrain
-  model_test replay_test tier_test fault_test key_test capi_test redis_test stemma_sequence_bench constrain_test
-  constrain_schema_test)
+set(stemma_separate stemma mover_test stemma_replay_shared model_test replay_test tier_test fault_test
+  key_test capi_test redis_test constrain_schema_test)
 
 # stemma_configure_target(TARGET): language level and warnings.
 function(stemma_configure_target target)
