@@ -44,7 +44,7 @@ namespace {
 
 using server::Config;
 
-constexpr const char* kHelp =
+constexpr const char* kServeHelp =
     R"(usage: stemma serve --model FILE [SETTINGS]
 
 Serves a GGUF model over HTTP, for clients of OpenAI, Anthropic, Ollama and llama-server. It never
@@ -249,7 +249,7 @@ std::optional<int> read_settings(std::span<const std::string_view> arguments, Co
   const server::ConfigAnswer read = server::read_config(
       arguments, [](const char* name) { return std::getenv(name); }, contents_of);
   if (read.help) {
-    std::printf("%s%s%s", kHelp, server::config_help().c_str(), kHelpEnd);
+    std::printf("%s%s%s", kServeHelp, server::config_help().c_str(), kHelpEnd);
     return 0;
   }
   if (!read.error.empty()) return refuse(read.error);
