@@ -40,8 +40,9 @@ endif()
 # there. What two sources of a target name alike in an unnamed namespace does not compile: share
 # it, or give each the more precise name.
 option(STEMMA_UNITY "Compile several sources as one" OFF)
-# What replaces operator new is compiled alone: nothing beside it may have its allocations inlined.
-foreach(file IN ITEMS bench/allocations.cc tests/fault/failing_new.cc)
+# Compiled alone: what replaces operator new, so that nothing beside it has allocations inlined; and
+# what needs more than the rest of its library, which the library's test links without that.
+foreach(file IN ITEMS bench/allocations.cc tests/fault/failing_new.cc bench/sequences/report.cc)
   set_source_files_properties("${PROJECT_SOURCE_DIR}/${file}" PROPERTIES
     SKIP_UNITY_BUILD_INCLUSION ON)
 endforeach()
