@@ -128,6 +128,9 @@ class Samples {
   std::vector<double> values_;
 };
 
+// How many phases a comparison has, unless it says otherwise.
+inline constexpr uint32_t kPhases = 10;
+
 // Two things measured side by side in phases. The ratio is taken within a phase, then the median
 // over phases: speed changes between phases do not affect it.
 class PairedSamples {

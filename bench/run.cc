@@ -16,7 +16,7 @@
 namespace stemma::bench {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kBenchHelp =
     R"(usage: stemma bench [--json] [--only NAME]... [--list] [--quick] [--threads N] [--strict]
        stemma bench serve [ARGUMENTS]       conversations over HTTP and llama.cpp; --help tells
        stemma bench disk [ARGUMENTS]        the disk tier beside its disk; --help tells
@@ -43,7 +43,7 @@ each row means. For honest numbers leave the machine alone while it runs.
 Exit codes: 0 done, 1 an answer was wrong (or, with --strict, a limit was missed), 2 bad arguments.
 )";
 
-struct Arguments {
+struct BenchArguments {
   Settings settings;
   std::vector<std::string> only;
   bool json = false;
@@ -53,7 +53,7 @@ struct Arguments {
 };
 
 // Returns an empty string, or what is wrong.
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
+std::string parse(std::span<const std::string_view> words, BenchArguments& out) {
   flags::Flags flags;
   flags.take("--only", [&](std::string_view value) {
     out.only.emplace_back(value);
@@ -166,13 +166,13 @@ int run_bench(std::span<const std::string_view> words) {
   if (!words.empty() && words.front() == "sequences") {
     return sequences::run_sequences(words.subspan(1));
   }
-  Arguments arguments;
+  BenchArguments arguments;
   if (const std::string problem = parse(words, arguments); !problem.empty()) {
     std::fprintf(stderr, "stemma bench: %s\nTry 'stemma bench --help'.\n", problem.c_str());
     return 2;
   }
   if (arguments.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kBenchHelp, stdout);
     return 0;
   }
   const std::vector<Benchmark> benchmarks = all_benchmarks(arguments.settings);

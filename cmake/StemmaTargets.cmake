@@ -37,17 +37,19 @@ endif()
 # Several sources are compiled as one where STEMMA_UNITY is on (the dev, asan and tsan presets):
 # headers and templates are then compiled once for all of them, which halves the time of a first
 # build. Release and lint compile each source alone, so a source that lacks an include is found
-# there. What two sources of a target name alike in an unnamed namespace does not compile: rename
-# one of them.
+# there. What two sources of a target name alike in an unnamed namespace does not compile: share
+# it, or give each the more precise name.
 option(STEMMA_UNITY "Compile several sources as one" OFF)
-# Targets with many such names, or with too few sources for it to matter.
-set(stemma_separate stemma stemma_capi stemma_tiers_shared stemma_mover stemma_mover_shared mover_test stemma_replay_shared stemma_jinja stemma_dialect dialect_test stemma_constrain
-  model_test replay_test tier_test fault_test key_test capi_test redis_test stemma_sequence_bench constrain_test
-  constrain_schema_test)
+# Compiled alone: what replaces operator new, so that nothing beside it has allocations inlined; and
+# what needs more than the rest of its library, which the library's test links without that.
+foreach(file IN ITEMS bench/allocations.cc tests/fault/failing_new.cc bench/sequences/report.cc)
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/${file}" PROPERTIES
+    SKIP_UNITY_BUILD_INCLUSION ON)
+endforeach()
 
 # stemma_configure_target(TARGET): language level and warnings.
 function(stemma_configure_target target)
-  if(STEMMA_UNITY AND NOT ${target} IN_LIST stemma_separate)
+  if(STEMMA_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     # A fixture in an unnamed namespace, seen from the file that includes its file, is no mistake.
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -31,7 +31,7 @@ using tier::Io;
 using tier::IoQueue;
 using tier::OpenAs;
 
-constexpr const char* kHelp =
+constexpr const char* kDiskHelp =
     R"(usage: stemma bench disk [--dir DIR] [--bytes N] [--rounds N] [--io WAY] [--json] [--strict]
 
 Measures the disk tier on the file system of DIR beside what that can do: puts and gets of 2 MiB and of
@@ -46,7 +46,7 @@ store takes to open.
   --strict      exit code 1 when a limit is missed
 )";
 
-struct Arguments {
+struct DiskArguments {
   std::string dir = ".";
   uint64_t bytes = uint64_t{1} << 30U;
   uint32_t rounds = 8;
@@ -54,7 +54,7 @@ struct Arguments {
   bool json = false, strict = false, help = false;
 };
 
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
+std::string parse(std::span<const std::string_view> words, DiskArguments& out) {
   flags::Flags flags;
   flags.text("--dir", out.dir);
   flags.whole("--bytes", out.bytes, uint64_t{256} << 20U);
@@ -161,7 +161,7 @@ void fill_at_random(const PageMemory& memory, Rng& rng) {
   }
 }
 
-void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
+void run_size(Sheet& sheet, const DiskArguments& arguments, const std::string& dir,
               const Names& names) {
   const uint64_t size = names.bytes;
   DiskOptions options;
@@ -243,7 +243,7 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir,
 }  // namespace
 
 int run_disk_bench(std::span<const std::string_view> words) {
-  Arguments arguments;
+  DiskArguments arguments;
   const std::string problem = parse(words, arguments);
   if (!problem.empty()) {
     std::fprintf(stderr, "stemma bench disk: %s\nTry 'stemma bench disk --help'.\n",
@@ -251,7 +251,7 @@ int run_disk_bench(std::span<const std::string_view> words) {
     return 2;
   }
   if (arguments.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kDiskHelp, stdout);
     return 0;
   }
   std::string dir = arguments.dir + "/stemma-bench-XXXXXX";

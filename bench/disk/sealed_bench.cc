@@ -27,7 +27,7 @@
 namespace stemma::bench::disk {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kSealedHelp =
     R"(usage: stemma bench sealed [--dir DIR] [--bytes N] [--rounds N] [--threads N] [--staging N]
                            [--part N] [--json] [--strict]
 
@@ -44,7 +44,7 @@ over the same without sealing, in turns; seconds of CPU per GB; AES-256-GCM on o
   --strict       exit code 1 when a limit is missed
 )";
 
-struct Arguments {
+struct SealedArguments {
   std::string dir = ".";
   uint64_t bytes = uint64_t{1} << 30U;
   uint64_t rounds = 8;
@@ -54,7 +54,7 @@ struct Arguments {
   bool json = false, strict = false, help = false;
 };
 
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
+std::string parse(std::span<const std::string_view> words, SealedArguments& out) {
   flags::Flags flags;
   flags.text("--dir", out.dir);
   flags.whole("--bytes", out.bytes);
@@ -73,7 +73,7 @@ using tier::disk::DiskOptions;
 using tier::disk::DiskTier;
 using tier::disk::PageMemory;
 
-std::unique_ptr<Tier> open_store(const Arguments& arguments, const std::string& path,
+std::unique_ptr<Tier> open_store(const SealedArguments& arguments, const std::string& path,
                                  uint64_t size) {
   DiskOptions options;
   options.path = path;
@@ -122,8 +122,9 @@ struct Store {
 
 using Move = void (*)(Tier&, TierOp, uint64_t, std::span<const uint64_t>, uint8_t*);
 
-void run_rounds(Sheet& sheet, const Arguments& arguments, const std::string& prefix, Move move,
-                uint64_t size, std::span<Store, 3> stores, const PageMemory& memory, bool limited) {
+void run_rounds(Sheet& sheet, const SealedArguments& arguments, const std::string& prefix,
+                Move move, uint64_t size, std::span<Store, 3> stores, const PageMemory& memory,
+                bool limited) {
   Rng rng(7);
   const uint64_t some = std::max<uint64_t>(
       std::min(stores[0].tier->stats().entries, stores[2].tier->stats().entries) / 4, 16);
@@ -166,8 +167,8 @@ void run_rounds(Sheet& sheet, const Arguments& arguments, const std::string& pre
   }
 }
 
-void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir, const char* name,
-              uint64_t size) {
+void run_size(Sheet& sheet, const SealedArguments& arguments, const std::string& dir,
+              const char* name, uint64_t size) {
   std::string why;
   auto keys = tier::KeyRing::open({.path = dir + "/keys"}, why);
   require(static_cast<bool>(keys), "the key directory cannot be opened");
@@ -211,7 +212,7 @@ void run_size(Sheet& sheet, const Arguments& arguments, const std::string& dir, 
 }  // namespace
 
 int run_sealed_bench(std::span<const std::string_view> words) {
-  Arguments arguments;
+  SealedArguments arguments;
   const std::string problem = parse(words, arguments);
   if (!problem.empty()) {
     std::fprintf(stderr, "stemma bench sealed: %s\nTry 'stemma bench sealed --help'.\n",
@@ -219,7 +220,7 @@ int run_sealed_bench(std::span<const std::string_view> words) {
     return 2;
   }
   if (arguments.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kSealedHelp, stdout);
     return 0;
   }
   std::string dir = arguments.dir + "/stemma-bench-XXXXXX";

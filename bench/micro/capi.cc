@@ -14,9 +14,7 @@
 namespace stemma::bench {
 namespace {
 
-constexpr uint32_t kPhases = 10;
-
-void must(stemma_status status) {
+void must_succeed(stemma_status status) {
   if (status != STEMMA_OK) throw WrongAnswer(stemma_last_error_message());
 }
 
@@ -32,7 +30,7 @@ class Twins {
     stemma_options options = STEMMA_OPTIONS_INIT;
     options.groups = &group;
     options.group_count = 1;
-    must(stemma_cache_create(&options, &c_));
+    must_succeed(stemma_cache_create(&options, &c_));
     std::copy_n(bench_scope().digest().begin(), sizeof c_scope_.digest, c_scope_.digest);
     lookup_.allow_copy = hit_options().lookup.allow_copy ? 1 : 0;
     options_.lookup = &lookup_;
@@ -41,9 +39,9 @@ class Twins {
     insert(cpp_, std::span(tokens_).first(tokens_.size() - 1));
     const stemma_prompt prompt{tokens_.data(), tokens_.size() - 1, nullptr, 0};
     stemma_lease lease = 0;
-    must(stemma_cache_lease(c_, &c_scope_, &prompt, nullptr, &lease));
-    must(stemma_lease_commit(lease, static_cast<uint32_t>(prompt.token_count), nullptr));
-    must(stemma_lease_release(lease, nullptr));
+    must_succeed(stemma_cache_lease(c_, &c_scope_, &prompt, nullptr, &lease));
+    must_succeed(stemma_lease_commit(lease, static_cast<uint32_t>(prompt.token_count), nullptr));
+    must_succeed(stemma_lease_release(lease, nullptr));
     cycle_cpp();
     cycle_c();
     require(c_table_ ==
@@ -67,12 +65,12 @@ class Twins {
     const stemma_prompt prompt{tokens_.data(), tokens_.size(), nullptr, 0};
     stemma_report report = STEMMA_REPORT_INIT;
     stemma_lease lease = 0;
-    must(stemma_cache_lookup(c_, &c_scope_, &prompt, &lookup_, &report));
-    must(stemma_cache_lease(c_, &c_scope_, &prompt, &options_, &lease));
+    must_succeed(stemma_cache_lookup(c_, &c_scope_, &prompt, &lookup_, &report));
+    must_succeed(stemma_cache_lease(c_, &c_scope_, &prompt, &options_, &lease));
     require(report.reused_tokens + 1 == tokens_.size(), "not found whole");
-    must(stemma_lease_block_table(lease, 0, c_table_.data(), c_table_.size(), STEMMA_NO_BLOCK,
-                                  nullptr));
-    must(stemma_lease_release(lease, nullptr));
+    must_succeed(stemma_lease_block_table(lease, 0, c_table_.data(), c_table_.size(),
+                                          STEMMA_NO_BLOCK, nullptr));
+    must_succeed(stemma_lease_release(lease, nullptr));
   }
 
  private:

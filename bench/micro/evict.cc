@@ -58,12 +58,12 @@ void check(Leaves& leaves) {
   leaves.refill();
 }
 
-struct Figures {
+struct EvictFigures {
   Samples ours, memcmp_ns;
 };
 
-Figures measure(Leaves& leaves, const Settings& settings) {
-  Figures figures;
+EvictFigures measure(Leaves& leaves, const Settings& settings) {
+  EvictFigures figures;
   Memcmp yardstick;
   for (uint32_t i = 0; i < settings.rounds(2000); ++i) {
     uint32_t gone = 0;
@@ -88,12 +88,12 @@ double leaf_heap_us(const Settings& settings) {
   return samples.median() * 1e-3;
 }
 
-void run(Sheet& sheet) {
+void run_evict(Sheet& sheet) {
   const double baseline_us = leaf_heap_us(sheet.settings());
   for (const Ids ids : {Ids::fresh, Ids::scattered}) {
     Leaves leaves(ids);
     check(leaves);
-    const Figures figures = measure(leaves, sheet.settings());
+    const EvictFigures figures = measure(leaves, sheet.settings());
     const double us = figures.ours.median() * 1e-3;
     const double memcmp_us = figures.memcmp_ns.median() * 1e-3;
     Row& row = ids == Ids::fresh ? sheet.at_most_us("evict_1024_of_100k_us", us, 20, 9, memcmp_us)
@@ -108,7 +108,7 @@ void run(Sheet& sheet) {
 void add_evict(std::vector<Benchmark>& out) {
   out.push_back({{"evict_1024_of_100k_us", "evict_1024_of_100k_scattered_us"},
                  "What does it cost to evict 64 blocks of 100,000 leaves?",
-                 run});
+                 run_evict});
 }
 
 }  // namespace stemma::bench

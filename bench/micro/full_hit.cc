@@ -16,9 +16,7 @@
 namespace stemma::bench {
 namespace {
 
-constexpr uint32_t kPhases = 10;
-
-struct Figures {
+struct FullHitFigures {
   PairedSamples against_memcmp;
   Samples hash_chain, entry_scan;  // Nanoseconds.
 };
@@ -61,14 +59,14 @@ EntryScan make_entry_scan(const HitPool& pool) {
   return scan;
 }
 
-Figures measure(HitPool& pool, HashChain& chain, EntryScan* scan, bool rotating,
-                const Settings& settings) {
+FullHitFigures measure(HitPool& pool, HashChain& chain, EntryScan* scan, bool rotating,
+                       const Settings& settings) {
   constexpr uint32_t kBytes = HitPool::kPathTokens * sizeof(Token);
   static_assert(kBytes == Memcmp::kBytes);
   const uint32_t turns = settings.rounds(960);
   std::vector<BlockId> table(HitPool::kPathBlocks);
   HashChain::Request request;
-  Figures figures;
+  FullHitFigures figures;
   uint32_t turn = 0;
   const auto step = [&](bool record) {
     const uint32_t ours = rotating ? turn % HitPool::kPrompts : 0;
@@ -123,7 +121,7 @@ void add_rows(Sheet& sheet, Ids ids, const std::string& suffix) {
   for (const bool rotating : {false, true}) {
     const uint64_t repairs = pool.cache().stats().hint_repairs;
     EntryScan* entries = rotating ? nullptr : &scan;
-    const Figures figures = measure(pool, chain, entries, rotating, sheet.settings());
+    const FullHitFigures figures = measure(pool, chain, entries, rotating, sheet.settings());
     const double memcmp_ns = figures.against_memcmp.other();
     Row& row =
         sheet.at_most(std::string("full_hit_vs_memcmp") + (rotating ? "_rotating" : "") + suffix,

@@ -10,22 +10,22 @@
 namespace stemma::bench {
 namespace {
 
-constexpr uint32_t kCapacityBlocks = 65'536;
-constexpr uint32_t kBlocks = 2048;
-constexpr uint32_t kTokens = kBlocks * kBlockTokens;
+constexpr uint32_t kMissPoolBlocks = 65'536;
+constexpr uint32_t kMissedBlocks = 2048;
+constexpr uint32_t kMissedTokens = kMissedBlocks * kBlockTokens;
 constexpr uint64_t kTurnover = 15;
 
 void miss(PagedCache& cache, std::span<const Token> prompt) {
   Result<Lease> lease = cache.lease(bench_scope(), {.tokens = prompt}, insert_options());
   require(lease && lease->reused() == 0, "a new prompt was refused, or found");
-  const Result<Commit> commit = lease->commit(kTokens);
-  require(commit && commit->published == kBlocks, "not every new block was published");
+  const Result<Commit> commit = lease->commit(kMissedTokens);
+  require(commit && commit->published == kMissedBlocks, "not every new block was published");
   keep(lease->release());
 }
 
 void miss(HashChain& chain, HashChain::Request& request, std::span<const Token> prompt) {
-  require(chain.match(prompt, kBlocks, request) == 0, "the baseline found a new prompt");
-  require(chain.draft(kBlocks, request), "the baseline ran out of blocks");
+  require(chain.match(prompt, kMissedBlocks, request) == 0, "the baseline found a new prompt");
+  require(chain.draft(kMissedBlocks, request), "the baseline ran out of blocks");
   chain.commit(prompt, request);
   chain.release(request);
 }
@@ -33,43 +33,44 @@ void miss(HashChain& chain, HashChain::Request& request, std::span<const Token> 
 void check(PagedCache& cache, Rng& rng) {
   // A first prompt fills the blocks that the churn's duplicates left free; then every block evicts
   // one.
-  insert(cache, random_tokens(kTokens, rng));
-  Tokens prompt = random_tokens(kTokens, rng);
+  insert(cache, random_tokens(kMissedTokens, rng));
+  Tokens prompt = random_tokens(kMissedTokens, rng);
   const uint64_t evicted = cache.stats().evicted_blocks;
   const std::vector<BlockId> ids = insert(cache, prompt);
-  require(cache.stats().evicted_blocks - evicted == kBlocks, "not every new block evicted one");
-  require(std::set<BlockId>(ids.begin(), ids.end()).size() == kBlocks, "a block was lent twice");
+  require(cache.stats().evicted_blocks - evicted == kMissedBlocks,
+          "not every new block evicted one");
+  require(std::set<BlockId>(ids.begin(), ids.end()).size() == kMissedBlocks,
+          "a block was lent twice");
   append_random(prompt, 1, rng);
   check_full_hit(cache, prompt, ids);
 }
 
 void run(Sheet& sheet, bool content_keys) {
-  PagedCache cache = make_cache(kCapacityBlocks, content_keys);
+  PagedCache cache = make_cache(kMissPoolBlocks, content_keys);
   Rng rng(15);
   {
     CacheTarget target(cache);
-    churn(target, kTurnover * kCapacityBlocks, rng);
+    churn(target, kTurnover * kMissPoolBlocks, rng);
   }
   check(cache, rng);
 
-  HashChain chain(kCapacityBlocks);
+  HashChain chain(kMissPoolBlocks);
   HashChain::Request request;
   if (!content_keys) {
     HashChainTarget target(chain);
     Rng same(15);
-    churn(target, kTurnover * kCapacityBlocks, same);
+    churn(target, kTurnover * kMissPoolBlocks, same);
   }
 
   // Ours and the baseline take turns in phases. Call by call, each would push the other's index out
   // of the near caches.
-  constexpr uint32_t kPhases = 10;
   constexpr uint32_t kWarmUps = 3;
   Memcmp yardstick;
   Samples ours, memcmp_ns, theirs;
   Tokens prompt;
   const auto renew_prompt = [&] {
     prompt.clear();
-    append_random(prompt, kTokens, rng);
+    append_random(prompt, kMissedTokens, rng);
   };
   const uint64_t evicted = cache.stats().evicted_blocks;
   const uint32_t calls = kWarmUps + sheet.settings().rounds(80);
@@ -88,7 +89,7 @@ void run(Sheet& sheet, bool content_keys) {
       if (i >= kWarmUps) theirs.add(spent);
     }
   }
-  require(cache.stats().evicted_blocks - evicted == uint64_t{kPhases} * calls * kBlocks,
+  require(cache.stats().evicted_blocks - evicted == uint64_t{kPhases} * calls * kMissedBlocks,
           "not every new block evicted one");
 
   const double us = ours.median() * 1e-3;

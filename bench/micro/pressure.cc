@@ -9,22 +9,22 @@
 namespace stemma::bench {
 namespace {
 
-constexpr uint32_t kCapacityBlocks = 100'000;
+constexpr uint32_t kPressedBlocks = 100'000;
 constexpr uint32_t kSystems = 50;
 constexpr uint32_t kSystemBlocks = 64;
 constexpr uint32_t kOwnBlocks = 64;
 constexpr uint32_t kNewBlocks = 64;
 
-constexpr const char* kNames[] = {
+constexpr const char* kPressureRows[] = {
     "draft_when_90_percent_leased_us",
     "lease_64_blocks_when_90_percent_leased_us",
     "turn_over_when_90_percent_leased_us",
 };
 
 struct Crowded {
-  Crowded() : cache(make_cache(kCapacityBlocks)), systems(kSystems) {
+  Crowded() : cache(make_cache(kPressedBlocks)), systems(kSystems) {
     for (Tokens& system : systems) system = random_tokens(kSystemBlocks * kBlockTokens, rng);
-    constexpr uint32_t kLeased = kCapacityBlocks / 10 * 9;
+    constexpr uint32_t kLeased = kPressedBlocks / 10 * 9;
     constexpr uint32_t kLeases = (kLeased - kSystems * kSystemBlocks) / kOwnBlocks;
     for (uint32_t i = 0; i < kLeases; ++i) leases.push_back(begin(conversation(i % kSystems)));
     while (cache.stats().groups[0].free_blocks >= kNewBlocks) insert_new(kNewBlocks);
@@ -86,10 +86,10 @@ double turn_over(Crowded& crowded) {
   return spent;
 }
 
-void run(Sheet& sheet) {
+void run_pressure(Sheet& sheet) {
   Crowded crowded;
   const Stats before = crowded.cache.stats();
-  require(before.groups[0].cached_blocks == kCapacityBlocks, "the pool is not full");
+  require(before.groups[0].cached_blocks == kPressedBlocks, "the pool is not full");
   require(before.leases == crowded.leases.size(), "a lease is missing");
 
   struct Task {
@@ -101,9 +101,9 @@ void run(Sheet& sheet) {
     uint64_t exact_counts;
   };
   Task tasks[] = {
-      {kNames[0], extend_by_one, "extend() by one block", 1, {}, 0},
-      {kNames[1], lease_new, "lease() of 64 new blocks", kNewBlocks, {}, 0},
-      {kNames[2], turn_over, "lease() of 64 leased and 64 new blocks", kOwnBlocks, {}, 0},
+      {kPressureRows[0], extend_by_one, "extend() by one block", 1, {}, 0},
+      {kPressureRows[1], lease_new, "lease() of 64 new blocks", kNewBlocks, {}, 0},
+      {kPressureRows[2], turn_over, "lease() of 64 leased and 64 new blocks", kOwnBlocks, {}, 0},
   };
   Samples memcmp_ns;
   Memcmp yardstick;
@@ -131,9 +131,9 @@ void run(Sheet& sheet) {
 }  // namespace
 
 void add_pressure(std::vector<Benchmark>& out) {
-  out.push_back({{kNames[0], kNames[1], kNames[2]},
+  out.push_back({{kPressureRows[0], kPressureRows[1], kPressureRows[2]},
                  "What does room cost while live leases hold nine tenths of the pool?",
-                 run});
+                 run_pressure});
 }
 
 }  // namespace stemma::bench

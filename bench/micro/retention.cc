@@ -17,7 +17,6 @@ namespace stemma::bench {
 namespace {
 
 void run_full_hit(Sheet& sheet) {
-  constexpr uint32_t kPhases = 10;
   constexpr uint32_t kBytes = HitPool::kPathTokens * sizeof(Token);
   HitPool pool(Ids::scattered, "default");
   HitPool lru(Ids::scattered, "lru");
@@ -139,7 +138,7 @@ double index_bytes_per_token(const char* policy) {
   return static_cast<double>(stats.index_bytes) / (double{kCapacityBlocks} * kBlockTokens);
 }
 
-void run_index_bytes(Sheet& sheet) {
+void run_index_bytes_by_policy(Sheet& sheet) {
   sheet.at_most("index_bytes_per_token_default", index_bytes_per_token("default"), "bytes", 9.5)
       .against("lru", index_bytes_per_token("lru"));
 }
@@ -154,7 +153,7 @@ void add_retention(std::vector<Benchmark>& out) {
       {{"miss_evict_commit_default_us"}, "And 2,048 new blocks that each evict one?", run_miss});
   out.push_back({{"index_bytes_per_token_default"},
                  "And how many bytes does the index take for each cached token?",
-                 run_index_bytes});
+                 run_index_bytes_by_policy});
 }
 
 }  // namespace stemma::bench

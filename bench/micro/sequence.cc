@@ -18,7 +18,7 @@ namespace stemma::bench {
 namespace {
 
 enum class Kind : uint8_t { full, hybrid, states };
-constexpr std::array<const char*, 3> kNames{"full", "hybrid", "states"};
+constexpr std::array<const char*, 3> kKindNames{"full", "hybrid", "states"};
 
 // Knows where every sequence ends, and the depth of its recurrent state, if it has one.
 class PlainEngine final : public SequenceEngine {
@@ -94,11 +94,11 @@ void compute_all(PlainEngine& engine, Turn& turn) {
 
 // A saved prompt of 32k tokens among `entries` entries of short ones. If memory cannot rewind, a
 // prompt leaves two: one before its last token, and one behind it.
-class Crowd {
+class SavedCrowd {
  public:
   static constexpr uint32_t kTokens = 1U << 15U;
 
-  Crowd(Kind kind, uint32_t entries) : engine_(kind) {
+  SavedCrowd(Kind kind, uint32_t entries) : engine_(kind) {
     const uint32_t others = kind == Kind::full ? entries : entries / 2;
     SequenceOptions options;
     options.segment_tokens = 16;
@@ -146,9 +146,9 @@ class Crowd {
 };
 
 void measure_entries(Sheet& sheet, Kind kind) {
-  Crowd few(kind, 10);
-  Crowd more(kind, 1000);
-  Crowd many(kind, 100'000);
+  SavedCrowd few(kind, 10);
+  SavedCrowd more(kind, 1000);
+  SavedCrowd many(kind, 100'000);
   const auto measure = [&](const char* name, auto call) {
     PairedSamples among_more, among_many;
     for (uint32_t round = 0; round < 10; ++round) {
@@ -163,14 +163,14 @@ void measure_entries(Sheet& sheet, Kind kind) {
       among_many.end_phase();
     }
     sheet
-        .at_most(std::string(name) + kNames[static_cast<size_t>(kind)],
+        .at_most(std::string(name) + kKindNames[static_cast<size_t>(kind)],
                  std::max(among_more.ratio(), among_many.ratio()), "ratio", 1.5)
         .with_note(format("%.1f us among 10, %.1f among 1,000, %.1f among 100,000",
                           among_many.other() * 1e-3, among_more.ours() * 1e-3,
                           among_many.ours() * 1e-3));
   };
-  measure("sequence_lookup_growth_", [](Crowd& crowd) { crowd.lookup(); });
-  measure("sequence_begin_growth_", [](Crowd& crowd) { crowd.begin(); });
+  measure("sequence_lookup_growth_", [](SavedCrowd& crowd) { crowd.lookup(); });
+  measure("sequence_begin_growth_", [](SavedCrowd& crowd) { crowd.begin(); });
 }
 
 // Conversations that come once, of which the last `known` are remembered.
@@ -253,7 +253,7 @@ void count_allocations(Sheet& sheet) {
 
 void add_sequence(std::vector<Benchmark>& out) {
   for (const Kind kind : {Kind::full, Kind::hybrid, Kind::states}) {
-    const std::string name = kNames[static_cast<size_t>(kind)];
+    const std::string name = kKindNames[static_cast<size_t>(kind)];
     out.push_back({{"sequence_lookup_growth_" + name, "sequence_begin_growth_" + name},
                    "How much slower is a prompt found among 100,000 others saved than among 10? (" +
                        name + ")",

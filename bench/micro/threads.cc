@@ -26,7 +26,7 @@
 namespace stemma::bench {
 namespace {
 
-constexpr uint32_t kCapacityBlocks = 65'536;
+constexpr uint32_t kArenaBlocks = 65'536;
 constexpr uint32_t kWriteBlocks = 64;
 constexpr uint64_t kWriteEveryNs = 50'000;
 constexpr double kWindowSeconds = 0.02;
@@ -76,7 +76,7 @@ struct Window {
 
 class Arena {
  public:
-  explicit Arena(uint32_t readers) : cache_(make_cache(kCapacityBlocks)) {
+  explicit Arena(uint32_t readers) : cache_(make_cache(kArenaBlocks)) {
     Rng rng(2);
     constexpr uint32_t kHalf = HitPool::kPathTokens / 2;
     const Tokens common = random_tokens(kHalf, rng);
@@ -203,7 +203,7 @@ class Arena {
   }
 
   PagedCache cache_;
-  PagedCache other_ = make_cache(kCapacityBlocks);
+  PagedCache other_ = make_cache(kArenaBlocks);
   NewPrompts new_prompts_{3};
   std::vector<Tokens> prompts_;
   std::atomic<bool> stop_{false};

@@ -20,7 +20,7 @@ namespace stemma::bench::serve {
 
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kRestartHelp =
     R"(usage: stemma bench restart [--dir DIR] [--rounds N] [--dim N] [--layers N]
 
 Holds conversations with a server that has a disk tier, ends it, and asks a new one for their next turns: time
@@ -31,7 +31,7 @@ to the first token, beside that of a new server without a tier that computes eve
   --dim, --layers  of the models (512, 8)
 )";
 
-struct Arguments {
+struct RestartArguments {
   std::string dir = ".";
   uint64_t rounds = 5;
   uint64_t dim = 512;
@@ -40,7 +40,7 @@ struct Arguments {
 };
 
 // Returns an empty string, or what is wrong.
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
+std::string parse(std::span<const std::string_view> words, RestartArguments& out) {
   flags::Flags flags;
   flags.text("--dir", out.dir);
   flags.whole("--rounds", out.rounds);
@@ -113,14 +113,14 @@ double median(std::vector<double> values) {
 }  // namespace
 
 int run_restart_bench(std::span<const std::string_view> words) {
-  Arguments arguments;
+  RestartArguments arguments;
   if (const std::string wrong = parse(words, arguments); !wrong.empty()) {
     std::fprintf(stderr, "stemma bench restart: %s\nTry 'stemma bench restart --help'.\n",
                  wrong.c_str());
     return 2;
   }
   if (arguments.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kRestartHelp, stdout);
     return 0;
   }
   std::string folder = arguments.dir + "/stemma-bench-XXXXXX";

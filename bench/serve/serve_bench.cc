@@ -31,7 +31,7 @@ using sequences::Role;
 using sequences::Workload;
 using Time = std::chrono::steady_clock;
 
-constexpr const char* kHelp =
+constexpr const char* kServeHelp =
     R"(usage: stemma bench serve [--model KIND]... [--only WORKLOAD]... [--requests N] [--dim N] [--layers N] [--seed N]
 
 Sends workloads of conversations to `stemma serve` over HTTP, on a generated model, with the cache on, with
@@ -45,7 +45,7 @@ evaluated, bytes stored. Then segments against whole states, and what the server
   --seed N         other conversations of the same kind
 )";
 
-struct Arguments {
+struct ServeArguments {
   std::vector<std::string> models = {"full", "window", "hybrid"};
   std::vector<std::string> only;
   uint64_t requests = 40;
@@ -109,7 +109,7 @@ struct Row {
   }
 };
 
-Row serve(const std::string& file, const Workload& workload, const Arguments& arguments,
+Row serve(const std::string& file, const Workload& workload, const ServeArguments& arguments,
           Mode mode) {
   engine::LlamaOptions options;
   options.path = file;
@@ -188,7 +188,7 @@ void overhead() {
 }
 
 // Returns an empty string, or what is wrong.
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
+std::string parse(std::span<const std::string_view> words, ServeArguments& out) {
   std::vector<std::string> models;
   flags::Flags flags;
   flags.whole("--requests", out.requests);
@@ -209,14 +209,14 @@ std::string parse(std::span<const std::string_view> words, Arguments& out) {
 }  // namespace
 
 int run_serve_bench(std::span<const std::string_view> words) {
-  Arguments arguments;
+  ServeArguments arguments;
   if (const std::string wrong = parse(words, arguments); !wrong.empty()) {
     std::fprintf(stderr, "stemma bench serve: %s\nTry 'stemma bench serve --help'.\n",
                  wrong.c_str());
     return 2;
   }
   if (arguments.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kServeHelp, stdout);
     return 0;
   }
   std::string folder = std::filesystem::temp_directory_path() / "stemma-bench-XXXXXX";

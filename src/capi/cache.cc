@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/invalid.h"
 #include "capi/decode.h"
 #include "capi/handles.h"
 #include "capi/last_error.h"
@@ -14,7 +15,7 @@ using namespace stemma::capi;
 
 namespace {
 
-Error null(const char* what) { return {Errc::invalid_argument, what}; }
+using base::invalid;
 
 // Runs `body` with the cache behind the handle.
 template <class Body>
@@ -59,7 +60,7 @@ void show(const Event& event, stemma_event_fn each, void* user) {
 
 stemma_status stemma_cache_create(const stemma_options* options, stemma_cache** out) {
   return end(__func__, caught([&]() -> Result<void> {
-               if (out == nullptr) return null("out is null");
+               if (out == nullptr) return invalid("out is null");
                STEMMA_TRY(const Options decoded, decode(options));
                STEMMA_TRY(const stemma_options given, read_sized(options));
                STEMMA_TRY(Home * home, Home::create(decoded, given));
@@ -93,7 +94,7 @@ stemma_status stemma_cache_lookup(stemma_cache* cache, const stemma_scope* scope
   return with_prompt(
       __func__, cache, scope, prompt,
       [&](const PagedCache& c, const Scope& in, const Prompt& words) -> Result<void> {
-        if (out == nullptr) return null("out is null");
+        if (out == nullptr) return invalid("out is null");
         STEMMA_TRY_VOID(check_room(*out));
         LookupOptions decoded;
         STEMMA_TRY_VOID(decode(options, decoded));
@@ -108,7 +109,7 @@ stemma_status stemma_cache_lease(stemma_cache* cache, const stemma_scope* scope,
                                  stemma_lease* out) {
   return with_prompt(__func__, cache, scope, prompt,
                      [&](PagedCache& c, const Scope& in, const Prompt& words) -> Result<void> {
-                       if (out == nullptr) return null("out is null");
+                       if (out == nullptr) return invalid("out is null");
                        LeaseOptions decoded;
                        STEMMA_TRY_VOID(decode(options, decoded));
                        Result<Lease> lease = c.lease(in, words, decoded);
@@ -120,7 +121,7 @@ stemma_status stemma_cache_pin(stemma_cache* cache, const stemma_scope* scope,
                                const stemma_prompt* prompt, uint64_t ttl_ns, stemma_pin* out) {
   return with_prompt(__func__, cache, scope, prompt,
                      [&](PagedCache& c, const Scope& in, const Prompt& words) -> Result<void> {
-                       if (out == nullptr) return null("out is null");
+                       if (out == nullptr) return invalid("out is null");
                        STEMMA_TRY(const PinResult pin, c.pin(in, words, ttl_ns));
                        *out = {static_cast<uint64_t>(pin.id), pin.pinned_tokens, 0};
                        return {};
@@ -145,7 +146,7 @@ stemma_status stemma_cache_set_quota(stemma_cache* cache, uint32_t tenant, uint6
 
 stemma_status stemma_cache_tenant_bytes(stemma_cache* cache, uint32_t tenant, uint64_t* out) {
   return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     *out = c.tenant_bytes(TenantId{tenant});
     return {};
   });
@@ -155,8 +156,8 @@ stemma_status stemma_cache_tenant_of(stemma_cache* cache, const stemma_scope* sc
                                      uint32_t* known, uint32_t* tenant) {
   return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
     STEMMA_TRY(const Scope in, decode(scope));
-    if (known == nullptr) return null("known is null");
-    if (tenant == nullptr) return null("tenant is null");
+    if (known == nullptr) return invalid("known is null");
+    if (tenant == nullptr) return invalid("tenant is null");
     const std::optional<TenantId> found = c.tenant_of(in);
     *known = found ? 1 : 0;
     if (found) *tenant = static_cast<uint32_t>(*found);
@@ -205,7 +206,7 @@ stemma_status stemma_cache_reclaim(stemma_cache* cache, uint32_t positions, uint
                                                 size_t count),
                                    void* user, uint32_t* went) {
   return with_cache(__func__, cache, [&](PagedCache& c) -> Result<void> {
-    if (save == nullptr) return null("save is null");
+    if (save == nullptr) return invalid("save is null");
     if (went != nullptr) *went = 0;
     STEMMA_TRY(const Reclaimed reclaimed, c.reclaim(positions, most));
     if (went != nullptr) *went = reclaimed.evicted();
@@ -230,7 +231,7 @@ stemma_status stemma_cache_reclaim(stemma_cache* cache, uint32_t positions, uint
 
 stemma_status stemma_cache_stats(stemma_cache* cache, stemma_stats* out) {
   return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     STEMMA_TRY_VOID(check_room(*out));
     encode(c.stats(), out);
     return {};
@@ -250,7 +251,7 @@ stemma_status stemma_cache_branch_points(stemma_cache* cache, const stemma_scope
 
 stemma_status stemma_cache_contents(stemma_cache* cache, stemma_cached_path_fn each, void* user) {
   return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
-    if (each == nullptr) return null("each is null");
+    if (each == nullptr) return invalid("each is null");
     STEMMA_TRY(const std::vector<CachedPath> paths, c.contents());
     for (const CachedPath& path : paths) {
       stemma_cached_path shown{};
@@ -267,8 +268,8 @@ stemma_status stemma_cache_contents(stemma_cache* cache, stemma_cached_path_fn e
 stemma_status stemma_cache_events(stemma_cache* cache, uint64_t from, uint32_t limit,
                                   stemma_event_fn each, void* user, uint64_t* next) {
   return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
-    if (each == nullptr) return null("each is null");
-    if (next == nullptr) return null("next is null");
+    if (each == nullptr) return invalid("each is null");
+    if (next == nullptr) return invalid("next is null");
     std::vector<Event> events;
     *next = c.events(from, limit, events);
     for (const Event& event : events) show(event, each, user);
@@ -279,8 +280,8 @@ stemma_status stemma_cache_events(stemma_cache* cache, uint64_t from, uint32_t l
 stemma_status stemma_cache_event_dump(stemma_cache* cache, stemma_event_fn each, void* user,
                                       uint64_t* next) {
   return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
-    if (each == nullptr) return null("each is null");
-    if (next == nullptr) return null("next is null");
+    if (each == nullptr) return invalid("each is null");
+    if (next == nullptr) return invalid("next is null");
     const EventDump dump = c.event_dump();
     if (!dump.complete) return Error(Errc::out_of_memory, "no memory for the dump");
     *next = dump.next_sequence;
@@ -299,7 +300,7 @@ stemma_status stemma_cache_poll(stemma_cache* cache, uint32_t* settled) {
 
 stemma_status stemma_cache_dump(stemma_cache* cache, stemma_bytes_fn take, void* user) {
   return with_cache(__func__, cache, [&](const PagedCache& c) -> Result<void> {
-    if (take == nullptr) return null("take is null");
+    if (take == nullptr) return invalid("take is null");
     const std::vector<uint8_t> bytes = c.dump();
     if (bytes.empty()) return Error(Errc::out_of_memory, "no memory for the dump");
     take(user, bytes.data(), bytes.size());
@@ -309,7 +310,7 @@ stemma_status stemma_cache_dump(stemma_cache* cache, stemma_bytes_fn take, void*
 
 stemma_status stemma_cache_load(stemma_cache* cache, const uint8_t* bytes, size_t size) {
   return with_cache(__func__, cache, [&](PagedCache& c) -> Result<void> {
-    if (bytes == nullptr && size != 0) return null("bytes is null, and size is not 0");
+    if (bytes == nullptr && size != 0) return invalid("bytes is null, and size is not 0");
     if (size > PTRDIFF_MAX) return Error(Errc::out_of_range, "size is beyond any memory");
     return c.load({bytes, size});
   });

@@ -1,11 +1,11 @@
 #include "capi/callback_engine.h"
 
+#include "base/invalid.h"
+
 namespace stemma::capi {
 namespace {
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 
 stemma_range raw(Range range) noexcept { return {range.begin, range.end}; }
 uint32_t raw(Part part) noexcept { return static_cast<uint32_t>(part); }

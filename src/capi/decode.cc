@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 
+#include "base/invalid.h"
+
 namespace stemma::capi {
 namespace {
 
@@ -13,9 +15,7 @@ constexpr size_t kMaxPositions = 0x7FFF'FFFFU;
 constexpr size_t kMaxAdapters = 65'536;
 constexpr size_t kMaxQuotas = 4'096;
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 
 // Memory that a call needs only while it runs. Nothing is destroyed when a thread ends: destructors
 // of the caller's own thread-local objects may still release leases then.

@@ -1,6 +1,7 @@
 // stemma_lease_*: each is a few lines around the C++ call of the same name.
 #include <utility>
 
+#include "base/invalid.h"
 #include "capi/decode.h"
 #include "capi/handles.h"
 #include "capi/last_error.h"
@@ -12,7 +13,7 @@ namespace {
 
 using LeaseUse = SlotTable<HeldLease>::Use;
 
-Error null(const char* what) { return {Errc::invalid_argument, what}; }
+using base::invalid;
 
 // Runs `body` with the lease behind the number; no other call uses the lease meanwhile.
 template <class Body>
@@ -57,7 +58,7 @@ stemma_status end_lease(const char* call, stemma_lease number, const stemma_fenc
 
 stemma_status stemma_lease_positions(stemma_lease lease, stemma_positions* out) {
   return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     *out = {l.reused(), l.committed(), l.length(), l.capacity()};
     return {};
   });
@@ -65,7 +66,7 @@ stemma_status stemma_lease_positions(stemma_lease lease, stemma_positions* out) 
 
 stemma_status stemma_lease_report(stemma_lease lease, stemma_report* out) {
   return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     STEMMA_TRY_VOID(check_room(*out));
     encode(l.report(), out);
     return {};
@@ -111,8 +112,8 @@ stemma_status stemma_lease_media_to_process(stemma_lease lease, uint32_t* out, s
 
 stemma_status stemma_lease_logits(stemma_lease lease, const float** logits, size_t* count) {
   return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
-    if (logits == nullptr) return null("logits is null");
-    if (count == nullptr) return null("count is null");
+    if (logits == nullptr) return invalid("logits is null");
+    if (count == nullptr) return invalid("count is null");
     *logits = l.logits().empty() ? nullptr : l.logits().data();
     *count = l.logits().size();
     return {};
@@ -121,7 +122,7 @@ stemma_status stemma_lease_logits(stemma_lease lease, const float** logits, size
 
 stemma_status stemma_lease_extend(stemma_lease lease, const uint32_t* tokens, size_t count) {
   return with_lease(__func__, lease, [&](Lease& l) -> Result<void> {
-    if (tokens == nullptr && count != 0) return null("tokens is null, and count is not 0");
+    if (tokens == nullptr && count != 0) return invalid("tokens is null, and count is not 0");
     if (count >= STEMMA_TOKEN_LIMIT) {
       return Error(Errc::out_of_range, "count is more than 2^31 - 1");
     }
@@ -153,7 +154,7 @@ stemma_status stemma_lease_fork(stemma_lease lease, stemma_lease* out) {
   LeaseUse use(leases(), lease);
   if (use.found() != Found::yes) return fail(__func__, why_no_lease(use.found(), lease));
   return end(__func__, caught([&]() -> Result<void> {
-               if (out == nullptr) return null("out is null");
+               if (out == nullptr) return invalid("out is null");
                Result<Lease> fork = use->lease.fork();
                return hand_out(fork, *use->home, *out);
              }));
@@ -165,7 +166,7 @@ stemma_status stemma_lease_rewind(stemma_lease lease, uint32_t n) {
 
 stemma_status stemma_lease_draft_checkpoint(stemma_lease lease, uint32_t group, uint32_t* block) {
   return with_lease(__func__, lease, [&](Lease& l) -> Result<void> {
-    if (block == nullptr) return null("block is null");
+    if (block == nullptr) return invalid("block is null");
     STEMMA_TRY(const BlockId slot, l.draft_checkpoint(group));
     *block = to_index(slot);
     return {};
@@ -179,8 +180,8 @@ stemma_status stemma_lease_commit_checkpoint(stemma_lease lease, uint32_t group,
 stemma_status stemma_lease_hold_checkpoint(stemma_lease lease, uint32_t group, uint32_t at_most,
                                            uint32_t* depth, uint32_t* block) {
   return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
-    if (depth == nullptr) return null("depth is null");
-    if (block == nullptr) return null("block is null");
+    if (depth == nullptr) return invalid("depth is null");
+    if (block == nullptr) return invalid("block is null");
     STEMMA_TRY(const Checkpoint held, l.hold_checkpoint(group, at_most));
     *depth = held.depth;
     *block = to_index(held.slot);
@@ -191,7 +192,7 @@ stemma_status stemma_lease_hold_checkpoint(stemma_lease lease, uint32_t group, u
 stemma_status stemma_lease_attach_logits(stemma_lease lease, uint32_t depth, const float* logits,
                                          size_t count) {
   return with_lease(__func__, lease, [&](Lease& l) -> Result<void> {
-    if (logits == nullptr && count != 0) return null("logits is null, and count is not 0");
+    if (logits == nullptr && count != 0) return invalid("logits is null, and count is not 0");
     if (count >= STEMMA_TOKEN_LIMIT) {
       return Error(Errc::out_of_range, "count is more than 2^31 - 1");
     }
@@ -206,7 +207,7 @@ stemma_status stemma_lease_release(stemma_lease lease, const stemma_release_opti
   const Result<stemma_release_options> given = read_sized(options);
   if (!given) return fail(__func__, given.error());
   return end_lease(__func__, lease, given->fence, [&](Lease& l, Fence* fence) -> Result<void> {
-    if (given->reserved != 0) return null("release options' reserved is not 0");
+    if (given->reserved != 0) return invalid("release options' reserved is not 0");
     Retain retain;
     STEMMA_TRY_VOID(decode(given->retain, retain));
     return l.release({.retain = given->retain != nullptr ? &retain : nullptr, .fence = fence});
@@ -220,7 +221,7 @@ stemma_status stemma_lease_abandon(stemma_lease lease, const stemma_fence* fence
 
 stemma_status stemma_lease_block_count(stemma_lease lease, uint32_t group, uint32_t* count) {
   return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
-    if (count == nullptr) return null("count is null");
+    if (count == nullptr) return invalid("count is null");
     *count = l.block_count(group);
     return {};
   });
@@ -229,7 +230,7 @@ stemma_status stemma_lease_block_count(stemma_lease lease, uint32_t group, uint3
 stemma_status stemma_lease_block_table(stemma_lease lease, uint32_t group, uint32_t* out,
                                        size_t capacity, uint32_t pad, uint32_t* count) {
   return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
-    if (out == nullptr && capacity != 0) return null("out is null, and capacity is not 0");
+    if (out == nullptr && capacity != 0) return invalid("out is null, and capacity is not 0");
     static_assert(sizeof(BlockId) == sizeof(uint32_t) && alignof(BlockId) == alignof(uint32_t));
     STEMMA_TRY(const uint32_t blocks,
                l.block_table(group, {reinterpret_cast<BlockId*>(out), capacity}, BlockId{pad}));
@@ -241,7 +242,7 @@ stemma_status stemma_lease_block_table(stemma_lease lease, uint32_t group, uint3
 stemma_status stemma_lease_draft_table(stemma_lease lease, uint32_t group, uint32_t* out,
                                        size_t capacity, uint32_t pad, uint32_t* count) {
   return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
-    if (out == nullptr && capacity != 0) return null("out is null, and capacity is not 0");
+    if (out == nullptr && capacity != 0) return invalid("out is null, and capacity is not 0");
     STEMMA_TRY(const uint32_t blocks,
                l.draft_table(group, {reinterpret_cast<BlockId*>(out), capacity}, BlockId{pad}));
     if (count != nullptr) *count = blocks;
@@ -252,16 +253,17 @@ stemma_status stemma_lease_draft_table(stemma_lease lease, uint32_t group, uint3
 stemma_status stemma_lease_slot_mapping(stemma_lease lease, uint32_t group, uint32_t begin,
                                         int64_t* out, size_t count, int64_t pad) {
   return with_lease(__func__, lease, [&](const Lease& l) -> Result<void> {
-    if (out == nullptr && count != 0) return null("out is null, and count is not 0");
+    if (out == nullptr && count != 0) return invalid("out is null, and count is not 0");
     return l.slot_mapping(group, begin, {out, count}, pad);
   });
 }
 
 stemma_status stemma_context_lengths(const stemma_lease* numbers, size_t count, uint32_t* out) {
   if (numbers == nullptr && count != 0) {
-    return fail(__func__, null("leases is null, and count is not 0"));
+    return fail(__func__, invalid("leases is null, and count is not 0"));
   }
-  if (out == nullptr && count != 0) return fail(__func__, null("out is null, and count is not 0"));
+  if (out == nullptr && count != 0)
+    return fail(__func__, invalid("out is null, and count is not 0"));
   for (size_t i = 0; i < count; ++i) {
     LeaseUse use(leases(), numbers[i]);
     if (use.found() != Found::yes) {

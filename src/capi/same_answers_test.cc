@@ -14,20 +14,14 @@
 namespace stemma::test {
 namespace {
 
-std::string answer(stemma_status status) { return stemma_status_name(status); }
-template <class T>
-std::string answer(const Result<T>& result) {
-  return result ? "ok" : std::string(to_string(result.error().code()));
-}
-
-std::string say(const Report& r) {
+std::string say_report(const Report& r) {
   std::ostringstream out;
   out << r.prompt_tokens << ' ' << r.matched_tokens << ' ' << r.reused_tokens << ' '
       << r.copied_tokens << ' ' << r.to_compute_tokens << ' ' << r.checkpoint_would_help_at << ' '
       << r.limiting_group << ' ' << uint32_t(r.outcome) << ' ' << uint32_t(r.reason);
   return out.str();
 }
-std::string say(const stemma_report& r) {
+std::string say_report(const stemma_report& r) {
   std::ostringstream out;
   out << r.prompt_tokens << ' ' << r.matched_tokens << ' ' << r.reused_tokens << ' '
       << r.copied_tokens << ' ' << r.to_compute_tokens << ' ' << r.checkpoint_would_help_at << ' '
@@ -36,14 +30,14 @@ std::string say(const stemma_report& r) {
 }
 
 // One request through both APIs.
-struct Pair {
+struct LeasePair {
   Lease cpp;
   stemma_lease c = 0;
 };
 
-std::string stand(const Lease& lease) {
+std::string say_lease(const Lease& lease) {
   std::ostringstream out;
-  out << say(lease.report()) << " | " << lease.reused() << ' ' << lease.committed() << ' '
+  out << say_report(lease.report()) << " | " << lease.reused() << ' ' << lease.committed() << ' '
       << lease.length() << ' ' << lease.capacity() << " |";
   for (const BlockId block : blocks_of(lease)) out << ' ' << to_index(block);
   out << " |";
@@ -55,13 +49,13 @@ std::string stand(const Lease& lease) {
   for (const uint32_t item : lease.media_to_process()) out << ' ' << item;
   return out.str();
 }
-std::string stand(stemma_lease lease) {
+std::string say_lease(stemma_lease lease) {
   std::ostringstream out;
   stemma_report report = STEMMA_REPORT_INIT;
   stemma_positions at{};
   EXPECT_OK(stemma_lease_report(lease, &report));
   EXPECT_OK(stemma_lease_positions(lease, &at));
-  out << say(report) << " | " << at.reused << ' ' << at.committed << ' ' << at.length << ' '
+  out << say_report(report) << " | " << at.reused << ' ' << at.committed << ' ' << at.length << ' '
       << at.capacity << " |";
   uint32_t blocks = 0;
   EXPECT_OK(stemma_lease_block_count(lease, 0, &blocks));
@@ -83,7 +77,7 @@ std::string stand(stemma_lease lease) {
   return out.str();
 }
 
-std::string say(const Stats& s) {
+std::string say_cache_stats(const Stats& s) {
   std::ostringstream out;
   for (const Counts* counts : {&s.total, &s.window}) {
     for (const uint64_t n : counts->outcomes) out << n << ' ';
@@ -102,7 +96,7 @@ std::string say(const Stats& s) {
   for (const uint64_t n : s.eviction_age_us) out << ' ' << n;
   return out.str();
 }
-std::string say(const stemma_stats& s) {
+std::string say_cache_stats(const stemma_stats& s) {
   std::ostringstream out;
   for (const stemma_counts* counts : {&s.total, &s.window}) {
     for (uint32_t i = 0; i < kOutcomeCount; ++i) out << counts->outcomes[i] << ' ';
@@ -203,9 +197,9 @@ class SameAnswers : public ::testing::TestWithParam<uint32_t> {
     ASSERT_EQ(answer(stemma_cache_lookup(c_, &c_scope_, &media.prompt, &lookup, &c_report)),
               answer(found));
     if (found) {
-      ASSERT_EQ(say(c_report), say(*found));
+      ASSERT_EQ(say_report(c_report), say_report(*found));
     }
-    Pair pair;
+    LeasePair pair;
     Result<Lease> lease = cpp_->lease(scope_, words, cpp);
     ASSERT_EQ(answer(stemma_cache_lease(c_, &c_scope_, &media.prompt, &c, &pair.c)), answer(lease));
     if (!lease) return;
@@ -213,7 +207,7 @@ class SameAnswers : public ::testing::TestWithParam<uint32_t> {
     requests_.push_back(std::move(pair));
   }
 
-  void use(Pair& pair) {
+  void use(LeasePair& pair) {
     const uint32_t n = below(120);
     switch (below(9)) {
       case 0:
@@ -242,7 +236,7 @@ class SameAnswers : public ::testing::TestWithParam<uint32_t> {
         break;
       }
       case 6: {
-        Pair fork;
+        LeasePair fork;
         Result<Lease> forked = pair.cpp.fork();
         ASSERT_EQ(answer(stemma_lease_fork(pair.c, &fork.c)), answer(forked));
         if (!forked) break;
@@ -266,7 +260,7 @@ class SameAnswers : public ::testing::TestWithParam<uint32_t> {
   }
 
   void end(size_t index) {
-    Pair pair = std::move(requests_[index]);
+    LeasePair pair = std::move(requests_[index]);
     requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(index));
     if (chance(30)) {
       ASSERT_EQ(answer(stemma_lease_abandon(pair.c, nullptr)), answer(pair.cpp.abandon()));
@@ -364,7 +358,7 @@ class SameAnswers : public ::testing::TestWithParam<uint32_t> {
   stemma_cache* c_ = nullptr;
   const Scope scope_ = scope_of({.model = "model"});
   const stemma_scope c_scope_ = c_scope("model");
-  std::vector<Pair> requests_;
+  std::vector<LeasePair> requests_;
 };
 
 TEST_P(SameAnswers, ThroughCAndThroughCpp) {
@@ -384,11 +378,11 @@ TEST_P(SameAnswers, ThroughCAndThroughCpp) {
       manage();
     }
     if (HasFatalFailure()) return;
-    for (const Pair& pair : requests_) ASSERT_EQ(stand(pair.c), stand(pair.cpp));
+    for (const LeasePair& pair : requests_) ASSERT_EQ(say_lease(pair.c), say_lease(pair.cpp));
     stemma_stats stats{};
     stats.struct_size = sizeof stats;
     ASSERT_OK(stemma_cache_stats(c_, &stats));
-    ASSERT_EQ(say(stats), say(cpp_->stats()));
+    ASSERT_EQ(say_cache_stats(stats), say_cache_stats(cpp_->stats()));
   }
   while (!requests_.empty()) end(requests_.size() - 1);
   ASSERT_OK(stemma_cache_check_invariants(c_));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/invalid.h"
 #include "capi/last_error.h"
 
 namespace stemma::capi {
@@ -11,9 +12,7 @@ namespace {
 
 constexpr size_t kMaxMessageEnds = 0x7FFF'FFFFU;
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 
 template <class T, size_t N, class U, size_t M>
 void put(const std::array<T, N>& from, U (&to)[M]) noexcept {

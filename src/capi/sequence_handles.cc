@@ -10,14 +10,14 @@
 namespace stemma::capi {
 namespace {
 
-constinit Places<stemma_sequences, SequenceHome> places;
+constinit Places<stemma_sequences, SequenceHome> sequence_places;
 // Leases count their generations from 1, turns from here, so that the two are never confused.
-constexpr uint32_t kFirstGeneration = 0x8000'0000U;
-constinit SlotTable<HeldTurn> turn_table(kFirstGeneration);
+constexpr uint32_t kFirstTurnGeneration = 0x8000'0000U;
+constinit SlotTable<HeldTurn> turn_table(kFirstTurnGeneration);
 
 }  // namespace
 
-Places<stemma_sequences, SequenceHome>& sequence_caches() noexcept { return places; }
+Places<stemma_sequences, SequenceHome>& sequence_caches() noexcept { return sequence_places; }
 SlotTable<HeldTurn>& turns() noexcept { return turn_table; }
 
 namespace {
@@ -115,7 +115,7 @@ Result<void> hand_out(Result<Turn>& turn, SequenceHome& home, stemma_turn& out) 
 }
 
 Error why_no_turn(Found found, uint64_t number) noexcept {
-  const bool ours = number >> 32U > kFirstGeneration;
+  const bool ours = number >> 32U > kFirstTurnGeneration;
   if (ours && found == Found::busy) return {Errc::busy, "another call is using this turn"};
   if (ours && found == Found::gone) return {Errc::stale, "this turn has ended"};
   return {Errc::invalid_argument, number == 0 ? "turn is 0" : "no turn ever had this number"};

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/invalid.h"
 #include "capi/last_error.h"
 #include "capi/sequence_handles.h"
 
@@ -10,7 +11,7 @@ using namespace stemma::capi;
 
 namespace {
 
-Error null(const char* what) { return {Errc::invalid_argument, what}; }
+using base::invalid;
 
 // Runs `body` with the cache behind the handle; other calls may run meanwhile.
 template <class Body>
@@ -64,7 +65,7 @@ stemma_status stemma_sequences_create(const stemma_engine* engine,
                                       const stemma_sequence_options* options,
                                       stemma_sequences** out) {
   return end(__func__, caught([&]() -> Result<void> {
-               if (out == nullptr) return null("out is null");
+               if (out == nullptr) return invalid("out is null");
                STEMMA_TRY(SequenceHome * home, SequenceHome::create(engine, options));
                stemma_sequences* handle = sequence_caches().make(home);
                if (handle == nullptr) {
@@ -99,7 +100,7 @@ stemma_status stemma_sequences_begin(stemma_sequences* cache, const stemma_scope
                                      const stemma_prompt* prompt,
                                      const stemma_turn_options* options, stemma_turn* out) {
   return change(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     Request request;
     STEMMA_TRY_VOID(request.read(scope, prompt, options));
     Result<Turn> turn = home.cache().begin(request.scope, request.prompt, request.options);
@@ -112,7 +113,7 @@ stemma_status stemma_sequences_lookup(stemma_sequences* cache, const stemma_scop
                                       const stemma_turn_options* options,
                                       stemma_sequence_report* out) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     STEMMA_TRY_VOID(check_room(*out));
     Request request;
     STEMMA_TRY_VOID(request.read(scope, prompt, options));
@@ -126,7 +127,7 @@ stemma_status stemma_sequences_lookup(stemma_sequences* cache, const stemma_scop
 stemma_status stemma_sequences_can_admit(stemma_sequences* cache, const char* session,
                                          size_t session_size, uint32_t* admits) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (admits == nullptr) return null("admits is null");
+    if (admits == nullptr) return invalid("admits is null");
     STEMMA_TRY(const std::string_view name, decode_session(session, session_size));
     *admits = home.cache().can_admit(name) ? 1 : 0;
     return {};
@@ -145,7 +146,7 @@ stemma_status stemma_sequences_drain(stemma_sequences* cache, uint32_t items, ui
 
 stemma_status stemma_sequences_pending(stemma_sequences* cache, uint32_t* out) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     *out = home.cache().pending();
     return {};
   });
@@ -156,7 +157,7 @@ stemma_status stemma_sequences_warm(stemma_sequences* cache, const stemma_scope*
                                     stemma_compute_fn compute, void* user,
                                     stemma_sequence_report* out) {
   return change(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (compute == nullptr) return null("compute is null");
+    if (compute == nullptr) return invalid("compute is null");
     if (out != nullptr) STEMMA_TRY_VOID(check_room(*out));
     Request request;
     STEMMA_TRY_VOID(request.read(scope, prefix, options));
@@ -189,7 +190,7 @@ stemma_status stemma_sequences_admit(stemma_sequences* cache, const stemma_scope
 stemma_status stemma_sequences_hand_on(stemma_sequences* cache, uint64_t from, uint64_t bytes,
                                        stemma_handed_on* out) {
   return change(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     const HandedOn done = home.cache().hand_on(from, bytes);
     *out = {done.parts, done.over ? 1U : 0U, done.bytes, done.next};
     return {};
@@ -199,7 +200,7 @@ stemma_status stemma_sequences_hand_on(stemma_sequences* cache, uint64_t from, u
 stemma_status stemma_sequences_saved_tokens(stemma_sequences* cache, const stemma_scope* scope,
                                             const stemma_prompt* prompt, uint32_t* out) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     Request request;
     STEMMA_TRY_VOID(request.read(scope, prompt, nullptr));
     *out = home.cache().saved_tokens(request.scope, request.prompt);
@@ -211,8 +212,8 @@ stemma_status stemma_sequences_saved_checkpoints(stemma_sequences* cache, const 
                                                  const stemma_prompt* prompt, uint32_t* depths,
                                                  uint32_t capacity, uint32_t* count) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (count == nullptr) return null("count is null");
-    if (depths == nullptr && capacity != 0) return null("depths is null");
+    if (count == nullptr) return invalid("count is null");
+    if (depths == nullptr && capacity != 0) return invalid("depths is null");
     Request request;
     STEMMA_TRY_VOID(request.read(scope, prompt, nullptr));
     *count = home.cache().saved_checkpoints(request.scope, request.prompt, {depths, capacity});
@@ -268,7 +269,7 @@ stemma_status stemma_sequences_end_session(stemma_sequences* cache, const char* 
 
 stemma_status stemma_sequences_stats(stemma_sequences* cache, stemma_sequence_stats* out) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     STEMMA_TRY_VOID(check_room(*out));
     encode(home.cache().stats(), out);
     return {};
@@ -278,7 +279,7 @@ stemma_status stemma_sequences_stats(stemma_sequences* cache, stemma_sequence_st
 stemma_status stemma_sequences_session(stemma_sequences* cache, const char* session,
                                        size_t session_size, stemma_session_info* out) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     STEMMA_TRY_VOID(check_room(*out));
     STEMMA_TRY(const std::string_view name, decode_session(session, session_size));
     encode(home.cache().session(name), out);
@@ -289,7 +290,7 @@ stemma_status stemma_sequences_session(stemma_sequences* cache, const char* sess
 stemma_status stemma_sequences_sequence(stemma_sequences* cache, uint32_t sequence,
                                         stemma_sequence_info* out) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     STEMMA_TRY_VOID(check_room(*out));
     if (sequence >= home.sequences()) {
       return Error(Errc::out_of_range, "the engine has no such sequence", sequence);
@@ -302,7 +303,7 @@ stemma_status stemma_sequences_sequence(stemma_sequences* cache, uint32_t sequen
 stemma_status stemma_sequences_contents(stemma_sequences* cache, stemma_sequence_content_fn each,
                                         void* user) {
   return look_at(__func__, cache, [&](SequenceHome& home) -> Result<void> {
-    if (each == nullptr) return null("each is null");
+    if (each == nullptr) return invalid("each is null");
     STEMMA_TRY(const std::vector<SequenceContent> contents, home.cache().contents());
     for (const SequenceContent& content : contents) {
       const stemma_sequence_content shown = encode(content);

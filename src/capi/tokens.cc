@@ -76,9 +76,9 @@ stemma_status stemma_tokens_from_int64(const int64_t* tokens, size_t count, uint
 
 namespace {
 
-Result<void> lease_table(stemma_cache* cache, const stemma_scope* scope,
-                         const stemma_prompt& prompt, std::span<BlockId> table, uint32_t pad,
-                         uint32_t* blocks, stemma_lease* out) {
+Result<void> lease_into_table(stemma_cache* cache, const stemma_scope* scope,
+                              const stemma_prompt& prompt, std::span<BlockId> table, uint32_t pad,
+                              uint32_t* blocks, stemma_lease* out) {
   STEMMA_TRY(Home* const home, caches().find(cache));
   STEMMA_TRY(const Scope in, decode(scope));
   MediaRoom room;
@@ -116,7 +116,7 @@ stemma_status stemma_cache_lease_table(stemma_cache* cache, const stemma_scope* 
           STEMMA_TRY_VOID(narrow(static_cast<const int64_t*>(tokens), token_count, narrowed.get()));
           prompt.tokens = narrowed.get();
         }
-        return lease_table(cache, scope, prompt, {reinterpret_cast<BlockId*>(table), capacity}, pad,
-                           blocks, out);
+        return lease_into_table(cache, scope, prompt, {reinterpret_cast<BlockId*>(table), capacity},
+                                pad, blocks, out);
       }));
 }

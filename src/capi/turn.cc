@@ -1,6 +1,7 @@
 // stemma_turn_*: each is a few lines around the C++ call of the same name.
 #include <utility>
 
+#include "base/invalid.h"
 #include "capi/last_error.h"
 #include "capi/sequence_handles.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 using TurnUse = SlotTable<HeldTurn>::Use;
 
-Error null(const char* what) { return {Errc::invalid_argument, what}; }
+using base::invalid;
 
 // Runs `body` with the turn behind the number; no other call changes its cache meanwhile.
 template <class Body>
@@ -56,7 +57,7 @@ stemma_status end_turn(const char* call, stemma_turn number, Last&& last) noexce
 
 stemma_status stemma_turn_positions(stemma_turn turn, stemma_turn_place* out) {
   return with_turn(__func__, turn, [&](const Turn& t) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     *out = {.generation = t.generation(),
             .sequence = to_index(t.sequence()),
             .available = t.available(),
@@ -70,7 +71,7 @@ stemma_status stemma_turn_positions(stemma_turn turn, stemma_turn_place* out) {
 
 stemma_status stemma_turn_report(stemma_turn turn, stemma_sequence_report* out) {
   return with_turn(__func__, turn, [&](const Turn& t) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     STEMMA_TRY_VOID(check_room(*out));
     encode(t.report(), out);
     return {};
@@ -86,8 +87,8 @@ stemma_status stemma_turn_media_to_process(stemma_turn turn, uint32_t* out, size
 
 stemma_status stemma_turn_logits(stemma_turn turn, const float** logits, size_t* count) {
   return with_turn(__func__, turn, [&](const Turn& t) -> Result<void> {
-    if (logits == nullptr) return null("logits is null");
-    if (count == nullptr) return null("count is null");
+    if (logits == nullptr) return invalid("logits is null");
+    if (count == nullptr) return invalid("count is null");
     *logits = t.logits().empty() ? nullptr : t.logits().data();
     *count = t.logits().size();
     return {};
@@ -108,7 +109,7 @@ stemma_status stemma_turn_computed(stemma_turn turn, uint32_t n, uint64_t spent_
 
 stemma_status stemma_turn_extend(stemma_turn turn, const uint32_t* tokens, size_t count) {
   return with_turn(__func__, turn, [&](Turn& t) -> Result<void> {
-    if (tokens == nullptr && count != 0) return null("tokens is null, and count is not 0");
+    if (tokens == nullptr && count != 0) return invalid("tokens is null, and count is not 0");
     if (count >= STEMMA_TOKEN_LIMIT) {
       return Error(Errc::out_of_range, "count is more than 2^31 - 1");
     }
@@ -127,7 +128,7 @@ stemma_status stemma_turn_rewind(stemma_turn turn, uint32_t n) {
 stemma_status stemma_turn_attach_logits(stemma_turn turn, uint32_t depth, const float* logits,
                                         size_t count) {
   return with_turn(__func__, turn, [&](Turn& t) -> Result<void> {
-    if (logits == nullptr && count != 0) return null("logits is null, and count is not 0");
+    if (logits == nullptr && count != 0) return invalid("logits is null, and count is not 0");
     if (count >= STEMMA_TOKEN_LIMIT) {
       return Error(Errc::out_of_range, "count is more than 2^31 - 1");
     }
@@ -138,7 +139,7 @@ stemma_status stemma_turn_attach_logits(stemma_turn turn, uint32_t depth, const 
 stemma_status stemma_turn_fork(stemma_turn turn, const stemma_turn_options* options,
                                stemma_turn* out) {
   return with_held(__func__, turn, [&](HeldTurn& held) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     TurnOptions decoded;
     STEMMA_TRY_VOID(decode(options, decoded));
     Result<Turn> fork = held.turn.fork(decoded);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/invalid.h"
 #include "capi/decode.h"
 #include "capi/handles.h"
 #include "capi/last_error.h"
@@ -48,17 +49,17 @@ struct HeldPrompt {
   PromptHome* home = nullptr;
 };
 
-constinit Places<stemma_whole_prompts, PromptHome> places;
+constinit Places<stemma_whole_prompts, PromptHome> prompt_places;
 // As for turns: other leases are never confused with these.
-constexpr uint32_t kFirstGeneration = 0x4000'0000U;
-constinit SlotTable<HeldPrompt> lease_table(kFirstGeneration);
+constexpr uint32_t kFirstPromptGeneration = 0x4000'0000U;
+constinit SlotTable<HeldPrompt> prompt_lease_table(kFirstPromptGeneration);
 
-Error null(const char* what) { return {Errc::invalid_argument, what}; }
+using base::invalid;
 
 Result<WholePromptCache::Config> decode_config(const stemma_whole_prompt_options* given) noexcept {
   STEMMA_TRY(const stemma_whole_prompt_options c, read_sized(given));
-  if (c.enabled > 1) return null("options.enabled is neither 0 nor 1");
-  if (c.reserved != 0) return null("options.reserved is not 0");
+  if (c.enabled > 1) return invalid("options.enabled is neither 0 nor 1");
+  if (c.reserved != 0) return invalid("options.reserved is not 0");
   return WholePromptCache::Config{.budget_mib = c.budget_mib,
                                   .enabled = c.enabled != 0,
                                   .min_tokens = c.min_tokens,
@@ -66,7 +67,7 @@ Result<WholePromptCache::Config> decode_config(const stemma_whole_prompt_options
 }
 
 Result<std::span<const Token>> decode_tokens(const uint32_t* tokens, size_t count) noexcept {
-  if (tokens == nullptr && count != 0) return null("tokens is null, and token_count is not 0");
+  if (tokens == nullptr && count != 0) return invalid("tokens is null, and token_count is not 0");
   if (count >= STEMMA_TOKEN_LIMIT) {
     return Error(Errc::out_of_range, "token_count is more than 2^31 - 1");
   }
@@ -76,7 +77,7 @@ Result<std::span<const Token>> decode_tokens(const uint32_t* tokens, size_t coun
 // Runs `body` with the object behind the handle.
 template <class Body>
 stemma_status with(const char* call, stemma_whole_prompts* handle, Body&& body) noexcept {
-  const Result<PromptHome*> home = places.find(handle);
+  const Result<PromptHome*> home = prompt_places.find(handle);
   if (!home) [[unlikely]] {
     return fail(call, home.error());
   }
@@ -103,11 +104,11 @@ using namespace stemma::capi;
 stemma_status stemma_whole_prompts_create(const stemma_whole_prompt_options* options,
                                           stemma_whole_prompts** out) {
   return end(__func__, caught([&]() -> Result<void> {
-               if (out == nullptr) return null("out is null");
+               if (out == nullptr) return invalid("out is null");
                STEMMA_TRY(const WholePromptCache::Config config, decode_config(options));
                STEMMA_TRY(WholePromptCache cache, WholePromptCache::create(config));
                auto* home = new PromptHome{.cache = std::move(cache)};
-               stemma_whole_prompts* handle = places.make(home);
+               stemma_whole_prompts* handle = prompt_places.make(home);
                if (handle == nullptr) {
                  home->let_go();
                  return Error(Errc::out_of_memory, "4,096 caches are alive; destroy one");
@@ -118,7 +119,7 @@ stemma_status stemma_whole_prompts_create(const stemma_whole_prompt_options* opt
 }
 
 stemma_status stemma_whole_prompts_destroy(stemma_whole_prompts* cache, uint32_t on_busy) {
-  const Result<PromptHome*> home = places.find(cache);
+  const Result<PromptHome*> home = prompt_places.find(cache);
   if (!home) return fail(__func__, home.error());
   const Result<OnBusy> decoded = decode_on_busy(on_busy);
   if (!decoded) return fail(__func__, decoded.error());
@@ -126,7 +127,7 @@ stemma_status stemma_whole_prompts_destroy(stemma_whole_prompts* cache, uint32_t
   if (live != 0 && *decoded == OnBusy::refuse) {
     return fail(__func__, {Errc::busy, "leases of this cache are alive, this many", live});
   }
-  if (!places.forget(cache, *home)) return fail(__func__, places.stale());
+  if (!prompt_places.forget(cache, *home)) return fail(__func__, prompt_places.stale());
   (*home)->let_go();
   return STEMMA_OK;
 }
@@ -143,8 +144,8 @@ stemma_status stemma_whole_prompts_find(stemma_whole_prompts* cache, const stemm
                                         const uint32_t* tokens, size_t token_count,
                                         stemma_prompt_lease* lease, stemma_stored_prompt* found) {
   return with(__func__, cache, [&](PromptHome& home) -> Result<void> {
-    if (lease == nullptr) return null("lease is null");
-    if (found == nullptr) return null("found is null");
+    if (lease == nullptr) return invalid("lease is null");
+    if (found == nullptr) return invalid("found is null");
     STEMMA_TRY(const Scope in, decode(scope));
     STEMMA_TRY(const std::span<const Token> words, decode_tokens(tokens, token_count));
     *lease = 0;
@@ -153,7 +154,7 @@ stemma_status stemma_whole_prompts_find(stemma_whole_prompts* cache, const stemm
     if (!got) return {};
     const stemma_stored_prompt shown = show(*got);
     home.holders.fetch_add(1, std::memory_order_relaxed);
-    const uint64_t number = lease_table.put([&](HeldPrompt& held) {
+    const uint64_t number = prompt_lease_table.put([&](HeldPrompt& held) {
       held.lease = std::move(got);
       held.home = &home;
     });
@@ -173,9 +174,9 @@ stemma_status stemma_whole_prompts_store(stemma_whole_prompts* cache, const stem
                                          const uint8_t* bytes, size_t size, const float* logits,
                                          size_t logit_count) {
   return with(__func__, cache, [&](PromptHome& home) -> Result<void> {
-    if (bytes == nullptr && size != 0) return null("bytes is null, and size is not 0");
+    if (bytes == nullptr && size != 0) return invalid("bytes is null, and size is not 0");
     if (logits == nullptr && logit_count != 0) {
-      return null("logits is null, and logit_count is not 0");
+      return invalid("logits is null, and logit_count is not 0");
     }
     if (size > PTRDIFF_MAX) return Error(Errc::out_of_range, "size is beyond any memory");
     if (logit_count >= STEMMA_TOKEN_LIMIT) {
@@ -218,7 +219,7 @@ stemma_status stemma_whole_prompts_clear(stemma_whole_prompts* cache) {
 stemma_status stemma_whole_prompts_stats(stemma_whole_prompts* cache,
                                          stemma_whole_prompt_stats* out) {
   return with(__func__, cache, [&](PromptHome& home) -> Result<void> {
-    if (out == nullptr) return null("out is null");
+    if (out == nullptr) return invalid("out is null");
     STEMMA_TRY_VOID(check_room(*out));
     const WholePromptCache::Statistics s = home.cache.statistics();
     write_sized(out, {.struct_size = 0,
@@ -245,9 +246,9 @@ stemma_status stemma_whole_prompts_stats(stemma_whole_prompts* cache,
 stemma_status stemma_prompt_lease_release(stemma_prompt_lease lease) {
   PromptHome* home = nullptr;
   {
-    SlotTable<HeldPrompt>::Use use(lease_table, lease);
+    SlotTable<HeldPrompt>::Use use(prompt_lease_table, lease);
     if (use.found() != Found::yes) {
-      const bool ours = lease >> 32U > kFirstGeneration;
+      const bool ours = lease >> 32U > kFirstPromptGeneration;
       return fail(__func__,
                   ours ? why_no_lease(use.found(), lease) : why_no_lease(Found::never, lease));
     }

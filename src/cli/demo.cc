@@ -13,7 +13,7 @@
 namespace stemma::cli {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kDemoHelp =
     R"(usage: stemma demo [--requests N] [--seed N] [--json]
 
 Runs a small transformer (random weights, on the CPU) over prompts that share prefixes, once with
@@ -29,7 +29,7 @@ Times are those of this little model. What matters is how much was reused, and t
 Exit codes: 0 all logits identical, 1 not, 2 bad arguments.
 )";
 
-struct Arguments {
+struct DemoArguments {
   uint64_t requests = 500;
   uint64_t seed = 1;
   bool json = false;
@@ -37,7 +37,7 @@ struct Arguments {
 };
 
 // Returns an empty string, or an error message.
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
+std::string parse(std::span<const std::string_view> words, DemoArguments& out) {
   flags::Flags flags;
   flags.whole("--requests", out.requests, decltype(out.requests){10},
               decltype(out.requests){100'000});
@@ -146,13 +146,13 @@ void print_table(const std::vector<Scene>& scenes, const std::vector<SceneResult
 }  // namespace
 
 int run_demo(std::span<const std::string_view> words) {
-  Arguments arguments;
+  DemoArguments arguments;
   if (const std::string wrong = parse(words, arguments); !wrong.empty()) {
     std::fprintf(stderr, "stemma demo: %s\nTry 'stemma demo --help'.\n", wrong.c_str());
     return 2;
   }
   if (arguments.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kDemoHelp, stdout);
     return 0;
   }
   const std::vector<Scene> scenes =

@@ -20,7 +20,7 @@ namespace stemma::cli {
 namespace {
 
 constexpr size_t kMaxHeadBytes = size_t{64} << 10U;
-constexpr size_t kMaxLineBytes = size_t{16} << 10U;
+constexpr size_t kMaxChunkLineBytes = size_t{16} << 10U;
 
 std::string lower(std::string_view text) {
   std::string made(text);
@@ -253,7 +253,7 @@ bool HttpStream::decode_chunks(std::string& out) {
     }
     const size_t end = buffer_.find("\r\n");
     if (end == std::string::npos) {
-      if (buffer_.size() > kMaxLineBytes) body_ = Body::broken;
+      if (buffer_.size() > kMaxChunkLineBytes) body_ = Body::broken;
       break;
     }
     const std::string line = buffer_.substr(0, end);

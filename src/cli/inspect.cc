@@ -26,7 +26,7 @@ namespace {
 using namespace stemma::tier::disk;  // NOLINT(google-build-using-namespace): what is inspected.
 using stemma::tier::kPage;
 
-constexpr const char* kHelp =
+constexpr const char* kInspectHelp =
     R"(usage: stemma inspect DIR [list | verify | compact | export KEY --out FILE] [--json]
 
 Looks at the directory of a disk tier. Nobody else may have it open meanwhile: stop the server first.
@@ -49,14 +49,14 @@ Exit codes: 0 done, 1 something is damaged or could not be done, 2 bad arguments
 
 enum class Action : uint8_t { list, verify, compact, export_one };
 
-struct Arguments {
+struct InspectArguments {
   std::string dir, key, out;
   Action action = Action::list;
   bool json = false, help = false;
 };
 
 // Reads the directory, the action, and the key for an export. Returns an error message.
-std::string take_word(std::string_view word, bool& has_action, Arguments& out) {
+std::string take_word(std::string_view word, bool& has_action, InspectArguments& out) {
   constexpr std::pair<std::string_view, Action> kActions[] = {{"list", Action::list},
                                                               {"verify", Action::verify},
                                                               {"compact", Action::compact},
@@ -76,7 +76,7 @@ std::string take_word(std::string_view word, bool& has_action, Arguments& out) {
   return {};
 }
 
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
+std::string parse(std::span<const std::string_view> words, InspectArguments& out) {
   bool has_action = false;
   flags::Flags flags;
   flags.on("--json", out.json);
@@ -219,7 +219,7 @@ void print_totals(const Totals& totals, const Scan& scan, bool json) {
     std::printf("  %llu pages of the table are unreadable\n", number(unreadable));
 }
 
-int list_or_verify(Store& store, const Scan& scan, const Arguments& arguments) {
+int list_or_verify(Store& store, const Scan& scan, const InspectArguments& arguments) {
   const bool verifies = arguments.action == Action::verify;
   const Totals totals = add_up(store, scan);
   const bool json = arguments.json;
@@ -254,7 +254,7 @@ int list_or_verify(Store& store, const Scan& scan, const Arguments& arguments) {
 }
 
 // Makes holes where there are no records, and cuts the file after the last one.
-int compact(Store& store, const Scan& scan, const Arguments& arguments) {
+int compact(Store& store, const Scan& scan, const InspectArguments& arguments) {
   std::vector<Extent> used = scan.extents;
   std::sort(used.begin(), used.end(),
             [](const Extent& a, const Extent& b) { return a.first < b.first; });
@@ -284,7 +284,7 @@ int compact(Store& store, const Scan& scan, const Arguments& arguments) {
   return 0;
 }
 
-int export_one(Store& store, const Scan& scan, const Arguments& arguments) {
+int export_one(Store& store, const Scan& scan, const InspectArguments& arguments) {
   const Found* chosen = nullptr;
   uint64_t matches = 0;
   const std::string_view asked = arguments.key;
@@ -341,10 +341,10 @@ int export_one(Store& store, const Scan& scan, const Arguments& arguments) {
 }  // namespace
 
 int run_inspect(std::span<const std::string_view> words) {
-  Arguments arguments;
+  InspectArguments arguments;
   const std::string problem = parse(words, arguments);
   if (arguments.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kInspectHelp, stdout);
     return 0;
   }
   if (!problem.empty()) {

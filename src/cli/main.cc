@@ -20,7 +20,7 @@
 
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kProgramHelp =
     R"(usage: stemma COMMAND [ARGUMENTS]
        stemma --help | --version
 
@@ -73,12 +73,12 @@ constexpr Command kCommands[] = {
 
 int run(std::span<const std::string_view> words) {
   if (words.empty()) {
-    std::fputs(kHelp, stderr);
+    std::fputs(kProgramHelp, stderr);
     return 2;
   }
   const std::string_view first = words.front();
   if (first == "--help" || first == "-h" || first == "help") {
-    std::fputs(kHelp, stdout);
+    std::fputs(kProgramHelp, stdout);
     return 0;
   }
   if (first == "--version") {

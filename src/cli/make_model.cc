@@ -15,7 +15,7 @@ namespace {
 
 using gguf::Architecture;
 
-constexpr const char* kHelp =
+constexpr const char* kMakeModelHelp =
     R"(usage: stemma make-model --arch ARCH --out FILE [OPTIONS]
 
 Writes a small language model with random weights, as a GGUF file that llama.cpp loads: something to
@@ -47,7 +47,7 @@ whole prompt, look like words, and are the same on every machine. Every byte is 
 Exit codes: 0 written, 1 not, 2 bad arguments.
 )";
 
-struct Arguments {
+struct MakeModelArguments {
   gguf::ModelShape shape;
   bool has_arch = false;
   std::string out;
@@ -67,7 +67,7 @@ bool parse_arch(std::string_view text, Architecture& out) {
 }
 
 // Returns an empty string, or an error message.
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
+std::string parse(std::span<const std::string_view> words, MakeModelArguments& out) {
   gguf::ModelShape& shape = out.shape;
   flags::Flags flags;
   const std::pair<std::string_view, uint32_t*> numbers[] = {
@@ -100,7 +100,7 @@ std::string megabytes(uint64_t bytes) {
   return text;
 }
 
-void print_done(const Arguments& arguments, const gguf::ModelSize& size) {
+void print_done(const MakeModelArguments& arguments, const gguf::ModelSize& size) {
   const auto u = [](uint64_t n) { return static_cast<unsigned long long>(n); };
   const gguf::ModelShape& shape = arguments.shape;
   std::printf("%s: %s, %u layers of %u, %s, seed %llu\n", arguments.out.c_str(),
@@ -123,10 +123,10 @@ void print_done(const Arguments& arguments, const gguf::ModelSize& size) {
 }  // namespace
 
 int run_make_model(std::span<const std::string_view> words) {
-  Arguments arguments;
+  MakeModelArguments arguments;
   std::string problem = parse(words, arguments);
   if (arguments.help) {
-    std::fputs(kHelp, stdout);
+    std::fputs(kMakeModelHelp, stdout);
     return 0;
   }
   if (problem.empty()) {

@@ -31,7 +31,7 @@ using replay::ReplayResult;
 using replay::Trace;
 
 // Shows the progress in one line on standard error, if that is a terminal.
-class Progress {
+class ReplayProgress {
  public:
   void show(const char* what, double part) {
     if (!watched_) return;
@@ -266,7 +266,7 @@ class Run {
   }
 
   const ReplayArguments& arguments_;
-  Progress progress_;
+  ReplayProgress progress_;
   Trace trace_;
   std::vector<uint64_t> capacities_;
   std::vector<ReplayResult> results_;

@@ -45,7 +45,7 @@ namespace {
 
 using server::Config;
 
-constexpr const char* kHelp =
+constexpr const char* kServeHelp =
     R"(usage: stemma serve --model FILE [SETTINGS]
 
 Serves a GGUF model over HTTP, for clients of OpenAI, Anthropic, Ollama and llama-server. It never
@@ -143,13 +143,13 @@ std::optional<std::string> contents_of(const std::string& path) {
   return std::move(text).str();
 }
 
-int fail(const std::string& why) {
+int serving_failed(const std::string& why) {
   std::fprintf(stderr, "stemma serve: %s\n", why.c_str());
   return 1;
 }
 
 int refuse(const std::string& why) {
-  fail(why);
+  serving_failed(why);
   return 2;
 }
 
@@ -164,7 +164,7 @@ int waiting_signal() {
 }
 
 // Shows on a terminal how far a step is.
-class Progress {
+class LoadProgress {
  public:
   // Returns false if the process was asked to end.
   bool tell(const char* what, double part) {
@@ -250,7 +250,7 @@ std::optional<int> read_settings(std::span<const std::string_view> arguments, Co
   const server::ConfigAnswer read = server::read_config(
       arguments, [](const char* name) { return std::getenv(name); }, contents_of);
   if (read.help) {
-    std::printf("%s%s%s", kHelp, server::config_help().c_str(), kHelpEnd);
+    std::printf("%s%s%s", kServeHelp, server::config_help().c_str(), kHelpEnd);
     return 0;
   }
   if (!read.error.empty()) return refuse(read.error);
@@ -260,13 +260,14 @@ std::optional<int> read_settings(std::span<const std::string_view> arguments, Co
   }
   if (!config.api_key_file.empty()) {
     const auto text = contents_of(config.api_key_file);
-    if (!text) return fail("cannot read " + config.api_key_file);
+    if (!text) return serving_failed("cannot read " + config.api_key_file);
     config.api_key = text->substr(0, text->find_first_of("\r\n"));
-    if (config.api_key.empty()) return fail(config.api_key_file + " has no key in its first line");
+    if (config.api_key.empty())
+      return serving_failed(config.api_key_file + " has no key in its first line");
   }
   if (!config.chat_template.empty()) {
     const auto text = contents_of(config.chat_template);
-    if (!text || text->empty()) return fail("cannot read " + config.chat_template);
+    if (!text || text->empty()) return serving_failed("cannot read " + config.chat_template);
     chat_template = *text;
   }
   return {};
@@ -313,7 +314,7 @@ std::unique_ptr<engine::LlamaModel> load_model(engine::LlamaOptions& options, st
   if (options.gpu_layers != 0) {
     if (why = check_gpus(); !why.empty()) return nullptr;
   }
-  Progress progress;
+  LoadProgress progress;
   options.progress = [&](const char* what, double part) { return progress.tell(what, part); };
   std::unique_ptr<engine::LlamaModel> model = engine::LlamaModel::load(options, why);
   options.progress = nullptr;
@@ -437,10 +438,10 @@ int run_serve(std::span<const std::string_view> arguments) {
         front_door.handle(std::move(request), std::move(reply));
       },
       &why);
-  if (!http) return fail(why);
+  if (!http) return serving_failed(why);
   warn(config, (*http)->is_loopback(), log);
   if (const Result<void> started = (*http)->start(); !started)
-    return fail(started.error().to_string());
+    return serving_failed(started.error().to_string());
   const std::string url = url_of(config, (*http)->port());
   notify_supervisor("STATUS=loading the model; url=" + url);
 
@@ -449,21 +450,21 @@ int run_serve(std::span<const std::string_view> arguments) {
     log.line(std::string("ended on ") + name_of(waiting_signal()) + " before it was ready");
     return 0;
   }
-  if (model == nullptr) return fail(why);
+  if (model == nullptr) return serving_failed(why);
   loading = false;
 
   const std::unique_ptr<server::Chat> chat =
       server::Chat::create(*model, chat_template, why, {.keep_thinking = config.keep_thinking});
-  if (chat == nullptr) return fail(why);
+  if (chat == nullptr) return serving_failed(why);
   const EngineTraits traits = model->sequences().traits();
   warn_of_small_budget(config, traits, write_line);
   ServeTiers tiers;
   if (!open_tiers(config, traits, fingerprint_of(*model), write_line, tiers, why)) {
-    return fail(why);
+    return serving_failed(why);
   }
   const std::unique_ptr<server::Scheduler> scheduler =
       server::Scheduler::create(*model, scheduling_of(config, traits, tiers.tiers.get()), why);
-  if (scheduler == nullptr) return fail(why);
+  if (scheduler == nullptr) return serving_failed(why);
   server::App app(*model, *scheduler, *chat, routes_of(config, log));
 
   // Stop the server before the App is destroyed, so that no request reaches it any more.

@@ -25,7 +25,7 @@ namespace stemma::cli {
 
 namespace {
 
-using Log = std::function<void(std::string_view line)>;
+using LogLine = std::function<void(std::string_view line)>;
 using Levels = std::vector<tier::StackLevel>;
 
 // Returns the size of the largest entry that the engine can make: a segment, a checkpoint, or a
@@ -44,7 +44,7 @@ uint64_t largest_of_all(const server::Config& config, const EngineTraits& traits
 
 // Warns of entries that the tier would silently drop. There an entry has `more_bytes` more.
 void tell_of_small(const server::Config& config, const EngineTraits& traits, const Tier& tier,
-                   uint64_t more_bytes, const char* advice, const Log& log) {
+                   uint64_t more_bytes, const char* advice, const LogLine& log) {
   const uint64_t most = tier.traits().max_entry_bytes - more_bytes;
   const uint64_t segment = traits.fixed_bytes + config.segment_tokens * traits.bytes_per_token;
   const bool whole = !traits.segments;
@@ -125,7 +125,7 @@ constexpr uint64_t kTryAgainNs = 1'000'000'000;
 
 // Adds a level that is opened later: the server starts without it, and logs that.
 bool open_later(const std::string& problem, const TierTraits& traits, tier::OpenTier open,
-                const Log& log, tier::StackLevel level, Levels& levels, std::string& why) {
+                const LogLine& log, tier::StackLevel level, Levels& levels, std::string& why) {
   Result<std::unique_ptr<Tier>> late = tier::make_late_tier(
       traits,
       [open = std::move(open), name = traits.name,
@@ -156,7 +156,7 @@ bool open_later(const std::string& problem, const TierTraits& traits, tier::Open
 
 #ifdef STEMMA_HAS_TIER_DISK
 // A directory of another model is no error, but an operator who expected entries in it should know.
-void tell_of_others(const tier::disk::DiskOpening& found, uint64_t layout, const Log& log) {
+void tell_of_others(const tier::disk::DiskOpening& found, uint64_t layout, const LogLine& log) {
   uint64_t entries = 0, bytes = 0;
   for (const tier::disk::DiskLayout& one : found.layouts) {
     if (one.layout == layout) continue;
@@ -171,7 +171,7 @@ void tell_of_others(const tier::disk::DiskOpening& found, uint64_t layout, const
 }
 
 bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t layout,
-              const Sealer& sealer, const Log& log, Levels& levels, std::string& why) {
+              const Sealer& sealer, const LogLine& log, Levels& levels, std::string& why) {
   tier::disk::DiskOptions options;
   options.path = config.disk;
   options.capacity_bytes = config.disk_bytes;
@@ -233,7 +233,7 @@ bool add_disk(const server::Config& config, const EngineTraits& traits, uint64_t
 
 #ifdef STEMMA_HAS_TIER_REDIS
 bool add_redis(const server::Config& config, const EngineTraits& traits, const Sealer& sealer,
-               const Log& log, Levels& levels, std::string& why) {
+               const LogLine& log, Levels& levels, std::string& why) {
   const Result<tier::redis::Place> place = tier::redis::parse_url(config.redis);
   if (!place) {
     why = std::string("--redis: ") + place.error().message();
@@ -270,7 +270,7 @@ uint64_t touch_ns_of(uint64_t capacity_bytes) noexcept {
 }
 
 bool add_shared(const server::Config& config, const EngineTraits& traits, const Sealer& sealer,
-                const Log& log, Levels& levels, std::string& why) {
+                const LogLine& log, Levels& levels, std::string& why) {
   tier::shared::SharedOptions options;
   options.path = config.shared_dir;
   options.capacity_bytes = config.shared_bytes;
@@ -315,7 +315,7 @@ bool add_shared(const server::Config& config, const EngineTraits& traits, const 
 }  // namespace
 
 bool open_tiers(const server::Config& config, const EngineTraits& traits, uint32_t model,
-                const Log& log, ServeTiers& out, std::string& why) {
+                const LogLine& log, ServeTiers& out, std::string& why) {
   Levels levels;
   Sealer sealer;
   if (!sealer.open(config, why)) return false;

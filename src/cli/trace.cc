@@ -13,7 +13,7 @@
 namespace stemma::cli {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kTraceHelp =
     R"(usage: stemma trace record URL [OPTIONS]
        stemma trace make KIND [OPTIONS]
        stemma trace convert TRACE [OPTIONS]
@@ -45,7 +45,7 @@ convert: any trace that 'stemma replay' reads, in our own format: smaller, and w
 Exit codes: 0 written, 1 not, 2 bad arguments.
 )";
 
-struct Arguments {
+struct TraceArguments {
   std::string what;
   std::string subject;
   std::string out;
@@ -55,7 +55,7 @@ struct Arguments {
 };
 
 // Returns an empty string, or an error message.
-std::string parse(std::span<const std::string_view> words, Arguments& out) {
+std::string parse(std::span<const std::string_view> words, TraceArguments& out) {
   flags::Flags flags;
   flags.text("--out", out.out);
   flags.text("--api-key-file", out.recorded.api_key_file);
@@ -124,10 +124,10 @@ int write(const replay::Trace& trace, const std::string& out) {
 int run_trace(std::span<const std::string_view> words) {
   for (const std::string_view word : words) {
     if (word != "--help" && word != "-h") continue;
-    std::fputs(kHelp, stdout);
+    std::fputs(kTraceHelp, stdout);
     return 0;
   }
-  Arguments arguments;
+  TraceArguments arguments;
   if (const std::string problem = parse(words, arguments); !problem.empty()) {
     std::fprintf(stderr, "stemma trace: %s (see 'stemma trace --help')\n", problem.c_str());
     return 2;

@@ -29,7 +29,7 @@ constexpr auto kEndPatience = 5s;  // For the last lines.
 
 volatile std::sig_atomic_t signalled = 0;
 
-int fail(const std::string& why, int code = 1) {
+int recording_failed(const std::string& why, int code = 1) {
   std::fprintf(stderr, "stemma trace: %s\n", why.c_str());
   return code;
 }
@@ -203,12 +203,13 @@ std::string record(HttpStream& stream, const HttpUrl& url, const std::string& ke
 int run_record(const RecordOptions& options) {
   HttpUrl url;
   if (const std::string problem = parse_url(options.url, url); !problem.empty()) {
-    return fail(problem, 2);
+    return recording_failed(problem, 2);
   }
   std::string key;
   if (!options.api_key_file.empty()) {
     std::ifstream file(options.api_key_file);
-    if (!file || !std::getline(file, key)) return fail("cannot read " + options.api_key_file);
+    if (!file || !std::getline(file, key))
+      return recording_failed("cannot read " + options.api_key_file);
   } else if (const char* const variable = std::getenv("STEMMA_API_KEY"); variable != nullptr) {
     key = variable;
   }
@@ -218,17 +219,19 @@ int run_record(const RecordOptions& options) {
   const std::string target = "/cache/trace?block_tokens=" + std::to_string(options.block_tokens);
   if (const std::string problem = stream.open(url, "GET", target, key, kPatience);
       !problem.empty()) {
-    return fail(problem);
+    return recording_failed(problem);
   }
-  if (stream.status() != 200) return fail(refusal(stream, url, !key.empty()));
+  if (stream.status() != 200) return recording_failed(refusal(stream, url, !key.empty()));
   if (!stream.header("content-type").starts_with("application/jsonl")) {
-    return fail(url.authority() + " answers with something else: it is no stemma server");
+    return recording_failed(url.authority() +
+                            " answers with something else: it is no stemma server");
   }
 
   const bool to_file = !options.out.empty() && options.out != "-";
   std::FILE* const file = to_file ? std::fopen(options.out.c_str(), "wb") : stdout;
   const std::string name = to_file ? "'" + options.out + "'" : "standard output";
-  if (file == nullptr) return fail("cannot write " + name + ": " + std::strerror(errno));
+  if (file == nullptr)
+    return recording_failed("cannot write " + name + ": " + std::strerror(errno));
 
   // From here on a signal ends the recording, not the program. Signals arrive only while we wait.
   Until until;
@@ -251,16 +254,16 @@ int run_record(const RecordOptions& options) {
   int error = written.error();
   if (to_file && std::fclose(file) != 0 && error == 0) error = errno;
   if (error != 0) {
-    return fail("cannot write " + name + ": " + std::strerror(error) +
-                "; it lacks its end (replay --lenient reads what is there)");
+    return recording_failed("cannot write " + name + ": " + std::strerror(error) +
+                            "; it lacks its end (replay --lenient reads what is there)");
   }
-  if (!written.begun()) return fail(problem.empty() ? "nothing was recorded" : problem);
+  if (!written.begun()) return recording_failed(problem.empty() ? "nothing was recorded" : problem);
   if (to_file) {
     std::fprintf(stderr, "%s: %s requests, %s different blocks\n", options.out.c_str(),
                  replay::format_count(written.requests()).c_str(),
                  replay::format_count(written.blocks()).c_str());
   }
-  return problem.empty() ? 0 : fail(problem);
+  return problem.empty() ? 0 : recording_failed(problem);
 }
 
 }  // namespace stemma::cli

@@ -12,8 +12,8 @@
 namespace stemma::constrain {
 namespace {
 
-constexpr uint32_t kMaxNesting = 200;
-constexpr uint64_t kMaxRepeat = 10'000'000;
+constexpr uint32_t kMaxGbnfNesting = 200;
+constexpr uint64_t kMaxGbnfRepeat = 10'000'000;
 
 class GbnfParser {
  public:
@@ -154,8 +154,8 @@ class GbnfParser {
       return std::nullopt;
     }
     if (peek() == '(') {
-      if (depth >= kMaxNesting) {
-        fail("groups are nested more than " + std::to_string(kMaxNesting) + " deep");
+      if (depth >= kMaxGbnfNesting) {
+        fail("groups are nested more than " + std::to_string(kMaxGbnfNesting) + " deep");
         return std::nullopt;
       }
       ++at_;
@@ -201,7 +201,7 @@ class GbnfParser {
     for (; peek() >= '0' && peek() <= '9'; ++at_) {
       value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(peek() - '0'), kUnbounded);
     }
-    if (value > kMaxRepeat) fail("a repetition of more than " + std::to_string(kMaxRepeat));
+    if (value > kMaxGbnfRepeat) fail("a repetition of more than " + std::to_string(kMaxGbnfRepeat));
     return static_cast<uint32_t>(value);
   }
 

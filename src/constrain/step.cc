@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint32_t kHeader = 2;  // Words of a stack before its frames.
 constexpr uint32_t kNoneAdded = 0xFFFF'FFFFU;
-constexpr uint64_t kMaxWork = 50'000;  // Limit on states passed for one byte without reading.
+constexpr uint64_t kMaxStatesPassed = 50'000;  // For one byte, without reading.
 
 uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9E37'79B9'7F4A'7C15ULL;
@@ -130,7 +130,7 @@ StepOutcome Stepper::follow(uint32_t state) {
   do {
     bool dead = false;
     while (!dead && frames_.size() + grammar_->frames_needed(state) <= depth) {
-      if (++work_ > kMaxWork) return StepOutcome::limit;
+      if (++work_ > kMaxStatesPassed) return StepOutcome::limit;
       const Grammar::Instruction& at = grammar_->at(state);
       if (at.op == Grammar::Op::byte || at.op == Grammar::Op::set) {
         if (!add(state)) return StepOutcome::limit;

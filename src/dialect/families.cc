@@ -17,10 +17,10 @@ struct Family {
 constexpr FamilyTurn kBefore = FamilyTurn::before_difference;
 constexpr FamilyTurn kAfter = FamilyTurn::after_difference;
 
-Piece text(std::string_view bytes) { return {PieceKind::text, std::string(bytes)}; }
-const Piece kName{PieceKind::name, {}};
-const Piece kKey{PieceKind::key, {}};
-const Piece kNumber{PieceKind::number, {}};
+Piece text_piece(std::string_view bytes) { return {PieceKind::text, std::string(bytes)}; }
+const Piece kNamePiece{PieceKind::name, {}};
+const Piece kKeyPiece{PieceKind::key, {}};
+const Piece kNumberPiece{PieceKind::number, {}};
 
 void json_members(Calls& calls) {
   calls.shape = CallShape::json;
@@ -68,8 +68,8 @@ void muse(Format& format) {
   calls.section_close = "</atem:function_calls>";
   calls.call_open = "<atem:invoke name=\"";
   calls.call_close = "</atem:invoke>";
-  calls.header = {kName, text("\">")};
-  calls.argument = {text("<atem:parameter name=\""), kKey, text("\">")};
+  calls.header = {kNamePiece, text_piece("\">")};
+  calls.argument = {text_piece("<atem:parameter name=\""), kKeyPiece, text_piece("\">")};
   calls.value_close = "</atem:parameter>";
 }
 
@@ -82,8 +82,8 @@ void minimax_m3(Format& format) {
   calls.section_close = "]<]minimax[>[</tool_call>";
   calls.call_open = "]<]minimax[>[<invoke name=\"";
   calls.call_close = "]<]minimax[>[</invoke>";
-  calls.header = {kName, text("\">")};
-  calls.argument = {text("]<]minimax[>[<"), kKey, text(">")};
+  calls.header = {kNamePiece, text_piece("\">")};
+  calls.argument = {text_piece("]<]minimax[>[<"), kKeyPiece, text_piece(">")};
   calls.value_close = "]<]minimax[>[</";
   calls.closer_names_key = true;
   calls.nested_tags = true;
@@ -97,7 +97,7 @@ void lfm2(Format& format) {
   calls.list = true;
   calls.section_open = "<|tool_call_start|>";
   calls.section_close = "<|tool_call_end|>";
-  calls.header = {kName, text("(")};
+  calls.header = {kNamePiece, text_piece("(")};
 }
 
 // Kimi K2: its templates modify lists, which Hugging Face's sandbox and ours forbid.
@@ -109,7 +109,8 @@ void kimi_k2(Format& format) {
   calls.section_close = "<|tool_calls_section_end|>";
   calls.call_open = "<|tool_call_begin|>functions.";
   calls.call_close = "<|tool_call_end|>";
-  calls.header = {kName, text(":"), kNumber, text("<|tool_call_argument_begin|>")};
+  calls.header = {kNamePiece, text_piece(":"), kNumberPiece,
+                  text_piece("<|tool_call_argument_begin|>")};
 }
 
 // DeepSeek R1, for templates that show no calls.
@@ -121,7 +122,7 @@ void deepseek_r1(Format& format) {
   calls.section_close = "<｜tool▁calls▁end｜>";
   calls.call_open = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>";
   calls.call_close = "```<｜tool▁call▁end｜>";
-  calls.header = {kName, text("```json")};
+  calls.header = {kNamePiece, text_piece("```json")};
 }
 
 // Granite 3: <|tool_call|>[{...}]

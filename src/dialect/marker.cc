@@ -6,7 +6,7 @@ namespace stemma::dialect {
 
 namespace {
 
-constexpr size_t kMostBlanks = 64;  // That may replace a newline; more do not match.
+constexpr size_t kMostBlanksForNewline = 64;  // More do not match.
 
 }  // namespace
 
@@ -18,7 +18,7 @@ Match match_marker(std::string_view marker, std::string_view text) noexcept {
       bool newline = false;
       for (; end < marker.size() && is_blank(marker[end]); ++end) newline |= marker[end] == '\n';
       if (newline) {
-        const size_t most = at + kMostBlanks;
+        const size_t most = at + kMostBlanksForNewline;
         while (at < text.size() && at < most && is_blank(text[at])) ++at;
         i = end;
         continue;

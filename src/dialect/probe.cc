@@ -14,14 +14,7 @@ namespace stemma::dialect {
 
 namespace {
 
-constexpr size_t kNowhere = std::string_view::npos;
 constexpr size_t kMostTurnEndBytes = 64;
-
-// Returns the text after the question.
-std::string_view after_question(std::string_view text) {
-  const size_t at = text.rfind(kAsked);
-  return at == kNowhere ? std::string_view() : text.substr(at + kAsked.size());
-}
 
 bool has(std::string_view text, std::string_view word) { return text.find(word) != kNowhere; }
 

@@ -13,8 +13,6 @@ using jinja::Value;
 
 namespace {
 
-constexpr size_t kNowhere = std::string_view::npos;
-
 bool ends_marker(char byte) { return byte == '>' || byte == ']' || byte == '`'; }
 bool begins_marker(char byte) { return byte == '<' || byte == '['; }
 
@@ -30,10 +28,6 @@ struct Places {
   size_t close_2 = kNowhere;
 };
 
-bool begins_with(std::string_view text, std::string_view front) {
-  return text.substr(0, front.size()) == front;
-}
-
 // Returns the text before the end that all answers have.
 std::string_view before_tail(std::string_view rest, std::string_view tail) {
   if (rest.size() < tail.size() || rest.substr(rest.size() - tail.size()) != tail) return rest;
@@ -45,7 +39,7 @@ std::string section_close(std::string_view open, std::string_view rest, std::str
   for (size_t at = 0; at < open.size(); ++at) {
     if (!begins_marker(open[at])) continue;
     const std::string closer = closer_for(open.substr(at));
-    if (!closer.empty() && begins_with(trimmed(rest), closer)) return closer;
+    if (!closer.empty() && trimmed(rest).starts_with(closer)) return closer;
   }
   return std::string(trimmed(before_tail(rest, tail)));
 }

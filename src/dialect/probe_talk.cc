@@ -70,6 +70,11 @@ Value answer_message(const ProbeAnswer& answer) {
 
 }  // namespace
 
+std::string_view after_question(std::string_view text) noexcept {
+  const size_t at = text.rfind(kAsked);
+  return at == kNowhere ? std::string_view() : text.substr(at + kAsked.size());
+}
+
 ProbeTalk::ProbeTalk(const jinja::Template& chat, const ProbeOptions& options)
     : chat_(chat), options_(options) {}
 

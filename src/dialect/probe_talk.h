@@ -2,6 +2,7 @@
 // Threading:  one thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@ inline constexpr std::string_view kSecondKey = "keytwo";
 inline constexpr std::string_view kSecondValue = "valutwo";
 inline constexpr std::string_view kNumberKey = "keyzip";  // Sorts last: some templates sort keys.
 inline constexpr std::string_view kNumber = "31337";
+
+inline constexpr size_t kNowhere = std::string_view::npos;
+// What follows the question in a rendered conversation; nothing if it is not there.
+std::string_view after_question(std::string_view text) noexcept;
 
 enum class ContentAs : uint8_t { text, empty, none };
 enum class ProbeArguments : uint8_t {

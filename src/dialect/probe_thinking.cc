@@ -10,22 +10,8 @@ namespace stemma::dialect {
 
 namespace {
 
-constexpr size_t kNowhere = std::string_view::npos;
 constexpr std::array<const char*, 4> kFields = {"reasoning_content", "reasoning", "thinking",
                                                 "parts"};
-
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
-bool begins_with(std::string_view text, std::string_view front) {
-  return text.substr(0, front.size()) == front;
-}
-
-std::string_view after_question(std::string_view text) {
-  const size_t at = text.rfind(kAsked);
-  return at == kNowhere ? std::string_view() : text.substr(at + kAsked.size());
-}
 
 // A quoted thought is a Python dict that the template printed, not an answer.
 bool shows_thought(std::string_view text) {
@@ -73,7 +59,7 @@ void read_thinking(std::string_view prompt, std::string_view plain, std::string_
   const size_t plain_said = plain.find(kSaid);
   if (plain_said != kNowhere && plain_said >= header) {
     const std::string_view content_open = trimmed(plain.substr(header, plain_said - header));
-    if (!content_open.empty() && ends_with(closer, content_open)) {
+    if (!content_open.empty() && closer.ends_with(content_open)) {
       closer = trimmed(closer.substr(0, closer.size() - content_open.size()));
     }
   }
@@ -89,16 +75,16 @@ void read_content_marks(std::string_view prompt, std::string_view plain, Format&
   size_t header = header_size(prompt, plain, prompt);
   const std::string_view opener = format.thinking.opener;
   const std::string_view head = trimmed(plain.substr(0, std::min(header, said)));
-  if (!opener.empty() && ends_with(head, opener)) header = plain.find(opener);
+  if (!opener.empty() && head.ends_with(opener)) header = plain.find(opener);
   if (header > said) return;
   const std::string_view open =
       trimmed(without_thinking(plain.substr(header, said - header), format.thinking));
   if (open.empty() || open == opener || (open.back() != '>' && open.back() != ']')) return;
-  if (ends_with(trimmed(prompt), open)) return;  // The prompt already contains it.
+  if (trimmed(prompt).ends_with(open)) return;  // The prompt already contains it.
   format.content_open = open;
   const std::string closer = closer_for(open);
   const std::string_view behind = trimmed(plain.substr(said + kSaid.size()));
-  if (!closer.empty() && begins_with(behind, closer)) format.content_close = closer;
+  if (!closer.empty() && behind.starts_with(closer)) format.content_close = closer;
 }
 
 // Models that think although their templates render no thinking: the template cuts thinking off by
@@ -127,8 +113,8 @@ void known_thinking(std::string_view source, Format& format) {
 std::string_view without_thinking(std::string_view text, const Thinking& thinking) {
   const std::string_view inner = trimmed(text);
   if (thinking.closer.empty()) return text;
-  if (begins_with(inner, thinking.closer)) return inner.substr(thinking.closer.size());
-  if (thinking.opener.empty() || !begins_with(inner, thinking.opener)) return text;
+  if (inner.starts_with(thinking.closer)) return inner.substr(thinking.closer.size());
+  if (thinking.opener.empty() || !inner.starts_with(thinking.opener)) return text;
   const size_t end = inner.find(thinking.closer);
   return end == kNowhere ? text : inner.substr(end + thinking.closer.size());
 }
@@ -165,7 +151,7 @@ void find_thinking(std::string_view source, const ProbeTalk& talk, std::string_v
   if (format.thinking.opener.empty()) known_thinking(source, format);
   read_content_marks(after_question(prompt), after_question(plain), format);
   format.thinking.opened_by_prompt =
-      !format.thinking.opener.empty() && ends_with(trimmed(prompt), format.thinking.opener);
+      !format.thinking.opener.empty() && trimmed(prompt).ends_with(format.thinking.opener);
 }
 
 }  // namespace stemma::dialect

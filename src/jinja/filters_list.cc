@@ -307,7 +307,7 @@ V attr(R& renderer, const V& input, const A& arguments) {
   return value.is(Kind::undefined) ? V() : value;
 }
 
-constexpr std::array kFilters = {
+constexpr std::array kListFilters = {
     FilterEntry{"attr", attr},
     FilterEntry{"batch", batch},
     FilterEntry{"count", length},
@@ -333,6 +333,6 @@ constexpr std::array kFilters = {
 
 }  // namespace
 
-std::span<const FilterEntry> list_filters() noexcept { return kFilters; }
+std::span<const FilterEntry> list_filters() noexcept { return kListFilters; }
 
 }  // namespace stemma::jinja

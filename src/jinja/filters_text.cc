@@ -330,7 +330,7 @@ V format(R& renderer, const V& input, const A& arguments) {
                         make_list(renderer.budget(), arguments.values, ListKind::tuple));
 }
 
-constexpr std::array kFilters = {
+constexpr std::array kTextFilters = {
     FilterEntry{"abs", absolute},
     FilterEntry{"capitalize", change<Casing::capitalize>},
     FilterEntry{"center", center},
@@ -357,7 +357,7 @@ constexpr std::array kFilters = {
 
 }  // namespace
 
-std::span<const FilterEntry> text_filters() noexcept { return kFilters; }
+std::span<const FilterEntry> text_filters() noexcept { return kTextFilters; }
 
 FilterFunction find_filter(std::string_view name) noexcept {
   for (const auto filters : {text_filters(), list_filters()}) {

@@ -10,66 +10,68 @@
 namespace stemma::jinja {
 namespace {
 
-struct Entry {
+struct MethodEntry {
   std::string_view name;
   MethodId id;
 };
 
 // Sorted by name.
 constexpr std::array kMethods = {
-    Entry{"append", MethodId::append},
-    Entry{"capitalize", MethodId::capitalize},
-    Entry{"center", MethodId::center},
-    Entry{"clear", MethodId::clear},
-    Entry{"copy", MethodId::copy},
-    Entry{"count", MethodId::count},
-    Entry{"endswith", MethodId::endswith},
-    Entry{"extend", MethodId::extend},
-    Entry{"find", MethodId::find},
-    Entry{"format", MethodId::format},
-    Entry{"get", MethodId::get},
-    Entry{"index", MethodId::index},
-    Entry{"insert", MethodId::insert},
-    Entry{"isalnum", MethodId::isalnum},
-    Entry{"isalpha", MethodId::isalpha},
-    Entry{"isdigit", MethodId::isdigit},
-    Entry{"islower", MethodId::islower},
-    Entry{"isspace", MethodId::isspace},
-    Entry{"isupper", MethodId::isupper},
-    Entry{"items", MethodId::items},
-    Entry{"join", MethodId::join},
-    Entry{"keys", MethodId::keys},
-    Entry{"ljust", MethodId::ljust},
-    Entry{"lower", MethodId::lower},
-    Entry{"lstrip", MethodId::lstrip},
-    Entry{"partition", MethodId::partition},
-    Entry{"pop", MethodId::pop},
-    Entry{"popitem", MethodId::popitem},
-    Entry{"remove", MethodId::remove},
-    Entry{"removeprefix", MethodId::removeprefix},
-    Entry{"removesuffix", MethodId::removesuffix},
-    Entry{"replace", MethodId::replace},
-    Entry{"reverse", MethodId::reverse},
-    Entry{"rfind", MethodId::rfind},
-    Entry{"rjust", MethodId::rjust},
-    Entry{"rpartition", MethodId::rpartition},
-    Entry{"rsplit", MethodId::rsplit},
-    Entry{"rstrip", MethodId::rstrip},
-    Entry{"setdefault", MethodId::setdefault},
-    Entry{"sort", MethodId::sort},
-    Entry{"split", MethodId::split},
-    Entry{"splitlines", MethodId::splitlines},
-    Entry{"startswith", MethodId::startswith},
-    Entry{"strip", MethodId::strip},
-    Entry{"swapcase", MethodId::swapcase},
-    Entry{"title", MethodId::title},
-    Entry{"update", MethodId::update},
-    Entry{"upper", MethodId::upper},
-    Entry{"values", MethodId::values},
-    Entry{"zfill", MethodId::zfill},
+    MethodEntry{"append", MethodId::append},
+    MethodEntry{"capitalize", MethodId::capitalize},
+    MethodEntry{"center", MethodId::center},
+    MethodEntry{"clear", MethodId::clear},
+    MethodEntry{"copy", MethodId::copy},
+    MethodEntry{"count", MethodId::count},
+    MethodEntry{"endswith", MethodId::endswith},
+    MethodEntry{"extend", MethodId::extend},
+    MethodEntry{"find", MethodId::find},
+    MethodEntry{"format", MethodId::format},
+    MethodEntry{"get", MethodId::get},
+    MethodEntry{"index", MethodId::index},
+    MethodEntry{"insert", MethodId::insert},
+    MethodEntry{"isalnum", MethodId::isalnum},
+    MethodEntry{"isalpha", MethodId::isalpha},
+    MethodEntry{"isdigit", MethodId::isdigit},
+    MethodEntry{"islower", MethodId::islower},
+    MethodEntry{"isspace", MethodId::isspace},
+    MethodEntry{"isupper", MethodId::isupper},
+    MethodEntry{"items", MethodId::items},
+    MethodEntry{"join", MethodId::join},
+    MethodEntry{"keys", MethodId::keys},
+    MethodEntry{"ljust", MethodId::ljust},
+    MethodEntry{"lower", MethodId::lower},
+    MethodEntry{"lstrip", MethodId::lstrip},
+    MethodEntry{"partition", MethodId::partition},
+    MethodEntry{"pop", MethodId::pop},
+    MethodEntry{"popitem", MethodId::popitem},
+    MethodEntry{"remove", MethodId::remove},
+    MethodEntry{"removeprefix", MethodId::removeprefix},
+    MethodEntry{"removesuffix", MethodId::removesuffix},
+    MethodEntry{"replace", MethodId::replace},
+    MethodEntry{"reverse", MethodId::reverse},
+    MethodEntry{"rfind", MethodId::rfind},
+    MethodEntry{"rjust", MethodId::rjust},
+    MethodEntry{"rpartition", MethodId::rpartition},
+    MethodEntry{"rsplit", MethodId::rsplit},
+    MethodEntry{"rstrip", MethodId::rstrip},
+    MethodEntry{"setdefault", MethodId::setdefault},
+    MethodEntry{"sort", MethodId::sort},
+    MethodEntry{"split", MethodId::split},
+    MethodEntry{"splitlines", MethodId::splitlines},
+    MethodEntry{"startswith", MethodId::startswith},
+    MethodEntry{"strip", MethodId::strip},
+    MethodEntry{"swapcase", MethodId::swapcase},
+    MethodEntry{"title", MethodId::title},
+    MethodEntry{"update", MethodId::update},
+    MethodEntry{"upper", MethodId::upper},
+    MethodEntry{"values", MethodId::values},
+    MethodEntry{"zfill", MethodId::zfill},
 };
 static_assert(std::is_sorted(kMethods.begin(), kMethods.end(),
-                             [](const Entry& a, const Entry& b) { return a.name < b.name; }));
+                             [](const MethodEntry& a, const MethodEntry& b) {
+                               return a.name < b.name;
+                             }));
 
 const Text& text_argument(const Value& value, std::string_view what) {
   if (value.is(Kind::undefined)) fail_undefined(value);
@@ -181,10 +183,10 @@ Value every(Renderer& renderer, const Text& text, Is is) {
   return Value::boolean(!text.bytes.empty());
 }
 
-bool is_digit(uint32_t code) { return code >= '0' && code <= '9'; }
+bool is_ascii_digit(uint32_t code) { return code >= '0' && code <= '9'; }
 
-Value cased(Renderer& renderer, const Text& text, bool (*is)(uint32_t) noexcept,
-            bool (*other)(uint32_t) noexcept) {
+Value all_cased(Renderer& renderer, const Text& text, bool (*is)(uint32_t) noexcept,
+                bool (*other)(uint32_t) noexcept) {
   renderer.budget().read(text.bytes.size());
   bool any = false;
   for (size_t at = 0; at < text.bytes.size();) {
@@ -286,13 +288,13 @@ Value string_method(Renderer& renderer, const Value& self, MethodId method,
     case MethodId::rpartition: return partition(renderer, text, arguments, true);
     case MethodId::join: return join(renderer, *text, arguments);
     case MethodId::format: return format_braces(renderer, *text, arguments);
-    case MethodId::isdigit: return every(renderer, *text, is_digit);
+    case MethodId::isdigit: return every(renderer, *text, is_ascii_digit);
     case MethodId::isalpha: return every(renderer, *text, is_letter);
     case MethodId::isalnum:
-      return every(renderer, *text, [](uint32_t c) { return is_digit(c) || is_letter(c); });
+      return every(renderer, *text, [](uint32_t c) { return is_ascii_digit(c) || is_letter(c); });
     case MethodId::isspace: return every(renderer, *text, is_space);
-    case MethodId::islower: return cased(renderer, *text, is_lower, is_upper);
-    case MethodId::isupper: return cased(renderer, *text, is_upper, is_lower);
+    case MethodId::islower: return all_cased(renderer, *text, is_lower, is_upper);
+    case MethodId::isupper: return all_cased(renderer, *text, is_upper, is_lower);
     case MethodId::zfill: return zfill(renderer, text, arguments);
     case MethodId::center:
     case MethodId::ljust:
@@ -349,13 +351,14 @@ bool changes(MethodId method) { return method >= MethodId::append; }
 }  // namespace
 
 MethodId method_of(std::string_view name) noexcept {
-  const auto at = std::lower_bound(kMethods.begin(), kMethods.end(), name,
-                                   [](const Entry& e, std::string_view n) { return e.name < n; });
+  const auto at =
+      std::lower_bound(kMethods.begin(), kMethods.end(), name,
+                       [](const MethodEntry& e, std::string_view n) { return e.name < n; });
   return at != kMethods.end() && at->name == name ? at->id : MethodId::none;
 }
 
 std::string_view name_of(MethodId method) noexcept {
-  for (const Entry& entry : kMethods) {
+  for (const MethodEntry& entry : kMethods) {
     if (entry.id == method) return entry.name;
   }
   return "?";

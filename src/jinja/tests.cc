@@ -54,87 +54,87 @@ bool same(R& renderer, const V& a, const V& b) {
   return equal(renderer.budget(), a, b);
 }
 
-struct Entry {
+struct Test {
   std::string_view name;
   TestFunction function;
 };
 
 constexpr std::array kTests = {
-    Entry{"!=", comparison<Op::unequal>},
-    Entry{"<", comparison<Op::less>},
-    Entry{"<=", comparison<Op::less_equal>},
-    Entry{"==", comparison<Op::equal>},
-    Entry{">", comparison<Op::greater>},
-    Entry{">=", comparison<Op::greater_equal>},
-    Entry{"boolean", is_kind<Kind::boolean>},
-    Entry{"callable",
-          [](R&, const V& input, const A&) {
-            return input.is(Kind::method) || input.is(Kind::undefined) ||
-                   (input.is(Kind::object) && input.as_object()->kind != ObjectKind::space);
-          }},
-    Entry{"defined", [](R&, const V& input, const A&) { return !input.is(Kind::undefined); }},
-    Entry{"divisibleby",
-          [](R& renderer, const V& input, const A& arguments) {
-            return divisible(renderer, input, arguments.need(0, "num"));
-          }},
-    Entry{"eq", comparison<Op::equal>},
-    Entry{"equalto", comparison<Op::equal>},
-    Entry{"escaped", [](R&, const V&, const A&) { return false; }},
-    Entry{"even", [](R& renderer, const V& input,
-                     const A&) { return divisible(renderer, input, V::integer(2)); }},
-    Entry{"false", is_boolean<false>},
-    Entry{"filter",
-          [](R&, const V& input, const A&) {
-            return input.is(Kind::string) && find_filter(input.as_text().view()) != nullptr;
-          }},
-    Entry{"float", is_kind<Kind::real>},
-    Entry{"ge", comparison<Op::greater_equal>},
-    Entry{"greaterthan", comparison<Op::greater>},
-    Entry{"gt", comparison<Op::greater>},
-    Entry{"in",
-          [](R& renderer, const V& input, const A& arguments) {
-            return renderer.contains(arguments.need(0, "seq"), input);
-          }},
-    Entry{"integer", is_kind<Kind::integer>},
-    Entry{"iterable",
-          [](R&, const V& input, const A&) {
-            return input.is(Kind::list) || is_mapping_or_sequence(input);
-          }},
-    Entry{"le", comparison<Op::less_equal>},
-    Entry{"lessthan", comparison<Op::less>},
-    Entry{"lower", cased<MethodId::islower>},
-    Entry{"lt", comparison<Op::less>},
-    Entry{"mapping", is_kind<Kind::dict>},
-    Entry{"ne", comparison<Op::unequal>},
-    Entry{"none", is_kind<Kind::none>},
-    Entry{"number", [](R&, const V& input, const A&) { return is_number(input); }},
-    Entry{"odd",
-          [](R& renderer, const V& input, const A&) {
-            const V rest = calculate(renderer, Op::modulo, input, V::integer(2));
-            return equal(renderer.budget(), rest, V::integer(1));
-          }},
-    Entry{"sameas",
-          [](R& renderer, const V& input, const A& arguments) {
-            return same(renderer, input, arguments.need(0, "other"));
-          }},
-    Entry{"sequence", [](R&, const V& input, const A&) { return is_mapping_or_sequence(input); }},
-    Entry{"string", is_kind<Kind::string>},
-    Entry{"test",
-          [](R&, const V& input, const A&) {
-            return input.is(Kind::string) && find_test(input.as_text().view()) != nullptr;
-          }},
-    Entry{"true", is_boolean<true>},
-    Entry{"undefined", is_kind<Kind::undefined>},
-    Entry{"upper", cased<MethodId::isupper>},
+    Test{"!=", comparison<Op::unequal>},
+    Test{"<", comparison<Op::less>},
+    Test{"<=", comparison<Op::less_equal>},
+    Test{"==", comparison<Op::equal>},
+    Test{">", comparison<Op::greater>},
+    Test{">=", comparison<Op::greater_equal>},
+    Test{"boolean", is_kind<Kind::boolean>},
+    Test{"callable",
+         [](R&, const V& input, const A&) {
+           return input.is(Kind::method) || input.is(Kind::undefined) ||
+                  (input.is(Kind::object) && input.as_object()->kind != ObjectKind::space);
+         }},
+    Test{"defined", [](R&, const V& input, const A&) { return !input.is(Kind::undefined); }},
+    Test{"divisibleby",
+         [](R& renderer, const V& input, const A& arguments) {
+           return divisible(renderer, input, arguments.need(0, "num"));
+         }},
+    Test{"eq", comparison<Op::equal>},
+    Test{"equalto", comparison<Op::equal>},
+    Test{"escaped", [](R&, const V&, const A&) { return false; }},
+    Test{"even", [](R& renderer, const V& input,
+                    const A&) { return divisible(renderer, input, V::integer(2)); }},
+    Test{"false", is_boolean<false>},
+    Test{"filter",
+         [](R&, const V& input, const A&) {
+           return input.is(Kind::string) && find_filter(input.as_text().view()) != nullptr;
+         }},
+    Test{"float", is_kind<Kind::real>},
+    Test{"ge", comparison<Op::greater_equal>},
+    Test{"greaterthan", comparison<Op::greater>},
+    Test{"gt", comparison<Op::greater>},
+    Test{"in",
+         [](R& renderer, const V& input, const A& arguments) {
+           return renderer.contains(arguments.need(0, "seq"), input);
+         }},
+    Test{"integer", is_kind<Kind::integer>},
+    Test{"iterable",
+         [](R&, const V& input, const A&) {
+           return input.is(Kind::list) || is_mapping_or_sequence(input);
+         }},
+    Test{"le", comparison<Op::less_equal>},
+    Test{"lessthan", comparison<Op::less>},
+    Test{"lower", cased<MethodId::islower>},
+    Test{"lt", comparison<Op::less>},
+    Test{"mapping", is_kind<Kind::dict>},
+    Test{"ne", comparison<Op::unequal>},
+    Test{"none", is_kind<Kind::none>},
+    Test{"number", [](R&, const V& input, const A&) { return is_number(input); }},
+    Test{"odd",
+         [](R& renderer, const V& input, const A&) {
+           const V rest = calculate(renderer, Op::modulo, input, V::integer(2));
+           return equal(renderer.budget(), rest, V::integer(1));
+         }},
+    Test{"sameas",
+         [](R& renderer, const V& input, const A& arguments) {
+           return same(renderer, input, arguments.need(0, "other"));
+         }},
+    Test{"sequence", [](R&, const V& input, const A&) { return is_mapping_or_sequence(input); }},
+    Test{"string", is_kind<Kind::string>},
+    Test{"test",
+         [](R&, const V& input, const A&) {
+           return input.is(Kind::string) && find_test(input.as_text().view()) != nullptr;
+         }},
+    Test{"true", is_boolean<true>},
+    Test{"undefined", is_kind<Kind::undefined>},
+    Test{"upper", cased<MethodId::isupper>},
 };
 static_assert(std::is_sorted(kTests.begin(), kTests.end(),
-                             [](const Entry& a, const Entry& b) { return a.name < b.name; }));
+                             [](const Test& a, const Test& b) { return a.name < b.name; }));
 
 }  // namespace
 
 TestFunction find_test(std::string_view name) noexcept {
   const auto at = std::lower_bound(kTests.begin(), kTests.end(), name,
-                                   [](const Entry& e, std::string_view n) { return e.name < n; });
+                                   [](const Test& e, std::string_view n) { return e.name < n; });
   return at != kTests.end() && at->name == name ? at->function : nullptr;
 }
 

@@ -10,9 +10,12 @@
 #include <vector>
 
 #include "key/sha256.h"
+#include "support/rooms/media_spans.h"
 
 namespace stemma::key {
 namespace {
+
+using test::spans_of;
 
 // The Python in docs/formats/content-key.md prints these vectors; it shares no code with us.
 constexpr const char* kScopePlain =
@@ -66,13 +69,6 @@ std::array<uint8_t, 16> digest_from(uint8_t first) {
 const MediaItem kImage{.digest = digest_from(0), .offset = 10, .length = 20};
 const MediaItem kSound{
     .kind = MediaKind::audio, .digest = digest_from(16), .offset = 30, .length = 2, .causal = true};
-
-std::vector<MediaSpan> spans_of(const std::vector<MediaItem>& media, size_t positions) {
-  const std::vector<Token> tokens(positions);
-  std::vector<MediaSpan> out;
-  find_media_spans({tokens, media}, out).value();
-  return out;
-}
 
 // Keys of a prompt cut into blocks, the last of which may be short.
 std::vector<ContentKey> keys_of(const std::vector<uint32_t>& words,

@@ -5,19 +5,16 @@
 #include <random>
 #include <vector>
 
+#include "support/rooms/media_spans.h"
+
 namespace stemma::key {
 namespace {
+
+using test::spans_of;
 
 MediaItem item(uint32_t offset, uint32_t length, uint8_t content = 1,
                MediaKind kind = MediaKind::image, bool causal = false) {
   return {.kind = kind, .digest = {content}, .offset = offset, .length = length, .causal = causal};
-}
-
-std::vector<MediaSpan> spans_of(const std::vector<MediaItem>& media, size_t positions = 100) {
-  const std::vector<Token> tokens(positions);
-  std::vector<MediaSpan> out;
-  find_media_spans({tokens, media}, out).value();
-  return out;
 }
 
 Error refused(const std::vector<MediaItem>& media, size_t positions = 100) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/invalid.h"
+
 namespace stemma::mover {
 namespace {
 
-Error invalid(const char* what, uint32_t plane) { return {Errc::invalid_argument, what, plane}; }
+using base::invalid;
 
 // Multiplies, and says so if 64 bits are too few.
 bool times(uint64_t a, uint64_t b, uint64_t& out) noexcept {

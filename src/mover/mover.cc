@@ -5,15 +5,14 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/invalid.h"
 #include "mover/cpu_copier.h"
 #include "mover/cuda/cuda_copier.h"
 
 namespace stemma::mover {
 namespace {
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 
 Result<void> check(const MoverOptions& options) noexcept {
   if (options.device < -1) return invalid("device is neither STEMMA_MOVER_CPU nor a device");

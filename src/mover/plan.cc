@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/invalid.h"
+
 namespace stemma::mover {
 namespace {
 
-Error invalid(const char* what, size_t item) {
-  return {Errc::invalid_argument, what, static_cast<uint32_t>(item)};
-}
+using base::invalid;
 
 // Cuts [first, first + bytes) of a plane into pieces; `packed` is where its first byte is.
 void add_pieces(Plan& plan, Piece piece, uint64_t bytes, uint32_t most) {

@@ -11,24 +11,15 @@
 #include "replay/arguments.h"
 #include "replay/replay.h"
 #include "replay/synthetic.h"
+#include "support/rooms/replays.h"
 
 namespace stemma::replay {
 namespace {
 
-ReplayResult run(const Trace& trace, const std::string& policy, uint64_t capacity, bool hints) {
-  ReplayResult result;
-  EXPECT_EQ(replay(trace,
-                   {.policy = policy,
-                    .capacity_blocks = capacity,
-                    .hints = hints,
-                    .keep_request_hits = true},
-                   result),
-            "");
-  return result;
-}
+using test::replayed;
 
 uint64_t unique_blocks(const Trace& trace) {
-  const ReplayResult all = run(trace, "infinite", 1, false);
+  const ReplayResult all = replayed(trace, "infinite", 1, false);
   return all.block_refs - all.block_hits;
 }
 
@@ -43,14 +34,14 @@ TEST(AdaptiveReplay, WhatComesLaterChangesNothingBefore) {
   }
   const uint64_t capacity = unique_blocks(trace) / 50;
   for (const bool hints : {false, true}) {
-    const ReplayResult one = run(trace, "adaptive", capacity, hints);
-    const ReplayResult two = run(other, "adaptive", capacity, hints);
+    const ReplayResult one = replayed(trace, "adaptive", capacity, hints);
+    const ReplayResult two = replayed(other, "adaptive", capacity, hints);
     ASSERT_EQ(one.request_hits.size(), two.request_hits.size());
     const auto differ =
         std::mismatch(one.request_hits.begin(), one.request_hits.end(), two.request_hits.begin());
     EXPECT_GE(differ.first - one.request_hits.begin(), static_cast<ptrdiff_t>(kSame));
     EXPECT_NE(one.request_hits, two.request_hits);
-    EXPECT_NE(one.request_hits, run(trace, "lru", capacity, hints).request_hits)
+    EXPECT_NE(one.request_hits, replayed(trace, "lru", capacity, hints).request_hits)
         << "it decided something itself";
   }
 }
@@ -58,8 +49,8 @@ TEST(AdaptiveReplay, WhatComesLaterChangesNothingBefore) {
 TEST(AdaptiveReplay, SameCallsGiveSameAnswers) {
   const Trace trace = make_trace({.workload = Workload::agents, .requests = 2000, .seed = 5});
   const uint64_t capacity = unique_blocks(trace) / 50;
-  EXPECT_EQ(run(trace, "adaptive", capacity, true).request_hits,
-            run(trace, "adaptive", capacity, true).request_hits);
+  EXPECT_EQ(replayed(trace, "adaptive", capacity, true).request_hits,
+            replayed(trace, "adaptive", capacity, true).request_hits);
 }
 
 // On traffic it was never tried on: synthetic, of every kind.
@@ -71,9 +62,9 @@ TEST(AdaptiveReplay, IsNowhereMuchWorseThanLruAndSomewhereMuchBetter) {
     const uint64_t unique = unique_blocks(trace);
     for (const uint64_t percent : {1U, 3U, 10U, 40U}) {
       const uint64_t capacity = unique * percent / 100;
-      const ReplayResult lru = run(trace, "lru", capacity, false);
+      const ReplayResult lru = replayed(trace, "lru", capacity, false);
       for (const bool hints : {false, true}) {
-        const ReplayResult ours = run(trace, "adaptive", capacity, hints);
+        const ReplayResult ours = replayed(trace, "adaptive", capacity, hints);
         const std::string where = "workload " + std::to_string(static_cast<int>(workload)) + ", " +
                                   std::to_string(percent) + " %, hints " + (hints ? "on" : "off");
         EXPECT_GE(ours.hit_ratio(), lru.hit_ratio() - kNoise) << where;
@@ -97,12 +88,13 @@ TEST(AdaptiveReplay, ClosesItsShareOfTheGapOnRealTraces) {
     const uint64_t unique = unique_blocks(trace);
     for (const uint64_t permille : {5U, 10U, 20U, 30U, 50U, 100U, 200U, 400U}) {
       const uint64_t capacity = unique * permille / 1000;
-      const ReplayResult lru = run(trace, "lru", capacity, false);
-      const double gap = run(trace, "min", capacity, false).hit_ratio() - lru.hit_ratio();
+      const ReplayResult lru = replayed(trace, "lru", capacity, false);
+      const double gap = replayed(trace, "min", capacity, false).hit_ratio() - lru.hit_ratio();
       const bool scarce = permille <= 30;
-      const double gdsf = scarce ? run(trace, "gdsf", capacity, false).weighted_hit_ratio() : 0;
+      const double gdsf =
+          scarce ? replayed(trace, "gdsf", capacity, false).weighted_hit_ratio() : 0;
       for (const bool hints : {false, true}) {
-        const ReplayResult ours = run(trace, "adaptive", capacity, hints);
+        const ReplayResult ours = replayed(trace, "adaptive", capacity, hints);
         const std::string where = std::string(name) + " at " + std::to_string(permille) +
                                   " per mille, hints " + (hints ? "on" : "off");
         EXPECT_GE(ours.hit_ratio(), lru.hit_ratio() - 0.0005) << where;

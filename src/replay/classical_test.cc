@@ -11,9 +11,12 @@
 
 #include "replay/replay.h"
 #include "replay/synthetic.h"
+#include "support/rooms/replays.h"
 
 namespace stemma::replay {
 namespace {
+
+using test::trace_in;
 
 using Path = std::vector<uint32_t>;
 
@@ -299,9 +302,7 @@ TEST_P(ClassicalPolicies, FindWhatAPlainSimulatorFinds) {
               "]}\n";
       paths.push_back(path);
     }
-    Trace trace;
-    LoadReport report;
-    ASSERT_EQ(load_trace(*ByteSource::of(text), {}, trace, report), "");
+    const Trace trace = trace_in(text);
     for (const uint64_t capacity : {2, 9, 25, 60, 120}) {
       ReplayResult result;
       ASSERT_EQ(

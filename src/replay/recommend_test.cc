@@ -7,9 +7,12 @@
 
 #include "replay/sizes.h"
 #include "replay/sweep.h"
+#include "support/rooms/replays.h"
 
 namespace stemma::replay {
 namespace {
+
+using test::trace_in;
 
 // Prompts without anything in common, requested in turn, round after round. With LRU a loop hits
 // completely as soon as it fits, and not at all before: a knee at a known place.
@@ -27,10 +30,7 @@ Trace loop(uint32_t prompts, uint32_t blocks, uint32_t rounds) {
               "]}\n";
     }
   }
-  Trace trace;
-  LoadReport report;
-  EXPECT_EQ(load_trace(*ByteSource::of(text), {}, trace, report), "");
-  return trace;
+  return trace_in(text);
 }
 
 std::string sentence_for(const Trace& trace, const std::vector<uint64_t>& capacities) {

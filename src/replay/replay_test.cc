@@ -12,9 +12,13 @@
 #include <vector>
 
 #include "retain/policies.h"
+#include "support/rooms/replays.h"
 
 namespace stemma::replay {
 namespace {
+
+using test::replayed;
+using test::trace_in;
 
 using Path = std::vector<uint32_t>;
 
@@ -29,10 +33,7 @@ Trace trace_of(const std::vector<Path>& paths) {
             ",\"input_length\":" + std::to_string(path.size() * 512) + ",\"hash_ids\":[" + ids +
             "]}\n";
   }
-  Trace trace;
-  LoadReport report;
-  EXPECT_EQ(load_trace(*ByteSource::of(text), {}, trace, report), "");
-  return trace;
+  return trace_in(text);
 }
 
 // Random conversations that share beginnings: words of a path are its nodes in one random tree.
@@ -53,19 +54,6 @@ std::vector<Path> random_paths(uint32_t seed, int requests) {
     out.push_back(path);
   }
   return out;
-}
-
-ReplayResult run(const Trace& trace, const std::string& policy, uint64_t capacity,
-                 bool hints = false) {
-  ReplayResult result;
-  EXPECT_EQ(replay(trace,
-                   {.policy = policy,
-                    .capacity_blocks = capacity,
-                    .hints = hints,
-                    .keep_request_hits = true},
-                   result),
-            "");
-  return result;
 }
 
 // The naive simulator: the rule of the traces' README, searched step by step.
@@ -109,7 +97,7 @@ TEST(Replay, LruIsTheObviousLru) {
     const std::vector<Path> paths = random_paths(seed, 120);
     const Trace trace = trace_of(paths);
     for (const uint64_t capacity : {1, 3, 7, 20, 60}) {
-      EXPECT_EQ(run(trace, "lru", capacity).request_hits, plain_lru(paths, capacity))
+      EXPECT_EQ(replayed(trace, "lru", capacity).request_hits, plain_lru(paths, capacity))
           << "seed " << seed << ", capacity " << capacity;
     }
   }
@@ -143,29 +131,29 @@ TEST(Replay, MinIsBeladysAndNobodyBeatsIt) {
     const Trace trace = trace_of(paths);
     uint64_t last = 0;
     for (const uint64_t capacity : {1, 3, 7, 20, 60, 1000}) {
-      const ReplayResult min = run(trace, "min", capacity);
+      const ReplayResult min = replayed(trace, "min", capacity);
       EXPECT_EQ(min.block_hits, plain_min(paths, capacity)) << capacity;
-      EXPECT_GE(min.block_hits, run(trace, "lru", capacity).block_hits);
+      EXPECT_GE(min.block_hits, replayed(trace, "lru", capacity).block_hits);
       EXPECT_GE(min.block_hits, last) << "more room is never worse";
       last = min.block_hits;
     }
-    const ReplayResult all = run(trace, "infinite", 1);
+    const ReplayResult all = replayed(trace, "infinite", 1);
     EXPECT_EQ(last, all.block_hits);
     EXPECT_EQ(all.block_hits, trace.block_refs - trace.unique_blocks);
-    EXPECT_EQ(run(trace, "lru", trace.unique_blocks).block_hits, all.block_hits);
+    EXPECT_EQ(replayed(trace, "lru", trace.unique_blocks).block_hits, all.block_hits);
   }
 }
 
 TEST(Replay, APathThatIsThereInFullIsFoundInFullAndTakesNothing) {
   const Trace trace = trace_of({{1, 2, 3}, {1, 2, 3}, {4}, {1, 2, 3}});
-  const ReplayResult result = run(trace, "lru", 4);
+  const ReplayResult result = replayed(trace, "lru", 4);
   EXPECT_EQ(result.request_hits, (std::vector<uint32_t>{0, 3, 0, 3}));
   EXPECT_EQ(result.evictions, 0U);
 }
 
 TEST(Replay, WhatIsLongerThanTheCacheIsCutToIt) {
   const Trace trace = trace_of({{1, 2, 3, 4, 5}, {1, 2, 3, 4, 5}, {1, 2, 9}});
-  const ReplayResult result = run(trace, "lru", 3);
+  const ReplayResult result = replayed(trace, "lru", 3);
   EXPECT_EQ(result.request_hits, (std::vector<uint32_t>{0, 3, 2}));
   EXPECT_EQ(result.block_refs, 13U);
   EXPECT_EQ(result.block_hits, 5U);
@@ -176,7 +164,7 @@ TEST(Replay, DeeperBlocksWeighMore) {
   EXPECT_DOUBLE_EQ(weight_of_first(1, 512), 1 + 512 / 32'768.0);
   EXPECT_DOUBLE_EQ(weight_of_first(64, 512) - weight_of_first(63, 512), 2);
   const Trace trace = trace_of({{1, 2, 3}, {1, 2, 7}});
-  const ReplayResult result = run(trace, "lru", 10);
+  const ReplayResult result = replayed(trace, "lru", 10);
   EXPECT_DOUBLE_EQ(result.weighted_refs, 2 * weight_of_first(3, 512));
   EXPECT_DOUBLE_EQ(result.weighted_hits, weight_of_first(2, 512));
 }
@@ -209,7 +197,7 @@ class EveryPolicy : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(EveryPolicy, DecidesWithoutTheFuture) {
   std::vector<Path> paths = random_paths(3, 400);
-  const std::vector<uint32_t> hits = run(trace_of(paths), GetParam(), 30).request_hits;
+  const std::vector<uint32_t> hits = replayed(trace_of(paths), GetParam(), 30).request_hits;
   // Another end: the first half is decided as before.
   const std::vector<Path> other = random_paths(4, 400);
   paths.resize(200);
@@ -217,7 +205,7 @@ TEST_P(EveryPolicy, DecidesWithoutTheFuture) {
     for (uint32_t& id : path) id += 1'000'000;
     paths.push_back(path);
   }
-  const std::vector<uint32_t> changed = run(trace_of(paths), GetParam(), 30).request_hits;
+  const std::vector<uint32_t> changed = replayed(trace_of(paths), GetParam(), 30).request_hits;
   EXPECT_TRUE(std::equal(hits.begin(), hits.begin() + 200, changed.begin()));
   EXPECT_FALSE(std::equal(hits.begin() + 200, hits.end(), changed.begin() + 200));
 }
@@ -225,8 +213,8 @@ TEST_P(EveryPolicy, DecidesWithoutTheFuture) {
 TEST_P(EveryPolicy, RepeatsItself) {
   const Trace trace = trace_of(random_paths(5, 300));
   for (const bool hints : {false, true}) {
-    EXPECT_EQ(run(trace, GetParam(), 25, hints).request_hits,
-              run(trace, GetParam(), 25, hints).request_hits);
+    EXPECT_EQ(replayed(trace, GetParam(), 25, hints).request_hits,
+              replayed(trace, GetParam(), 25, hints).request_hits);
   }
 }
 
@@ -287,7 +275,8 @@ TEST_P(PublishedFigures, LruAndMinAreReproduced) {
       const uint64_t capacity = trace.blocks_at_percent(kPercents[i]);
       const auto percent = [&](const char* policy) {
         char text[32];
-        std::snprintf(text, sizeof text, "%.2f", 100 * run(trace, policy, capacity).hit_ratio());
+        std::snprintf(text, sizeof text, "%.2f",
+                      100 * replayed(trace, policy, capacity).hit_ratio());
         return std::string(text);
       };
       EXPECT_EQ(percent("lru"), figures.lru[i]) << kPercents[i] << " %";

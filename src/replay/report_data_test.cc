@@ -8,38 +8,26 @@
 #include "replay/sizes.h"
 #include "replay/sweep.h"
 #include "replay/ttft.h"
+#include "support/rooms/replays.h"
 
 namespace stemma::replay {
 namespace {
 
-Trace load(const std::string& text) {
-  Trace trace;
-  LoadReport report;
-  EXPECT_EQ(load_trace(*ByteSource::of(text), {}, trace, report), "");
-  return trace;
-}
+using test::replayed;
+using test::trace_in;
 
 // A conversation of two turns, a stranger, and the conversation again after an hour.
 Trace small() {
-  return load(R"({"timestamp":0,"input_length":1024,"hash_ids":[1,2],"session_id":"a"})"
-              "\n"
-              R"({"timestamp":2000,"input_length":1600,"hash_ids":[1,2,3,4],"session_id":"a"})"
-              "\n"
-              R"({"timestamp":3000,"input_length":512,"hash_ids":[9]})"
-              "\n"
-              R"({"timestamp":3700000,"input_length":1024,"hash_ids":[1,2],"session_id":"a"})"
-              "\n"
-              R"({"timestamp":3700000,"input_length":512,"hash_ids":[9],"session_id":"b"})"
-              "\n");
-}
-
-ReplayResult run(const Trace& trace, uint64_t capacity, const std::string& policy = "lru") {
-  ReplayResult result;
-  EXPECT_EQ(
-      replay(trace, {.policy = policy, .capacity_blocks = capacity, .keep_request_hits = true},
-             result),
-      "");
-  return result;
+  return trace_in(R"({"timestamp":0,"input_length":1024,"hash_ids":[1,2],"session_id":"a"})"
+                  "\n"
+                  R"({"timestamp":2000,"input_length":1600,"hash_ids":[1,2,3,4],"session_id":"a"})"
+                  "\n"
+                  R"({"timestamp":3000,"input_length":512,"hash_ids":[9]})"
+                  "\n"
+                  R"({"timestamp":3700000,"input_length":1024,"hash_ids":[1,2],"session_id":"a"})"
+                  "\n"
+                  R"({"timestamp":3700000,"input_length":512,"hash_ids":[9],"session_id":"b"})"
+                  "\n");
 }
 
 TEST(ReportData, GapsAreCountedOncePerUse) {
@@ -59,7 +47,7 @@ TEST(ReportData, GapsAreCountedOncePerUse) {
 
 TEST(ReportData, DepthIsWhereABlockEnds) {
   const Trace trace = small();
-  const DepthView view = by_depth(trace, run(trace, 100));
+  const DepthView view = by_depth(trace, replayed(trace, "lru", 100));
   EXPECT_EQ(view.limit_tokens, (std::vector<uint64_t>{1024, 2048}));
   EXPECT_EQ(view.refs, (std::vector<uint64_t>{8, 1}));
   EXPECT_EQ(view.hits, (std::vector<uint64_t>{5, 0}));
@@ -67,7 +55,7 @@ TEST(ReportData, DepthIsWhereABlockEnds) {
 
 TEST(ReportData, SessionsThatMissMostComeFirst) {
   const Trace trace = small();
-  const SessionView view = by_session(trace, run(trace, 100));
+  const SessionView view = by_session(trace, replayed(trace, "lru", 100));
   ASSERT_EQ(view.sessions.size(), 2U);
   EXPECT_EQ(view.sessions[0].session, 1U);
   EXPECT_EQ(view.sessions[0].requests, 3U);
@@ -107,8 +95,8 @@ TEST(Ttft, LoadsOrComputesWhicheverIsFaster) {
   model.kv_bytes_per_token = 1;
   model.tiers = {{"host", 1000, 5120}, {"tape", 1000, 51.2}};  // 0.1 s and 10 s a block.
   EXPECT_NEAR(expected_ttft(trace, model, {}).mean_s, (2 + 3.125 + 1 + 2 + 1) / 5, 1e-9);
-  const ReplayResult device = run(trace, 2);
-  const ReplayResult with_host = run(trace, 100);
+  const ReplayResult device = replayed(trace, "lru", 2);
+  const ReplayResult with_host = replayed(trace, "lru", 100);
   ASSERT_EQ(device.request_hits, (std::vector<uint32_t>{0, 2, 0, 1, 0}));
   ASSERT_EQ(with_host.request_hits, (std::vector<uint32_t>{0, 2, 0, 2, 1}));
   EXPECT_NEAR(expected_ttft(trace, model, {&device}).mean_s, (2 + 1.125 + 1 + 1 + 1) / 5, 1e-9);

@@ -3,28 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/random.h"
 #include "fault/failing_new.h"
 #include "retain/policies.h"
+#include "support/rooms/tier_keys.h"
 #include "tier/host_store.h"
 
 namespace stemma {
 namespace {
 
 using enum TierOutcome;
+using test::numbered_key;
 using tier::HostStore;
-
-EntryKey key_of(uint64_t number) {
-  EntryKey key;
-  const uint64_t word = base::mix(number + 1);
-  std::memcpy(key.chain.bytes.data(), &word, sizeof word);
-  return key;
-}
 
 // A device that only remembers the memory's address.
 class Hook final : public HostMemoryHook {
@@ -50,7 +43,7 @@ TierOutcome run(Tier& tier, TierBatch& batch, std::shared_ptr<TierBatch> shared)
 
 TierOutcome put(Tier& tier, uint64_t number, std::span<const uint8_t> bytes) {
   auto batch = TierBatch::make(TierOp::put, 1).value();
-  batch->items()[0].key = key_of(number);
+  batch->items()[0].key = numbered_key(number);
   batch->items()[0].info = {.end = 16, .layout = 1, .bytes = bytes.size()};
   batch->items()[0].source = bytes;
   return run(tier, *batch, batch);
@@ -58,7 +51,7 @@ TierOutcome put(Tier& tier, uint64_t number, std::span<const uint8_t> bytes) {
 
 TierOutcome get(Tier& tier, uint64_t number, std::span<uint8_t> room) {
   auto batch = TierBatch::make(TierOp::get, 1).value();
-  batch->items()[0].key = key_of(number);
+  batch->items()[0].key = numbered_key(number);
   batch->items()[0].info.layout = 1;
   batch->items()[0].into = room;
   return run(tier, *batch, batch);
@@ -93,7 +86,7 @@ TEST_P(HostTierOfPolicy, MemoryStaysWithinItsCapacityBooksIncluded) {
       for (uint64_t i = 0; i < capacity / chunk + 10; ++i) {
         const uint32_t cell = store->reserve(chunk);
         ASSERT_NE(cell, HostStore::kNone);
-        store->publish(cell, key_of(i), {.end = 16, .layout = 1, .bytes = chunk}, 0,
+        store->publish(cell, numbered_key(i), {.end = 16, .layout = 1, .bytes = chunk}, 0,
                        static_cast<Priority>(i % 50));
         store->touch(cell);
         ASSERT_LE(store->used_bytes(), capacity);
@@ -116,7 +109,7 @@ TEST(HostTier, InSteadyStateNothingIsAllocated) {
   for (uint64_t i = 0; i < 100; ++i) {
     batches.push_back(TierBatch::make(i % 2 == 0 ? TierOp::put : TierOp::get, 1).value());
     TierItem& item = batches.back()->items()[0];
-    item.key = key_of(1000 + i / 2);
+    item.key = numbered_key(1000 + i / 2);
     item.info = {.end = 16, .layout = 1, .bytes = bytes.size()};
     item.source = bytes;
     item.into = room;
@@ -164,7 +157,7 @@ TEST(HostTier, ALargeBatchComesBackWholeAndEveryDamageIsFound) {
   std::vector<std::vector<uint8_t>> back(kEntries + 1, std::vector<uint8_t>(kBytes));
   const auto batch = TierBatch::make(TierOp::get, kEntries + 1).value();
   for (size_t i = 0; i <= kEntries; ++i) {
-    batch->items()[i].key = key_of(i);
+    batch->items()[i].key = numbered_key(i);
     batch->items()[i].into = back[i];
     batch->items()[i].info = {.end = 16, .layout = 1, .bytes = kBytes};
   }
@@ -194,11 +187,11 @@ TEST(HostStoreTest, WhatIsReadStaysWhenItGoes) {
   auto store = HostStore::create({.capacity_bytes = 1U << 20U}, counters).value();
   const uint64_t empty = store->used_bytes();
   const uint32_t cell = store->reserve(20'000);
-  store->publish(cell, key_of(1), {.end = 16, .layout = 1, .bytes = 20'000}, 0, 35);
+  store->publish(cell, numbered_key(1), {.end = 16, .layout = 1, .bytes = 20'000}, 0, 35);
   store->touch(cell);
   store->pin(cell);
   store->unlist(cell);
-  EXPECT_EQ(store->find(key_of(1)), HostStore::kNone);
+  EXPECT_EQ(store->find(numbered_key(1)), HostStore::kNone);
   EXPECT_GT(store->used_bytes(), empty);
   store->check_invariants();
   store->unpin(cell);
@@ -213,22 +206,22 @@ TEST(HostStoreTest, WhatIsReadIsNotEvicted) {
   const auto add = [&](uint64_t number) {
     const uint32_t cell = store->reserve(half);
     if (cell == HostStore::kNone) return false;
-    store->publish(cell, key_of(number), {.end = 16, .layout = 1, .bytes = half}, 0, 35);
+    store->publish(cell, numbered_key(number), {.end = 16, .layout = 1, .bytes = half}, 0, 35);
     store->touch(cell);
     return true;
   };
   ASSERT_TRUE(add(1));
   ASSERT_TRUE(add(2));
-  const uint32_t first = store->find(key_of(1));
+  const uint32_t first = store->find(numbered_key(1));
   ASSERT_NE(first, HostStore::kNone);
   store->pin(first);
   EXPECT_TRUE(add(3));
-  EXPECT_NE(store->find(key_of(1)), HostStore::kNone);
-  EXPECT_EQ(store->find(key_of(2)), HostStore::kNone);
+  EXPECT_NE(store->find(numbered_key(1)), HostStore::kNone);
+  EXPECT_EQ(store->find(numbered_key(2)), HostStore::kNone);
   store->unpin(first);
   store->touch(first);
   EXPECT_TRUE(add(4));
-  EXPECT_EQ(store->find(key_of(3)), HostStore::kNone);
+  EXPECT_EQ(store->find(numbered_key(3)), HostStore::kNone);
   store->check_invariants();
 }
 

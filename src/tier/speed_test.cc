@@ -4,11 +4,13 @@
 
 #include <vector>
 
-#include "base/random.h"
+#include "support/rooms/tier_keys.h"
 #include "tier/sightings.h"
 
 namespace stemma::tier {
 namespace {
+
+using test::numbered_key;
 
 TEST(TierSpeed, AGuessHoldsUntilSomethingWasSeen) {
   Speed speed(1000, 2);
@@ -73,31 +75,24 @@ TEST_F(WorthLoading, WithoutKnowingTheEngineEverythingIsWorthIt) {
   EXPECT_EQ(worth_loading({}, levels, 0).count, 0U);
 }
 
-EntryKey key_of(uint64_t number) {
-  EntryKey key;
-  const uint64_t word = base::mix(number + 1);
-  std::memcpy(key.chain.bytes.data(), &word, sizeof word);
-  return key;
-}
-
 TEST(Sightings, CountsAndRemembersLevels) {
   Sightings sightings(64);
-  EXPECT_EQ(sightings.saw(key_of(1)), 1U);
-  EXPECT_EQ(sightings.saw(key_of(1)), 2U);
-  EXPECT_EQ(sightings.stored(key_of(1)), 0U);
-  sightings.set_stored(key_of(1), 0b101, 1);
-  sightings.clear_stored(key_of(1), 0b100);
-  EXPECT_EQ(sightings.stored(key_of(1)), 0b001U);
-  EXPECT_EQ(sightings.stored(key_of(2)), 0U);
-  sightings.clear_stored(key_of(2), 1);
-  EXPECT_EQ(sightings.saw(key_of(1)), 3U);
+  EXPECT_EQ(sightings.saw(numbered_key(1)), 1U);
+  EXPECT_EQ(sightings.saw(numbered_key(1)), 2U);
+  EXPECT_EQ(sightings.stored(numbered_key(1)), 0U);
+  sightings.set_stored(numbered_key(1), 0b101, 1);
+  sightings.clear_stored(numbered_key(1), 0b100);
+  EXPECT_EQ(sightings.stored(numbered_key(1)), 0b001U);
+  EXPECT_EQ(sightings.stored(numbered_key(2)), 0U);
+  sightings.clear_stored(numbered_key(2), 1);
+  EXPECT_EQ(sightings.saw(numbered_key(1)), 3U);
 }
 
 TEST(Sightings, TheNewerOfTwoThatMeetIsRemembered) {
   Sightings sightings(2);
-  sightings.set_stored(key_of(0), 1, 1);
-  for (uint64_t i = 1; i < 20; ++i) EXPECT_EQ(sightings.saw(key_of(i)), 1U);
-  EXPECT_EQ(sightings.stored(key_of(0)), 0U);
+  sightings.set_stored(numbered_key(0), 1, 1);
+  for (uint64_t i = 1; i < 20; ++i) EXPECT_EQ(sightings.saw(numbered_key(i)), 1U);
+  EXPECT_EQ(sightings.stored(numbered_key(0)), 0U);
 }
 
 }  // namespace

@@ -174,7 +174,7 @@ struct World {
   std::vector<Event> events;
 };
 
-struct Call {
+struct CacheCall {
   const char* name;
   bool needs_memory;  // false: it must not.
   std::function<void(World&)> prepare;
@@ -184,8 +184,8 @@ struct Call {
 
 void nothing(World&) {}
 
-std::vector<Call> calls() {
-  std::vector<Call> all;
+std::vector<CacheCall> calls() {
+  std::vector<CacheCall> all;
   const auto add = [&](const char* name, auto prepare, auto run) {
     all.push_back({name, true, prepare, run});
   };
@@ -377,7 +377,7 @@ class Memory : public ::testing::TestWithParam<Config> {};
 TEST_P(Memory, RefusedAnywhereIsARefusalThatChangesNothing) {
   const Config& config = GetParam();
   uint64_t refusals = 0;
-  for (const Call& call : calls()) {
+  for (const CacheCall& call : calls()) {
     SCOPED_TRACE(call.name);
     World usual(config);
     call.prepare(usual);
@@ -417,7 +417,7 @@ TEST_P(Memory, RefusedAnywhereIsARefusalThatChangesNothing) {
 }
 
 TEST_P(Memory, EndingAndForgettingNeedNone) {
-  for (const Call& call : calls()) {
+  for (const CacheCall& call : calls()) {
     if (call.needs_memory) continue;
     SCOPED_TRACE(call.name);
     World world(GetParam());

@@ -23,14 +23,14 @@ Scope scope_of(const std::string& salt) {
 }
 const Text kPicture = tokens(70).with(image(1, 20, 30)).with(image(2, 52, 3));
 
-struct World {
-  World() {
+struct StatesWorld {
+  StatesWorld() {
     store = *StateStore::create({.budget_bytes = 1000, .max_entries = 100}, lexicon);
     EXPECT_TRUE(lexicon.read(tokens(40), known));
     EXPECT_TRUE(save(known, "a"));
     EXPECT_TRUE(lexicon.read(kPicture, text));
   }
-  ~World() {
+  ~StatesWorld() {
     lexicon.release(text);
     lexicon.release(known);
     store->check_invariants();
@@ -55,10 +55,10 @@ struct World {
 };
 
 // Tries `work` in fresh worlds with the n-th allocation failing, until none fails.
-void refuse_everywhere(const std::function<Result<void>(World&)>& work, uint64_t at_least) {
+void refuse_everywhere(const std::function<Result<void>(StatesWorld&)>& work, uint64_t at_least) {
   uint64_t n = 1;
   for (bool fired = true; fired; ++n) {
-    World world;
+    StatesWorld world;
     Result<void> done;
     {
       const FailingNew failing(n);
@@ -80,14 +80,14 @@ void refuse_everywhere(const std::function<Result<void>(World&)>& work, uint64_t
 }
 
 TEST(StatesMemory, SavingIsRefusedAndChangesNothing) {
-  refuse_everywhere([](World& world) { return world.save(world.text, "a"); }, 3);
-  refuse_everywhere([](World& world) { return world.save(world.text, "b"); }, 4);
+  refuse_everywhere([](StatesWorld& world) { return world.save(world.text, "a"); }, 3);
+  refuse_everywhere([](StatesWorld& world) { return world.save(world.text, "b"); }, 4);
 }
 
 TEST(StatesMemory, ReadingAPromptIsRefusedAndLeavesNoReferences) {
   const Text prompt = tokens(90).with(image(3, 1, 9)).with(image(4, 20, 9)).with(audio(5, 22, 20));
   refuse_everywhere(
-      [&](World& world) {
+      [&](StatesWorld& world) {
         sequence::Text text;
         const Result<void> read = world.lexicon.read(prompt, text);
         EXPECT_EQ(text.length(), read ? 90U : 0U);
@@ -99,7 +99,7 @@ TEST(StatesMemory, ReadingAPromptIsRefusedAndLeavesNoReferences) {
 
 TEST(StatesMemory, ListIsRefused) {
   refuse_everywhere(
-      [](World& world) -> Result<void> {
+      [](StatesWorld& world) -> Result<void> {
         STEMMA_TRY(const auto all, world.store->list());
         EXPECT_EQ(all.size(), 1U);
         return {};
@@ -108,7 +108,7 @@ TEST(StatesMemory, ListIsRefused) {
 }
 
 TEST(StatesMemory, FindingLeasingAndForgettingNeedNone) {
-  World world;
+  StatesWorld world;
   const NoMemory none;
   {
     auto lease = world.store->lease(world.store->find(scope_of("a"), world.known, 40).exact);

@@ -28,11 +28,9 @@
 namespace stemma::test {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using SteadyClock = std::chrono::steady_clock;
 
 constexpr Token kUnheardOf = 1'000'000;  // No text holds it.
-constexpr uint32_t kMaxLive = 8;
-constexpr uint32_t kStepsPerRun = 600;
 
 // ---- Coverage, by definition ------------------------------------------------------------------
 
@@ -139,7 +137,7 @@ std::string describe(std::span<const GroupOptions> groups) {
 // ---- One run ----------------------------------------------------------------------------------
 
 // Counts of what all runs have seen.
-struct Seen {
+struct GroupsSeen {
   uint64_t operations = 0;
   uint64_t runs = 0;
   std::array<uint64_t, kMissReasonCount> reasons{};
@@ -154,7 +152,9 @@ struct Seen {
 
 class GroupsRun {
  public:
-  GroupsRun(uint64_t seed, StepLog& log, Seen& seen)
+  static constexpr uint32_t kMaxLive = 8, kStepsPerRun = 600;
+
+  GroupsRun(uint64_t seed, StepLog& log, GroupsSeen& seen)
       : random_(seed),
         positions_(random_.between(60, 900)),
         groups_(random_groups(random_, positions_)),
@@ -737,7 +737,7 @@ class GroupsRun {
   FakeEngine engine_;
   ManualClock clock_;
   StepLog& log_;
-  Seen& seen_;
+  GroupsSeen& seen_;
   PagedCache cache_;
   std::vector<Scope> scopes_;
   std::vector<Live> live_;
@@ -753,8 +753,8 @@ TEST(Model, SeveralLayerGroupsServeOnlyWhatIsThereAndAllThatIsKnown) {
   const RunLength length = RunLength::from_environment();
   const double seconds = length.seconds * 0.3;
   StepLog log;
-  Seen seen;
-  const Clock::time_point begin = Clock::now();
+  GroupsSeen seen;
+  const SteadyClock::time_point begin = SteadyClock::now();
   std::printf("first seed %llu, %.0f s\n", static_cast<unsigned long long>(length.first_seed),
               seconds);
   for (uint64_t seed = length.first_seed;; ++seed) {
@@ -762,7 +762,7 @@ TEST(Model, SeveralLayerGroupsServeOnlyWhatIsThereAndAllThatIsKnown) {
     const std::string wrong = run.run();
     log.end();
     ASSERT_EQ(wrong, "") << log.text();
-    const double passed = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double passed = std::chrono::duration<double>(SteadyClock::now() - begin).count();
     if (length.only_one || (passed >= seconds && seen.operations >= length.operations * 3 / 10)) {
       break;
     }

@@ -24,8 +24,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr uint32_t kMaxLive = 8;
-constexpr uint32_t kStepsPerRun = 800;
 constexpr uint32_t kScopes = 3;
 constexpr uint32_t kSessions = 5;
 constexpr uint64_t kBlockBytes = 256;
@@ -86,6 +84,8 @@ struct Setup {
 
 class ModelRun {
  public:
+  static constexpr uint32_t kMaxLive = 8, kStepsPerRun = 800;
+
   ModelRun(uint64_t seed, StepLog& log, Seen& seen)
       : random_(seed),
         setup_(Setup::random(random_)),

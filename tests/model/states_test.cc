@@ -27,7 +27,7 @@ using sequence::StateLease;
 using sequence::StateMatch;
 using sequence::StateStore;
 
-struct Seen {
+struct StatesSeen {
   std::map<std::string, uint64_t> times;
   uint64_t operations = 0;
 };
@@ -41,7 +41,7 @@ size_t common_of(const Words& a, const Words& b) {
 
 class StatesRun {
  public:
-  StatesRun(uint64_t seed, StepLog& log, Seen& seen)
+  StatesRun(uint64_t seed, StepLog& log, StatesSeen& seen)
       : random_(seed), log_(log), seen_(seen), author_(author_options(), random_) {
     model_.budget = random_.between(100, 3000);
     model_.most = random_.between(1, 24);
@@ -290,7 +290,7 @@ class StatesRun {
 
   Random random_;
   StepLog& log_;
-  Seen& seen_;
+  StatesSeen& seen_;
   Author author_;
   ManualClock clock_;
   Lexicon lexicon_;
@@ -310,7 +310,7 @@ TEST(Model, StateStoreAgreesWithAListOfStates) {
   const RunLength length = RunLength::from_environment();
   const double seconds = std::max(length.seconds, 50.0) * 0.04;
   StepLog log;
-  Seen seen;
+  StatesSeen seen;
   const Clock::time_point begin = Clock::now();
   std::printf("first seed %llu, %.1f s\n", static_cast<unsigned long long>(length.first_seed),
               seconds);

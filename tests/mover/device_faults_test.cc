@@ -8,6 +8,7 @@
 #include "base/word_sum.h"
 #include "mover/cuda/cuda_copier.h"
 #include "mover/fake_device.h"
+#include "mover/machine.h"
 #include "mover/mover.h"
 
 namespace stemma::test {
@@ -15,7 +16,6 @@ namespace {
 
 using namespace mover;
 
-constexpr uint64_t kForever = UINT64_MAX;
 constexpr uint64_t kPlane = 8192;
 constexpr uint32_t kPages = 4;
 

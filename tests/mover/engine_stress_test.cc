@@ -25,8 +25,7 @@ namespace {
 
 using namespace mover;
 
-constexpr uint64_t kForever = UINT64_MAX;
-constexpr uint32_t kPages = 24;
+constexpr uint32_t kStressedPages = 24;
 constexpr uint32_t kStored = 40;  // Blocks in host memory.
 constexpr uint32_t kLate = 16;    // Reads that nobody waits for.
 
@@ -54,12 +53,12 @@ class Engine {
         bytes_(scene.block_bytes(0)),
         compute_(machine.make_stream()),
         host_(machine.take_host(kStored * bytes_)),
-        packed_(machine.take_pages(kPages * bytes_)),
+        packed_(machine.take_pages(kStressedPages * bytes_)),
         late_(machine.take_pages(kLate * bytes_)) {
-    content_.resize(kPages);
-    busy_.resize(kPages);
+    content_.resize(kStressedPages);
+    busy_.resize(kStressedPages);
     for (uint32_t i = 0; i < kStored; ++i) put_stored(i, new_block());
-    for (uint32_t page = 0; page < kPages; ++page) content_[page] = scene.block(0, page);
+    for (uint32_t page = 0; page < kStressedPages; ++page) content_[page] = scene.block(0, page);
   }
   ~Engine() {
     // A mover that believes in events that have not happened would end before its kernels.
@@ -78,10 +77,10 @@ class Engine {
         case 0: load(); break;
         case 1: load(); break;
         case 2: store(); break;
-        default: settle(below(2) == 0 ? 1 : kPages);
+        default: settle(below(2) == 0 ? 1 : kStressedPages);
       }
     }
-    settle(kPages);
+    settle(kStressedPages);
     for (LateRead& late : late_reads_) check(late);
     return findings_;
   }
@@ -132,7 +131,7 @@ class Engine {
   // Pages get other blocks. Earlier reads of them may still be waiting on the compute stream.
   void load() {
     Running running;
-    running.pages = free_of(busy_, kPages, 4);
+    running.pages = free_of(busy_, kStressedPages, 4);
     if (running.pages.empty()) return;
     running.stored = free_of(stored_busy_, kStored, running.pages.size());
     running.pages.resize(std::min(running.pages.size(), running.stored.size()));
@@ -140,7 +139,7 @@ class Engine {
       stored_busy_[running.stored[i]] = false;
     }
     running.stored.resize(running.pages.size());
-    if (running.pages.empty()) return settle(kPages);
+    if (running.pages.empty()) return settle(kStressedPages);
     running.corrupt = below(8) == 0;
     std::vector<HostPiece> pieces(running.pages.size());
     std::vector<Item> items(running.pages.size());
@@ -167,7 +166,7 @@ class Engine {
     for (size_t i = 0; i < others.size(); ++i) put_stored(running.stored[i], others[i]);
     compute(running);
     running_.push_back(std::move(running));
-    if (plant_ == Plant::early_commit) settle(kPages);
+    if (plant_ == Plant::early_commit) settle(kStressedPages);
   }
 
   // Layer by layer: waits for the layer, and reads all pages of the load. With a missing wait, it
@@ -237,7 +236,7 @@ class Engine {
   }
 
   void store() {
-    const std::vector<uint32_t> pages = free_of(busy_, kPages, 3);
+    const std::vector<uint32_t> pages = free_of(busy_, kStressedPages, 3);
     std::vector<uint32_t> to = free_of(stored_busy_, kStored, 3);
     const size_t count = std::min(pages.size(), to.size());
     std::vector<HostPiece> pieces(count);
@@ -285,7 +284,7 @@ std::optional<Findings> stress(MachineKind kind, uint64_t seed, Plant plant, int
   const auto machine = make_machine(kind, seed);
   if (machine == nullptr) return std::nullopt;
   Scene scene(*machine);
-  scene.make_plain(3, kind == MachineKind::fake ? 1024 : uint64_t{64} << 10U, kPages);
+  scene.make_plain(3, kind == MachineKind::fake ? 1024 : uint64_t{64} << 10U, kStressedPages);
   scene.options.ring_bytes = 65'536;
   scene.options.batch_from_bytes = UINT64_MAX;
   // An event that says at once that it has happened: slots are used again while a kernel reads

@@ -12,6 +12,8 @@
 
 namespace stemma::test {
 
+inline constexpr uint64_t kForever = UINT64_MAX;  // For Transfer::wait().
+
 class Machine {
  public:
   virtual ~Machine() = default;

@@ -17,8 +17,6 @@ namespace {
 
 using namespace mover;
 
-constexpr uint64_t kForever = UINT64_MAX;
-
 // Host memory for some blocks.
 class Host {
  public:

@@ -17,8 +17,6 @@ namespace {
 
 using namespace mover;
 
-constexpr uint64_t kForever = UINT64_MAX;
-
 class RandomMoves {
  public:
   RandomMoves(Machine& machine, uint64_t seed)

@@ -8,10 +8,18 @@
 #include <string_view>
 #include <vector>
 
+#include "stemma/result.h"
 #include "stemma/stemma.h"
 #include "support/text.h"
 
 namespace stemma::test {
+
+// How a call ended, in C and in C++: equal texts for equal outcomes.
+inline std::string answer(stemma_status status) { return stemma_status_name(status); }
+template <class T>
+std::string answer(const Result<T>& result) {
+  return result ? "ok" : std::string(to_string(result.error().code()));
+}
 
 inline stemma_prompt c_prompt(const std::vector<uint32_t>& tokens) {
   return {tokens.data(), tokens.size(), nullptr, 0};

@@ -11,12 +11,6 @@
 
 namespace stemma::test {
 
-inline std::string answer(stemma_status status) { return stemma_status_name(status); }
-template <class T>
-std::string answer(const Result<T>& result) {
-  return result ? "ok" : std::string(to_string(result.error().code()));
-}
-
 inline std::string say(const SequenceReport& r) {
   std::ostringstream out;
   out << r.prompt_tokens << ' ' << r.matched_tokens << ' ' << r.reused_tokens << ' '

@@ -14,7 +14,7 @@ using tier::redis::hash_slot;
 using tier::redis::KeyName;
 using tier::redis::RedisCounters;
 
-constexpr TierOutcome done = TierOutcome::done, failed = TierOutcome::failed;
+using enum TierOutcome;
 // A node that sleeps this long is replaced; a busy machine pauses a node for much less.
 constexpr uint32_t kNodeTimeoutMs = 5'000;
 

@@ -18,8 +18,7 @@ using tier::redis::KeyName;
 using tier::redis::RedisCounters;
 using tier::redis::RedisTier;
 
-constexpr TierOutcome done = TierOutcome::done, absent = TierOutcome::absent,
-                      failed = TierOutcome::failed;
+using enum TierOutcome;
 
 std::string name_of(const Entry& one) { return std::string(KeyName(one.key).text()); }
 

@@ -10,7 +10,8 @@
 namespace stemma::test {
 namespace {
 
-using namespace capi::store;  // NOLINT(google-build-using-namespace): what is tested.
+using capi::store::Op;
+using capi::store::Store;
 
 constexpr uint32_t kCount = 40;
 constexpr size_t kValue = 3000;
@@ -46,7 +47,7 @@ class RedisStore : public ::testing::Test {
   }
   uint32_t run(Op op, const std::shared_ptr<const tier::object::Space>& space,
                uint64_t timeout_ns = 10 * kPatientMs * kMs) {
-    Request request;
+    capi::store::Request request;
     request.op = op;
     request.space = space;
     request.timeout_ns = timeout_ns;

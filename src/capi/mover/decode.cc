@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "base/invalid.h"
 #include "capi/mover/handles.h"
 #include "capi/sized.h"
 
@@ -15,9 +16,7 @@ namespace {
 constexpr size_t kMaxItems = size_t{1} << 24U;
 constexpr size_t kMaxPlanes = 65'536;
 
-Error invalid(const char* what, uint64_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, static_cast<uint32_t>(value)};
-}
+using base::invalid;
 
 Result<mover::Plane> decode_plane(const stemma_mover_plane& c, uint32_t number) {
   if (c.reserved != 0) return invalid("reserved of a plane is not 0", number);

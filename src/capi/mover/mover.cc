@@ -1,4 +1,5 @@
 // stemma_mover_*: movers, their memory and what they begin.
+#include "base/invalid.h"
 #include "stemma/stemma_mover.h"
 
 #include <algorithm>
@@ -23,9 +24,7 @@ namespace {
 
 constinit Places<stemma_mover, MoverHome> mover_places;
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 
 Result<const mover::Layout*> layout_of(MoverHome& home, uint32_t group) {
   if (group >= home.mover->groups()) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/invalid.h"
 #include "capi/tiers/handles.h"
 #include "tier/block_tiers.h"
 
@@ -17,9 +18,7 @@ STEMMA_SIZED(stemma_paged_tiers_options, STEMMA_PAGED_TIERS_OPTIONS_INIT);
 
 namespace {
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 
 // Turns a status from libstemma.so into a Result.
 Result<void> answered(stemma_status status) noexcept {

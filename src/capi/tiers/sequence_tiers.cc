@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "base/invalid.h"
 #include "capi/tiers/handles.h"
 
 using namespace stemma;
@@ -21,12 +22,10 @@ namespace {
 
 constinit Places<stemma_sequence_tiers, SequenceTiersHome> tier_places;
 // Neither leases nor turns count their generations from here.
-constexpr uint32_t kFirstGeneration = 0xC000'0000U;
-constinit SlotTable<HeldFetch> fetch_table(kFirstGeneration);
+constexpr uint32_t kFirstFetchGeneration = 0xC000'0000U;
+constinit SlotTable<HeldFetch> fetch_table(kFirstFetchGeneration);
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 
 Result<tier::SequenceTiers::Options> decode_options(const stemma_sequence_tiers_options* given) {
   if (given == nullptr) return invalid("options is null");
@@ -106,7 +105,7 @@ void on_take(void* user, const stemma_saved_part* part, const stemma_content_key
 }
 
 Error why_no_fetch(Found found, uint64_t number) noexcept {
-  const bool ours = number >> 32U > kFirstGeneration;
+  const bool ours = number >> 32U > kFirstFetchGeneration;
   if (ours && found == Found::busy) return {Errc::busy, "another call is using this fetch"};
   if (ours && found == Found::gone) return {Errc::stale, "this fetch has ended"};
   return {Errc::invalid_argument, number == 0 ? "fetch is 0" : "no fetch ever had this number"};

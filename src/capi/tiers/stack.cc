@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/invalid.h"
 #include "capi/tiers/handles.h"
 #include "stemma/log.h"
 #include "stemma/tier/host_tier.h"
@@ -37,9 +38,7 @@ namespace {
 
 constinit Places<stemma_stack, StackHome> stack_places;
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 
 struct Usual {
   uint64_t latency_ns, bytes_per_second;

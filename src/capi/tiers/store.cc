@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/invalid.h"
 #include "capi/tiers/store_handles.h"
 #include "capi/tiers/store_request.h"
 #include "tier/object/envelope.h"
@@ -21,9 +22,7 @@ namespace {
 
 constinit Places<stemma_store, StoreHome> store_places;
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 // Counts the calls that look at a handle's home.
 class Visitor {
  public:

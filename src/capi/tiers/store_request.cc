@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/invalid.h"
 #include "capi/sized.h"
 #include "tier/entry.h"
 
@@ -13,9 +14,7 @@ STEMMA_SIZED(stemma_store_request, STEMMA_STORE_REQUEST_INIT);
 
 namespace {
 
-Error invalid(const char* what, uint32_t value = Error::kNoValue) {
-  return {Errc::invalid_argument, what, value};
-}
+using base::invalid;
 
 bool moves(store::Op op) noexcept { return op == store::Op::put || op == store::Op::get; }
 

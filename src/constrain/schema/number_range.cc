@@ -11,7 +11,7 @@ namespace {
 
 // A double can tell numbers of this many digits apart, so readers that use doubles agree with our
 // verdict.
-constexpr uint32_t kDigits = 15;
+constexpr uint32_t kExactDigits = 15;
 constexpr uint64_t kMaxModulus = 1000;
 constexpr uint64_t kMaxStates = 40'000;
 
@@ -36,12 +36,12 @@ class DigitAutomaton {
 
   Expr all() {
     std::vector<Expr> lengths;
-    for (uint32_t digits = 1; digits <= kDigits; ++digits) {
+    for (uint32_t digits = 1; digits <= kExactDigits; ++digits) {
       if (low_ && low_->value.whole.size() > digits) continue;
       if (high_ && high_->value.whole.size() < digits) continue;
       State state{.left = digits,
                   .fraction = 0,
-                  .fraction_limit = std::min(fraction_digits_, kDigits - digits),
+                  .fraction_limit = std::min(fraction_digits_, kExactDigits - digits),
                   .rest = 0};
       state.at_low = low_ && low_->value.whole.size() == digits;
       state.at_high = high_ && high_->value.whole.size() == digits;
@@ -142,7 +142,7 @@ class DigitAutomaton {
 // A multiple, as a whole number and the count of digits after the point: 0.25 is 25 and 2.
 struct Multiple {
   uint64_t modulus = 1;
-  uint32_t fraction_digits = kDigits;
+  uint32_t fraction_digits = kExactDigits;
 };
 
 std::optional<Multiple> multiple_for(const NumberRange& range) {
@@ -152,7 +152,7 @@ std::optional<Multiple> multiple_for(const NumberRange& range) {
   const std::string digits = range.multiple_of->whole + range.multiple_of->fraction;
   const auto decimals = static_cast<uint32_t>(range.multiple_of->fraction.size());
   uint64_t value = 0;
-  if (digits.size() > 18 || decimals > kDigits) return std::nullopt;
+  if (digits.size() > 18 || decimals > kExactDigits) return std::nullopt;
   std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (range.whole_only) {
     // Whole multiples of 2.5 are multiples of 5, which is value / gcd(value, 10^decimals).
@@ -245,7 +245,7 @@ std::variant<Expr, Problem> number_in_range(GrammarBuilder& build, const NumberR
   if (!multiple) return Problem{"this multiple takes too many states", ""};
   NumberBound zero;
   const auto beyond = [](const std::optional<NumberBound>& bound) {
-    return bound && bound->value.whole.size() > kDigits;
+    return bound && bound->value.whole.size() > kExactDigits;
   };
   // A bound beyond all of our numbers does not count if it allows every one of them.
   std::optional<NumberBound> low = range.low;

@@ -6,8 +6,8 @@
 namespace stemma::constrain {
 namespace {
 
-constexpr uint32_t kMaxNesting = 100;
-constexpr uint32_t kMaxRepeat = 1'000'000;
+constexpr uint32_t kMaxRegexNesting = 100;
+constexpr uint32_t kMaxRegexRepeat = 1'000'000;
 using Kind = RegexNode::Kind;
 
 CodePointSet digits() { return CodePointSet::of({{'0', '9'}}); }
@@ -61,8 +61,8 @@ class RegexParser {
 
   RegexNode parse_either(uint32_t depth) {
     RegexNode either{.kind = Kind::either};
-    if (depth > kMaxNesting) {
-      fail("groups are nested more than " + std::to_string(kMaxNesting) + " deep");
+    if (depth > kMaxRegexNesting) {
+      fail("groups are nested more than " + std::to_string(kMaxRegexNesting) + " deep");
       return either;
     }
     do {
@@ -122,7 +122,8 @@ class RegexParser {
     for (; peek() >= '0' && peek() <= '9'; ++at_) {
       value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(peek() - '0'), kUnbounded);
     }
-    if (value > kMaxRepeat) fail("a repetition of more than " + std::to_string(kMaxRepeat));
+    if (value > kMaxRegexRepeat)
+      fail("a repetition of more than " + std::to_string(kMaxRegexRepeat));
     return static_cast<uint32_t>(value);
   }
 

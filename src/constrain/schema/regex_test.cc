@@ -12,7 +12,7 @@
 namespace stemma::constrain {
 namespace {
 
-std::string problem_of(std::string_view pattern) {
+std::string pattern_problem(std::string_view pattern) {
   const auto parsed = parse_regex(pattern);
   const auto* problem = std::get_if<Problem>(&parsed);
   return problem == nullptr ? "" : problem->text();
@@ -55,20 +55,20 @@ TEST(Regex, ClassesEscapesAndCharactersBeyondAscii) {
 }
 
 TEST(Regex, WhatIsNotSupportedIsNamed) {
-  EXPECT_EQ(problem_of("a(?=b)"), "character 4: look-around is not supported");
-  EXPECT_NE(problem_of("(?<!a)b").find("look-around"), std::string::npos);
-  EXPECT_NE(problem_of("(a)\\1").find("back references"), std::string::npos);
-  EXPECT_NE(problem_of("\\bword").find("word borders"), std::string::npos);
-  EXPECT_NE(problem_of("\\p{L}").find("Unicode property"), std::string::npos);
-  EXPECT_NE(problem_of("a(^b)").find("anchor"), std::string::npos);
+  EXPECT_EQ(pattern_problem("a(?=b)"), "character 4: look-around is not supported");
+  EXPECT_NE(pattern_problem("(?<!a)b").find("look-around"), std::string::npos);
+  EXPECT_NE(pattern_problem("(a)\\1").find("back references"), std::string::npos);
+  EXPECT_NE(pattern_problem("\\bword").find("word borders"), std::string::npos);
+  EXPECT_NE(pattern_problem("\\p{L}").find("Unicode property"), std::string::npos);
+  EXPECT_NE(pattern_problem("a(^b)").find("anchor"), std::string::npos);
 }
 
 TEST(Regex, WhatMakesNoSenseIsRefused) {
   for (const char* pattern : {"(", ")", "[a", "a{3,2}", "*", "a**", "[z-a]", "\\", "\\u12",
                               "a{9999999999}", "\xFF", "\\ud800", "^*"}) {
-    EXPECT_NE(problem_of(pattern), "") << pattern;
+    EXPECT_NE(pattern_problem(pattern), "") << pattern;
   }
-  EXPECT_NE(problem_of(std::string(10'000, '(')), "");
+  EXPECT_NE(pattern_problem(std::string(10'000, '(')), "");
 }
 
 TEST(Regex, HugeRepetitionsCostNothing) {

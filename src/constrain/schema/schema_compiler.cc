@@ -9,7 +9,7 @@
 namespace stemma::constrain {
 namespace {
 
-constexpr uint64_t kMaxWork = 3'000'000;  // The number of schemas looked at, in all conjunctions.
+constexpr uint64_t kMaxSchemasRead = 3'000'000;  // In all conjunctions.
 
 // Keywords that do not restrict a value, or that are read together with another one.
 const std::set<std::string_view>& known_keywords() {
@@ -144,7 +144,7 @@ bool SchemaCompiler::flatten(Conjunction& parts) {
   while (!left.empty() && !failed()) {
     SchemaPart part = std::move(left.front());
     left.pop_front();
-    if (++work_ > kMaxWork) fail("the schema combines too many others", part.pointer);
+    if (++work_ > kMaxSchemasRead) fail("the schema combines too many others", part.pointer);
     if (const bool* all = part.schema->boolean()) {
       if (!*all) return false;
       continue;

@@ -7,13 +7,11 @@
 
 namespace stemma::dialect {
 
-using Verdict = LiteralReader::Verdict;
-
 namespace {
 
-constexpr size_t kMostDepth = 128;
+constexpr size_t kMostLiteralDepth = 128;
 constexpr size_t kMostWordBytes = 1024;
-constexpr size_t kMostBlanks = 64;  // Between a quote and the comma or bracket after it.
+constexpr size_t kMostBlanksAfterQuote = 64;  // And before the comma or bracket.
 
 char closer_of(char opener) { return opener == '(' ? ')' : opener == '[' ? ']' : '}'; }
 
@@ -27,7 +25,8 @@ LiteralReader::LiteralReader(std::string quote, bool in_call) : quote_(std::move
   owes_brace_ = true;
 }
 
-Verdict LiteralReader::read(std::string_view text, size_t& at, bool final, std::string& out) {
+LiteralReader::Verdict LiteralReader::read(std::string_view text, size_t& at, bool final,
+                                           std::string& out) {
   if (std::exchange(owes_brace_, false)) out += '{';
   while (at < text.size()) {
     const size_t before = at;
@@ -38,7 +37,8 @@ Verdict LiteralReader::read(std::string_view text, size_t& at, bool final, std::
   return Verdict::more;
 }
 
-Verdict LiteralReader::step(std::string_view text, size_t& at, bool final, std::string& out) {
+LiteralReader::Verdict LiteralReader::step(std::string_view text, size_t& at, bool final,
+                                           std::string& out) {
   if (at_ == At::string) return in_string(text, at, final, out);
   if (at_ == At::word) return in_word(text, at, final, out);
   const char byte = text[at];
@@ -102,8 +102,8 @@ bool LiteralReader::begin_string(std::string_view text, size_t& at, bool final, 
   return false;
 }
 
-Verdict LiteralReader::open(char byte, std::string& out) {
-  if (stack_.size() >= kMostDepth) return Verdict::bad;
+LiteralReader::Verdict LiteralReader::open(char byte, std::string& out) {
+  if (stack_.size() >= kMostLiteralDepth) return Verdict::bad;
   stack_ += byte;
   out += byte;
   empty_ = true;
@@ -111,20 +111,21 @@ Verdict LiteralReader::open(char byte, std::string& out) {
   return Verdict::more;
 }
 
-Verdict LiteralReader::close(char byte, std::string& out) {
+LiteralReader::Verdict LiteralReader::close(char byte, std::string& out) {
   if (stack_.empty() || byte != closer_of(stack_.back())) return Verdict::bad;
   out += byte == ')' ? '}' : byte;
   stack_.pop_back();
   return ended();
 }
 
-Verdict LiteralReader::ended() {
+LiteralReader::Verdict LiteralReader::ended() {
   empty_ = false;
   at_ = At::after;
   return stack_.empty() ? Verdict::done : Verdict::more;
 }
 
-Verdict LiteralReader::in_string(std::string_view text, size_t& at, bool final, std::string& out) {
+LiteralReader::Verdict LiteralReader::in_string(std::string_view text, size_t& at, bool final,
+                                                std::string& out) {
   const std::string closer = quote_.empty() ? std::string(1, python_quote_) : quote_;
   const std::string_view rest = text.substr(at);
   size_t plain = 0;
@@ -145,7 +146,7 @@ Verdict LiteralReader::in_string(std::string_view text, size_t& at, bool final, 
   }
   if (quote_.empty()) {
     size_t next = closer.size();
-    while (next < here.size() && next <= kMostBlanks && is_blank(here[next])) ++next;
+    while (next < here.size() && next <= kMostBlanksAfterQuote && is_blank(here[next])) ++next;
     if (next == here.size() && !final) return Verdict::more;
     const bool ends =
         next == here.size() || std::string_view(",:)]}").find(here[next]) != std::string_view::npos;
@@ -165,7 +166,7 @@ Verdict LiteralReader::in_string(std::string_view text, size_t& at, bool final, 
 }
 
 // Reads a backslash and what follows it in a Python string.
-Verdict LiteralReader::escape(std::string_view text, size_t& at, std::string& out) {
+LiteralReader::Verdict LiteralReader::escape(std::string_view text, size_t& at, std::string& out) {
   if (at + 1 >= text.size()) return Verdict::more;
   const char what = text[at + 1];
   const std::string_view from = "ntrbf'\"\\";
@@ -182,7 +183,8 @@ Verdict LiteralReader::escape(std::string_view text, size_t& at, std::string& ou
 }
 
 // Reads a number, true, None, or a key without quotes.
-Verdict LiteralReader::in_word(std::string_view text, size_t& at, bool final, std::string& out) {
+LiteralReader::Verdict LiteralReader::in_word(std::string_view text, size_t& at, bool final,
+                                              std::string& out) {
   const std::string_view ends = is_key_ ? (stack_.back() == '(' ? "=" : ":") : ",)]}";
   const std::string_view rest = text.substr(at);
   const size_t end = rest.substr(0, kMostWordBytes).find_first_of(ends);
@@ -211,7 +213,8 @@ std::optional<std::string> python_as_json(std::string_view text) {
   LiteralReader reader;
   std::string out;
   size_t at = 0;
-  if (reader.read(text, at, true, out) != Verdict::done || !trimmed(text.substr(at)).empty()) {
+  if (reader.read(text, at, true, out) != LiteralReader::Verdict::done ||
+      !trimmed(text.substr(at)).empty()) {
     return std::nullopt;
   }
   return out;

@@ -8,7 +8,7 @@ namespace stemma::dialect {
 
 namespace {
 
-constexpr int kMostDepth = 32;
+constexpr int kMostTagDepth = 32;
 
 std::optional<std::string> value_of(std::string_view open, std::string_view written, int depth);
 
@@ -49,7 +49,7 @@ std::string nested_tags_as_json(std::string_view open, std::string_view written,
                                 ArgumentType type) {
   const std::string_view inner = trimmed(written);
   if (inner.substr(0, open.size()) == open) {
-    if (const auto value = members_of(open, inner, kMostDepth)) return *value;
+    if (const auto value = members_of(open, inner, kMostTagDepth)) return *value;
   }
   return argument_as_json(written, type);
 }
