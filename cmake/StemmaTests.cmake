@@ -50,6 +50,9 @@ if(STEMMA_SANITIZE)
   set(stemma_test_timeout_s 1800)
 endif()
 
+# Tests are compiled more often than they run. These have models of their own that compute much.
+set(stemma_optimised_tests model_test tree_test sequence_schedules_test)
+
 # stemma_add_tests(NAME LABEL FILE...): nothing at all when there are no files.
 # stemma_test_properties has further properties of the tests.
 function(stemma_add_tests name label)
@@ -58,8 +61,14 @@ function(stemma_add_tests name label)
   endif()
   add_executable(${name} ${ARGN})
   stemma_configure_target(${name})
-  # Tests are compiled more often than they run; what they test keeps its own level.
-  target_compile_options(${name} PRIVATE $<$<NOT:$<BOOL:${STEMMA_COVERAGE}>>:-O1>)
+  # What they test keeps its own level.
+  if(NOT STEMMA_COVERAGE)
+    set(level -O0)
+    if(STEMMA_SANITIZE OR name IN_LIST stemma_optimised_tests)
+      set(level -O1)
+    endif()
+    target_compile_options(${name} PRIVATE ${level})
+  endif()
   target_link_libraries(${name} PRIVATE stemma_test_support GTest::gtest_main)
   gtest_discover_tests(${name}
     DISCOVERY_MODE PRE_TEST
@@ -589,3 +598,12 @@ if(NOT STEMMA_SANITIZE AND NOT STEMMA_COVERAGE)
     "${PROJECT_SOURCE_DIR}/tests/compile/run" "${CMAKE_CXX_COMPILER}")
   set_tests_properties(Compile.MistakesAreRefused PROPERTIES LABELS package TIMEOUT ${stemma_test_timeout_s})
 endif()
+
+# What takes longest begins first, so that nothing long is left alone at the end.
+foreach(name IN ITEMS Package.AddSubdirectory Package.Deb serve.agents serve.tiers serve.cli serve.cache
+        serve.limits redis.cluster redis.hostile gpu_bench.EveryRowIsMeasured python.test_store
+        constrain.AjvAcceptsServedAnswers)
+  if(TEST ${name})
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
+endforeach()

@@ -145,10 +145,12 @@ std::unique_ptr<Chat> Chat::create(const engine::LanguageModel& model,
                                    const Options& options) {
   std::unique_ptr<Chat> made = open(model, chat_template, why, options);
   if (made == nullptr) return nullptr;
+  made->limits_ = dialect::ProbeOptions().limits;
   made->learn_format();
   made->learn_roles();
   made->learn_message_ends();
   made->learn_splicer();
+  made->limits_ = {};
   return made;
 }
 
@@ -202,6 +204,7 @@ std::variant<jinja::Text, jinja::Problem> Chat::render_template(
   variables.emplace_back("bos_token", jinja::Value::string(model_.info().bos_text));
   variables.emplace_back("eos_token", jinja::Value::string(model_.info().eos_text));
   jinja::RenderOptions options;
+  options.limits = limits_;
   options.now = dates_.date(request.options.salt, request.options.session, options_.now());
   return template_->render(jinja::Value::dict(std::move(variables)), options);
 }

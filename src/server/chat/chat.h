@@ -146,6 +146,7 @@ class Chat {
   uint64_t longest_token_ = 1;  // In bytes that are not blanks.
   std::string source_;
   std::optional<jinja::Template> template_;
+  jinja::Limits limits_;  // Small while the template is learned from short conversations.
   std::shared_ptr<const dialect::Format> format_;
   std::shared_ptr<const dialect::Format> without_calls_;  // null: everything is text.
   AnswerTokens tokens_;
