@@ -101,7 +101,7 @@ STEMMA_API int32_t stemma_last_error_never_fits(void);
 /* ---- This library ---------------------------------------------------------------------------- */
 
 #define STEMMA_VERSION_MAJOR 0
-#define STEMMA_VERSION_MINOR 1
+#define STEMMA_VERSION_MINOR 2
 #define STEMMA_VERSION_PATCH 0
 
 typedef struct stemma_version_numbers {

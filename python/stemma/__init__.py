@@ -60,7 +60,7 @@ from stemma._store import (
 )
 from stemma._tiers import LevelCounts, PagedTiers, Restored
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def library_version() -> str:

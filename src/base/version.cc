@@ -2,7 +2,7 @@
 
 namespace stemma {
 
-Version version() noexcept { return {0, 1, 0}; }
-const char* version_string() noexcept { return "0.1.0"; }
+Version version() noexcept { return {0, 2, 0}; }
+const char* version_string() noexcept { return "0.2.0"; }
 
 }  // namespace stemma
