@@ -36,7 +36,6 @@ if(EXISTS "${PROJECT_SOURCE_DIR}/src/cli/main.cc")
   # What a benchmark prints beside its numbers.
   string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type_upper)
   target_compile_definitions(stemma PRIVATE
-    "STEMMA_VERSION=\"${PROJECT_VERSION}\""
     "STEMMA_BUILD_TYPE=\"${CMAKE_BUILD_TYPE}\""
     "STEMMA_COMPILER=\"${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\""
     "STEMMA_BUILD_FLAGS=\"${CMAKE_CXX_FLAGS_${build_type_upper}}\"")
