@@ -126,7 +126,7 @@ void write_requests(Writer& write, const SchedulerStats& requests) {
                 "Tokens of prompts that were computed.");
   write.counter("stemma_generated_tokens_total", requests.generated_tokens, "Tokens of answers.");
   write.counter("stemma_retokenised_prompts_total", requests.retokenised,
-                "Prompts that part from an answer in tokens and not in text.");
+                "Prompts that repeat an earlier answer as the same text in other tokens.");
   write.counter("stemma_passes_total", requests.passes, "Forward passes.");
   write.counter("stemma_failed_passes_total", requests.failed_passes,
                 "Forward passes that failed.");
@@ -139,7 +139,7 @@ void write_requests(Writer& write, const SchedulerStats& requests) {
   write.histogram("stemma_queue_seconds", requests.queue_seconds,
                   "From a request's arrival to its beginning.");
   write.histogram("stemma_capture_wait_seconds", requests.saving_seconds,
-                  "What requests waited for captures, before their prompt began.");
+                  "How long requests waited for captures before their prompt began.");
   write.histogram("stemma_token_seconds", requests.token_seconds,
                   "Between two tokens of an answer.");
 }
@@ -152,23 +152,25 @@ void write_cache(Writer& write, const SequenceStats& cache) {
   };
   each("stemma_outcomes_total", "outcome", "Turns, by how much of the prompt was there.",
        cache.outcomes, [](size_t i) { return to_string(static_cast<Outcome>(i)); });
-  each("stemma_misses_total", "reason", "Turns, by why not more of the prompt was there.",
-       cache.reasons, [](size_t i) { return to_string(static_cast<SequenceMiss>(i)); });
+  each("stemma_misses_total", "reason",
+       "Turns, by the reason why not more of the prompt was reused.", cache.reasons,
+       [](size_t i) { return to_string(static_cast<SequenceMiss>(i)); });
   each("stemma_steps_total", "step", "Turns in which a prefix came this way.", cache.steps,
        [](size_t i) { return to_string(static_cast<Step>(i)); });
   each("stemma_step_tokens_total", "step", "Tokens that came this way.", cache.step_tokens,
        [](size_t i) { return to_string(static_cast<Step>(i)); });
-  each("stemma_step_failures_total", "step", "Steps that failed and were made good.",
+  each("stemma_step_failures_total", "step", "Steps that failed and were replaced by others.",
        cache.failures, [](size_t i) { return to_string(static_cast<Step>(i)); });
-  each("stemma_captures_total", "fate", "What became of what was to be saved.", cache.captures,
+  each("stemma_captures_total", "fate",
+       "Captures (state that was to be saved), by what became of them.", cache.captures,
        [](size_t i) { return to_string(static_cast<CaptureFate>(i)); });
   write.counter("stemma_quarantined_total", cache.quarantined,
-                "Saved things given up because they were bad.");
+                "Saved entries given up because they were bad.");
   write.counter("stemma_victims_total", cache.victims, "Idle sequences emptied for others.");
   write.counter("stemma_dropped_idle_total", cache.dropped_idle,
                 "Idle sequences emptied because computing beside them was slow.");
   write.counter("stemma_relocated_total", cache.relocated,
-                "Prompts moved to where idle sequences were that were emptied.");
+                "Prompts moved to the cells of idle sequences that were dropped.");
   write.counter("stemma_restored_bytes_total", cache.restored_bytes,
                 "Bytes loaded into sequences.");
   write.counter("stemma_captured_bytes_total", cache.captured_bytes, "Bytes saved.");
@@ -178,7 +180,7 @@ void write_cache(Writer& write, const SequenceStats& cache) {
                 "Time of the engine's thread in saving.");
   write.gauge("stemma_pinned_bytes", cache.pinned_bytes,
               "Memory that the driver of a device has pinned, for moving what is saved.");
-  write.head("stemma_evictions_total", "counter", "Saved things that gave way.");
+  write.head("stemma_evictions_total", "counter", "Saved entries evicted to make room.");
   write.value("stemma_evictions_total", cache.segment_evictions, "kind", "segment");
   write.value("stemma_evictions_total", cache.state_evictions, "kind", "state");
   write.head("stemma_sequences", "gauge", "Sequences of the engine, by state.");
@@ -205,7 +207,7 @@ void write_http(Writer& write, const HttpCounters& http, std::span<const AnswerC
   write.counter("stemma_http_connections_total", http.connections_total, "Connections taken.");
   write.counter("stemma_http_requests_total", http.requests, "Whole HTTP requests.");
   write.counter("stemma_http_bad_requests_total", http.bad_requests,
-                "Requests that were no HTTP, too large or too slow.");
+                "Requests that were not HTTP, too large or too slow.");
   write.counter("stemma_http_refused_total", http.refused, "Connections refused for want of room.");
   write.counter("stemma_http_timeouts_total", http.timeouts, "Clients that were too slow.");
   write.counter("stemma_http_gone_total", http.gone,
@@ -240,7 +242,7 @@ void write_lanes(Writer& write, std::span<const LaneStats> lanes) {
 
 void write_transcripts(Writer& write, const TranscriptStats& stats) {
   write.gauge("stemma_transcripts", stats.entries, "Answers whose sampled tokens are remembered.");
-  write.gauge("stemma_transcript_bytes", stats.bytes, "What they take in memory.");
+  write.gauge("stemma_transcript_bytes", stats.bytes, "Memory that the remembered answers take.");
   write.counter("stemma_transcripts_remembered_total", stats.remembered, "Answers remembered.");
   write.counter("stemma_transcripts_evicted_total", stats.evicted,
                 "Answers forgotten to make room.");

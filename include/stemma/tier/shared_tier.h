@@ -82,9 +82,9 @@ struct SharedOptions {
 
 // What open() found.
 struct SharedOpening {
-  uint64_t entries = 0;    // Present now.
-  uint64_t dropped = 0;    // Removed because the capacity is smaller.
-  uint64_t leftovers = 0;  // Temporary files removed.
+  uint64_t entries = 0;    // Entries present now.
+  uint64_t dropped = 0;    // Entries removed because the capacity is smaller.
+  uint64_t leftovers = 0;  // Temporary files that were abandoned, and now removed.
   uint64_t foreign = 0;    // Files in its folders that are not ours.
   uint64_t ns = 0;
 };
