@@ -112,11 +112,11 @@ class PagedTiers {
   // Removes the scope's entries beyond the prefix from the tiers; with an empty prefix, all of the
   // scope's. Blocks do not say which prefix they follow, so other conversations of the scope also
   // lose everything deeper than the prefix. Returns one report a level; waits until this time on
-  // Clock::monotonic(). It first calls `drop_here`, which forgets the same in the cache
-  // (PagedCache::drop_scope()), then purges the tiers. It first waits for restores and stores that
-  // have already begun. While it runs, no call brings anything into the cache or stores anything of
-  // the scope, so nothing old comes back. But if a lease was taken before this call and is stored
-  // after it, its blocks are stored again: end such leases first.
+  // Clock::monotonic(). It waits for restores and stores that have already begun, then calls
+  // `drop_here`, which forgets the same in the cache (PagedCache::drop_scope()), then purges the
+  // tiers. While it runs, no call brings anything into the cache or stores anything of the scope,
+  // so nothing old comes back. But if a lease was taken before this call and is stored after it,
+  // its blocks are stored again: end such leases first.
   virtual std::vector<LevelPurged> forget(const Scope& scope, const Prompt& prefix,
                                           uint64_t until_ns,
                                           const std::function<void()>& drop_here = {}) = 0;
