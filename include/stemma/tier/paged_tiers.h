@@ -11,8 +11,8 @@
 // group can serve it from the cache and the tiers together:
 //
 //   full        every block of [0, n).
-//   window      the blocks that hold a position of [n - window_tokens, n) or of the sinks. Others are
-//               neither loaded nor drafted.
+//   window      the blocks that hold a position of [n - window_tokens, n) or of the sinks. Others
+//               are neither loaded nor drafted.
 //   recurrent   a checkpoint at exactly n.
 //
 // A depth that can be restored is a multiple of the largest block (of 16 if no group has blocks):

@@ -1,11 +1,12 @@
 // SequenceTiers keeps what a SequenceCache saves in tiers too, and brings back what the tiers have
 // of a prompt before its request begins.
 //
-//   SequenceCache --saved()---------> a copy --> TierStack: write-through levels
-//   SequenceCache --wants(), take()--> a copy --> TierStack: on_second_use; write_back when it leaves memory;
-//                                                 a level that has lost an entry in use
-//   fetch(prompt) --> which depths are stored --> worth it? --> load --> Fetch --> SequenceCache::admit(),
-//                                                                                   in one go or bit by bit
+//   SequenceCache --saved()----------> a copy --> TierStack: write_through levels
+//   SequenceCache --wants(), take()--> a copy --> TierStack: on_second_use levels; write_back levels
+//                                                 when the part leaves memory; levels that have
+//                                                 lost an entry in use
+//   fetch(prompt) --> which depths are stored --> worth it? --> load --> Fetch
+//                 --> SequenceCache::admit(), in one go or bit by bit
 //
 // An entry is a segment, a checkpoint or a state. Its key is the content key of the prefix that it
 // ends, on the grid of segment_tokens. (Logits stay in memory: computing one token is faster than

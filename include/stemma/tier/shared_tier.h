@@ -7,7 +7,8 @@
 // now and then, and after it has put much itself.
 //
 //   submit() --> queue --> a few threads: look, make room, write, link --> items end
-//                  '--- watcher: deadlines, cancellations, stalls    keeper: scans, leftovers, is it back?
+//                  '--- watcher: deadlines, cancellations, stalls
+//   keeper: scans, removes leftovers, checks whether a lost directory is back
 //
 // Invariant:  a put stores a checksum and each get checks it: an entry that does not match is
 //             `corrupt`, counted, and removed. An entry is whole or absent, whichever process is
