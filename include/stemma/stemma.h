@@ -126,15 +126,13 @@ enum stemma_log_level {
 
 /* `line` has `size` bytes, is not terminated, and is borrowed for the call. */
 typedef void (*stemma_log_fn)(void* user, uint32_t level, const char* line, size_t size);
-/* A process has one log handler; null (the default) drops every line. Set it before creating
- * caches. */
+/* A process has one log handler. Null (the default) drops all lines. Set it before any cache. */
 STEMMA_API stemma_status stemma_set_log_handler(stemma_log_fn handler, void* user);
 
 /* Called with a description when Stemma finds its own books broken, just before it stops the
  * process. No argument, call order, callback result or stored byte can cause that. */
 typedef void (*stemma_fatal_fn)(void* user, const char* what, size_t size);
-/* A process has one fatal handler. Null: the description goes to standard error. Set it before
- * creating caches. */
+/* A process has one fatal handler. Null writes to standard error. Set it before any cache. */
 STEMMA_API stemma_status stemma_set_fatal_handler(stemma_fatal_fn handler, void* user);
 
 /* This call and the next are for libraries on top of this one, such as stemma_tiers; engines need
@@ -208,8 +206,7 @@ typedef struct stemma_media_item {
   uint8_t digest[16]; /* Of its content; the caller computes it. */
 } stemma_media_item;
 
-/* The prompt that an engine is about to evaluate: one token for each position. Tokens under media
- * items are ignored. */
+/* A prompt to be evaluated: one token for each position. Tokens under media are ignored. */
 typedef struct stemma_prompt {
   const uint32_t* tokens;
   size_t token_count;
@@ -406,11 +403,10 @@ typedef struct stemma_lease_options {
   uint32_t struct_size;
   uint32_t tenant;       /* 0: no tenant. Cannot change for a scope while it is cached. */
   uint32_t draft_tokens; /* Positions to draft room for now; STEMMA_ALL: the whole prompt. */
-  /* Not 0: the lease fills positions [0, fill_to) with bytes from elsewhere instead of computing
-   * them. It shares the blocks of that range that are cached, and drafts only the other blocks that
-   * fill_to needs. Write the blocks that stemma_lease_draft_table() names, then commit fill_to, or
-   * less if a block did not arrive. fill_to must be a multiple of every block_tokens, within the
-   * prompt (see LeaseOptions in stemma/cache.h). */
+  /* Not 0: the lease fills [0, fill_to) with bytes from elsewhere. It shares the cached blocks of
+   * that range and drafts only the other blocks that fill_to needs. Write the blocks that
+   * stemma_lease_draft_table() names, then commit fill_to, or less if a block did not arrive. A
+   * multiple of every block_tokens, within the prompt (see LeaseOptions in stemma/cache.h). */
   uint32_t fill_to;
   const stemma_lookup_options* lookup; /* Null: defaults. */
   const stemma_retain* retain;         /* Null: defaults. */
@@ -643,8 +639,7 @@ STEMMA_API stemma_status stemma_cache_pin(stemma_cache* cache, const stemma_scop
                                           stemma_pin* out);
 /* Stale: it has expired or was never given. */
 STEMMA_API stemma_status stemma_cache_unpin(stemma_cache* cache, uint64_t pin);
-/* Ends a conversation: the path that it used last is evicted early, unless another request has used
- * that path since. */
+/* Ends a conversation: the path it used last goes early, unless another request used it since. */
 STEMMA_API stemma_status stemma_cache_end_session(stemma_cache* cache, uint64_t session);
 /* Invalid: the tenant had no quota at creation. */
 STEMMA_API stemma_status stemma_cache_set_quota(stemma_cache* cache, uint32_t tenant,
@@ -668,8 +663,7 @@ STEMMA_API stemma_status stemma_cache_drop_scope(stemma_cache* cache, const stem
                                                  uint32_t* forgotten);
 /* Forgets everything. `on_busy` says what happens if leases are alive. */
 STEMMA_API stemma_status stemma_cache_reset(stemma_cache* cache, uint32_t on_busy);
-/* Evicts up to `blocks` blocks by the policy's choice. *evicted (may be null): how many blocks it
- * evicted. */
+/* Evicts up to `blocks` blocks; the policy chooses. *evicted (may be null): how many it evicted. */
 STEMMA_API stemma_status stemma_cache_evict(stemma_cache* cache, uint32_t blocks,
                                             uint32_t* evicted);
 
@@ -686,14 +680,13 @@ typedef struct stemma_reclaimed_block {
   const uint32_t* words; /* Its words; null if media are on its path. */
 } stemma_reclaimed_block;
 
-/* Evicts by the policy's choice until leases could draft `positions` positions without evicting (in
- * a window group at most a window, in a recurrent group a slot). Evicts at most `most` blocks of
- * the index's grid and of window and recurrent groups together. Then calls `save` once with the
- * whole blocks that it evicted, if there are any, on this thread and without locks. No lease gets
- * these blocks until `save` returns, so `save` can read them. Meanwhile they are not free for
- * leases, so ask for few at a time. *went (may be null): how many were evicted, including those
- * that `save` is not given. 0: nothing had to be evicted, or nothing could be. Out of memory: the
- * blocks evicted so far are lost. */
+/* Evicts until leases could draft `positions` positions without evicting (in a window group at most
+ * a window, in a recurrent group a slot), but at most `most` blocks of the index's grid and of
+ * window and recurrent groups. Then calls `save` once with the whole blocks that it evicted, if
+ * there are any, on this thread and without locks. No lease gets these blocks until `save` returns,
+ * so ask for few at a time. *went (may be null): how many were evicted, including those that `save`
+ * is not given. 0: nothing had to be evicted, or nothing could be. Out of memory: the evicted
+ * blocks are lost. */
 STEMMA_API stemma_status
 stemma_cache_reclaim(stemma_cache* cache, uint32_t positions, uint32_t most,
                      void (*save)(void* user, const stemma_reclaimed_block* blocks, size_t count),
@@ -708,10 +701,9 @@ STEMMA_API stemma_status stemma_cache_branch_points(stemma_cache* cache, const s
 /* Calls `each` for every path that is cached. O(everything). Out of memory: it was not called. */
 STEMMA_API stemma_status stemma_cache_contents(stemma_cache* cache, stemma_cached_path_fn each,
                                                void* user);
-/* Calls `each` for at most `limit` events, from number `from` on. *next: the number to ask for next
- * time. It is smaller than `from` if there was never such an event: then this is another cache. If
- * event `from` is no longer kept, the number of the first event shows the gap. With too little
- * memory `each` is called for fewer events, perhaps for none. */
+/* Calls `each` for at most `limit` events, from number `from` on; for fewer if memory is short.
+ * *next: the number to ask for next time; smaller than `from` if there was never such an event. If
+ * event `from` is no longer kept, the number of the first event shows the gap. */
 STEMMA_API stemma_status stemma_cache_events(stemma_cache* cache, uint64_t from, uint32_t limit,
                                              stemma_event_fn each, void* user, uint64_t* next);
 /* Calls `each` with everything cached at one instant, as `stored` events; the stream continues at
@@ -742,9 +734,8 @@ STEMMA_API stemma_status stemma_lease_copies(stemma_lease lease, stemma_block_co
                                              size_t capacity, size_t* count);
 /* Says that all copies are done; allowed if there were none. */
 STEMMA_API stemma_status stemma_lease_copies_done(stemma_lease lease);
-/* Says that the copies failed: the lease falls back to the prefix that it can reuse without them.
- * Wrong state (no copies are pending), out of blocks (the copies are still pending: release the
- * lease). */
+/* Says that the copies failed: the lease shrinks to what it can reuse without them. Wrong state (no
+ * copies are pending), out of blocks (they are still pending: release the lease). */
 STEMMA_API stemma_status stemma_lease_copies_failed(stemma_lease lease);
 /* Runs the copies through stemma_options.block_io and waits. Copy failed: the lease has fallen
  * back, as above. Unsupported: no block_io. */

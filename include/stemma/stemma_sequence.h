@@ -1,9 +1,8 @@
 /* The part of the C ABI for engines with opaque sequences: they trim, copy, save and load, and
  * nobody sees inside. stemma.h includes it, and has the rules for all calls; include that one.
  *
- *   stemma_sequences_create --> stemma_sequences_begin --> stemma_turn_execute
- *     --> the engine computes --> stemma_turn_computed --> stemma_turn_finish
- *     --> ... --> stemma_sequences_destroy
+ *   stemma_sequences_create --> stemma_sequences_begin --> stemma_turn_execute --> the engine
+ *     computes --> stemma_turn_computed --> stemma_turn_finish --> ... --> stemma_sequences_destroy
  *
  * The words are the same as in stemma/sequence.h and stemma/sequence_engine.h, which explain more.
  *
@@ -88,10 +87,9 @@ typedef struct stemma_engine_traits {
    0,                             \
    0}
 
-/* The positions that a sequence really holds: [0, end) in full-attention layers, [begin, end) in
- * window layers; a recurrent layer can stand anywhere from begin + 1 to end. An unfinished sequence
- * (segments or a copied range that wait for their checkpoint, a gap, a call that failed) is
- * {0, 0, 0}. An empty sequence is {0, 0, 1}. */
+/* What a sequence really holds: [0, end) in full-attention layers, [begin, end) in window layers; a
+ * recurrent layer stands anywhere from begin + 1 to end. An empty sequence is {0, 0, 1}. An
+ * unfinished one (it has a gap, or waits for its checkpoint, or a call failed) is {0, 0, 0}. */
 typedef struct stemma_held {
   uint32_t begin;
   uint32_t end;
@@ -180,18 +178,16 @@ enum stemma_seen_again {
 };
 
 /* The cache tells a listener of everything that it saves, so that it can be kept elsewhere too
- * (stemma_tiers.h has such a listener). `saved` gets a part that was saved for the prompt's first
- * part->range.end words; `key` is their content key on the grid of segment_tokens, and `priority`
- * is the turn's. The functions are called on the thread of the call that saves, and not after
- * stemma_sequences_destroy(). All arguments are borrowed for the call. A listener must be quick;
- * calls that change the cache return STEMMA_BUSY there. */
+ * (stemma_tiers.h has a listener). `saved`: `part` was saved for the prompt's first part->range.end
+ * words, `key` is their content key on the grid of segment_tokens, `priority` is the turn's. Called
+ * on the thread of the call that saves, not after stemma_sequences_destroy(). Arguments are
+ * borrowed for the call. It must be quick; calls that change the cache return STEMMA_BUSY there. */
 typedef struct stemma_saved_listener {
   void (*saved)(void* user, const stemma_scope* scope, const stemma_prompt* prompt,
                 const stemma_saved_part* part, const stemma_content_key* key, uint32_t priority);
   void* user;
-  /* Called later, when a part is used again or leaves (`seen` is a stemma_seen_again). Returns 0 if
-   * the listener does not want the part's bytes now. With any other number, `take` gets the bytes,
-   * and the number as `wanted`. Null: the listener never wants them. */
+  /* Asks later whether the listener wants a part's bytes now (`seen` is a stemma_seen_again). 0:
+   * no. With any other number, `take` gets the bytes, and the number as `wanted`. Null: never. */
   uint32_t (*wants)(void* user, uint32_t kind, const stemma_content_key* key, uint32_t seen);
   /* Gets exactly the bytes that were saved. It is never called for a part that was dropped,
    * truncated, quarantined or damaged. `words` are the words of the part's range if keep_words is 1
@@ -216,9 +212,8 @@ typedef struct stemma_sequence_options {
   uint32_t sessions;         /* Names remembered; the one unused longest is forgotten first. */
   const stemma_tenant_quota* quotas; /* For saved segments. */
   size_t quota_count;
-  const char* policy; /* Name of the retention policy, terminated; null: "lru". */
-  /* The next three are costs to assume until they are measured. */
-  uint64_t compute_token_ns;
+  const char* policy;        /* Name of the retention policy, terminated; null: "lru". */
+  uint64_t compute_token_ns; /* Costs to assume until they are measured: three fields. */
   uint64_t move_byte_ps;
   uint64_t move_call_ns;
   stemma_clock clock; /* now_ns null: the machine's monotonic clock. */
@@ -461,8 +456,7 @@ typedef struct stemma_sequence_stats {
   uint64_t broken;      /* How often the engine failed to clear a sequence. */
   uint64_t restored_bytes;
   uint64_t captured_bytes;
-  /* The next fields describe the situation now. */
-  uint32_t sequences;
+  uint32_t sequences; /* This field and those below are about the situation now. */
   uint32_t free_sequences;
   uint32_t idle_sequences;
   uint32_t leased_sequences;
@@ -479,9 +473,8 @@ typedef struct stemma_sequence_stats {
   uint64_t logits_bytes;
   uint64_t index_bytes;
   uint64_t segment_evictions;
-  uint64_t state_evictions; /* Evictions of states and of checkpoints. */
-  /* The next three are the costs that the planner uses. */
-  uint64_t compute_token_ns;
+  uint64_t state_evictions;  /* Evictions of states and of checkpoints. */
+  uint64_t compute_token_ns; /* The costs that the planner uses: three fields. */
   uint64_t move_byte_ps;
   uint64_t move_call_ns;
 } stemma_sequence_stats;
@@ -537,8 +530,7 @@ STEMMA_API stemma_status stemma_sequences_can_admit(stemma_sequences* cache, con
                                                     size_t session_size, uint32_t* admits);
 /* Saves items that wait to be saved, oldest first, up to `items` items (STEMMA_ALL: all) and
  * `bytes` bytes (UINT64_MAX: all); it finishes an item that it began. For quiet moments. With evict
- * 1 it may evict entries that were saved before; with evict 0 an item that finds no room waits.
- * *out may be null. */
+ * 1 it may evict saved entries; with 0 an item that finds no room waits. *out may be null. */
 STEMMA_API stemma_status stemma_sequences_drain(stemma_sequences* cache, uint32_t items,
                                                 uint64_t bytes, uint32_t evict,
                                                 stemma_drained* out);
@@ -552,21 +544,20 @@ STEMMA_API stemma_status stemma_sequences_warm(stemma_sequences* cache, const st
                                                stemma_compute_fn compute, void* user,
                                                stemma_sequence_report* out);
 
-/* Takes in parts that another process, or an earlier one, saved. `parts` are parts that its
- * listener was told of, for this scope and these words, in ascending order of their ends. Only the
- * engine can tell whether their bytes are right, when it loads them. Parts that are there already
- * stay as they are, and parts that do not fit are left out. The listener is not told of any part.
- * *out may be null. Invalid, out of memory. */
+/* Takes in parts that another process, or an earlier one, saved: those that its listener was told
+ * of, for this scope and these words, in ascending order of their ends. Only the engine can tell
+ * whether their bytes are right, when it loads them. Parts that are there already stay as they are;
+ * parts that do not fit are left out. No listener is told of them. *out may be null. Invalid, out
+ * of memory. */
 STEMMA_API stemma_status stemma_sequences_admit(stemma_sequences* cache, const stemma_scope* scope,
                                                 const stemma_prompt* prompt,
                                                 const stemma_saved_part* parts, size_t part_count,
                                                 const stemma_turn_options* options,
                                                 stemma_admitted* out);
-/* Offers the listener everything that is saved as if it were being evicted, for a process that
- * ends; everything also stays. `from` is 0 in the first call, and out->next of the call before in
- * later ones. A call ends before the listener takes more than `bytes` bytes (UINT64_MAX: no limit),
- * unless a single part is larger. With write-back tiers, flush the stack between two calls, because
- * its queue is bounded. */
+/* Offers the listener everything that is saved as if it were being evicted, though it stays: for a
+ * process that ends. `from` is 0, or out->next of the last call. A call ends before the listener
+ * takes more than `bytes` bytes (UINT64_MAX: no limit), unless a single part is larger. With
+ * write-back tiers, flush the stack between two calls, because its queue is bounded. */
 STEMMA_API stemma_status stemma_sequences_hand_on(stemma_sequences* cache, uint64_t from,
                                                   uint64_t bytes, stemma_handed_on* out);
 /* How many positions from the start of the prompt are saved in segments. Any thread. */
@@ -587,12 +578,12 @@ STEMMA_API stemma_status stemma_sequences_forget_context(stemma_sequences* cache
 /* Forgets what this scope has, live and saved. Turns under way go on, and leave nothing. */
 STEMMA_API stemma_status stemma_sequences_drop_scope(stemma_sequences* cache,
                                                      const stemma_scope* scope);
-/* Forgets everything that continues like the prompt after its first `keep` positions. With `keep`
- * at the prompt's end it forgets every continuation, so an empty prompt forgets the whole scope.
- * Idle sequences are cut at `keep`, or emptied if their memory cannot go back. Segments are
- * forgotten whole, starting with the one that holds position `keep`. Turns under way are not
- * touched, and later turns will find what they leave. *out may be null. Invalid, out of range
- * (`keep` beyond the prompt, or inside a media item), out of memory; nothing changed. */
+/* Forgets everything that continues like the prompt after its first `keep` positions; with `keep`
+ * at the prompt's end, every continuation, so an empty prompt forgets the whole scope. Idle
+ * sequences are cut at `keep`, or emptied if their memory cannot go back. Segments go whole, from
+ * the one that holds position `keep` on. Turns under way are not touched; later turns find what
+ * they leave. *out may be null. Invalid, out of range (`keep` beyond the prompt, or inside a media
+ * item), out of memory; nothing changed. */
 STEMMA_API stemma_status stemma_sequences_truncate(stemma_sequences* cache,
                                                    const stemma_scope* scope,
                                                    const stemma_prompt* prompt, uint32_t keep,
@@ -624,8 +615,7 @@ STEMMA_API stemma_status stemma_sequences_check_invariants(stemma_sequences* cac
  * sequence was taken away, or its cache was destroyed), busy (another call is changing the cache),
  * wrong state (a call before execute, or after the sequence was lost). */
 
-/* Says where the turn stands. If its sequence was taken away, this call does not return stale: it
- * reports STEMMA_NO_SEQUENCE instead. */
+/* Never stale while the turn lives: reports STEMMA_NO_SEQUENCE if the sequence was taken away. */
 STEMMA_API stemma_status stemma_turn_positions(stemma_turn turn, stemma_turn_place* out);
 /* Before execute: the plan. After it: what really happened. */
 STEMMA_API stemma_status stemma_turn_report(stemma_turn turn, stemma_sequence_report* out);
@@ -664,13 +654,11 @@ STEMMA_API stemma_status stemma_turn_fork(stemma_turn turn, const stemma_turn_op
  * counts). */
 STEMMA_API stemma_status stemma_turn_shift(stemma_turn turn, uint32_t keep, uint32_t discard);
 
-/* Ends a turn whose request is done: everything that was computed stays, and will be saved. Null
- * retain: as given to begin. After the errors invalid (retain) and out of memory the turn is still
- * alive. Stale: the turn ends all the same. */
+/* Ends a turn whose request is done: what was computed stays, and is saved. Null retain: that of
+ * begin. Invalid (retain), out of memory: the turn is still alive. Stale: it ends all the same. */
 STEMMA_API stemma_status stemma_turn_finish(stemma_turn turn, const stemma_retain* retain);
-/* Ends a turn whose request failed or was cancelled: of what it computed, only boundaries that were
- * saved while it ran are kept. The prefix that it found in its sequence stays there if the memory
- * can go back to it. Stale: the turn ends all the same. */
+/* Ends a turn whose request failed or was cancelled: only boundaries saved while it ran are kept.
+ * The prefix it found in its sequence stays there if it can. Stale: the turn ends all the same. */
 STEMMA_API stemma_status stemma_turn_abandon(stemma_turn turn);
 
 #ifdef __cplusplus

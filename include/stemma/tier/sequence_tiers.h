@@ -2,9 +2,9 @@
 // of a prompt before its request begins.
 //
 //   SequenceCache --saved()----------> a copy --> TierStack: write_through levels
-//   SequenceCache --wants(), take()--> a copy --> TierStack: on_second_use levels; write_back levels
-//                                                 when the part leaves memory; levels that have
-//                                                 lost an entry in use
+//   SequenceCache --wants(), take()--> a copy --> TierStack: on_second_use levels; levels that have
+//                                                 lost an entry in use; write_back levels, when
+//                                                 the part leaves memory
 //   fetch(prompt) --> which depths are stored --> worth it? --> load --> Fetch
 //                 --> SequenceCache::admit(), in one go or bit by bit
 //
