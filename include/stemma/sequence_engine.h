@@ -62,8 +62,8 @@ struct EngineTraits {
   Rewind rewind = Rewind::any;
   uint32_t rewind_tokens = 0;  // For Rewind::window and Rewind::bounded.
   Fork fork = Fork::shared;
-  // Part::segment can be saved, and loaded behind what is held. Unless rewind is any, a loaded
-  // segment can be resumed only after a checkpoint.
+  // Part::segment can be saved, and loaded behind the positions that a sequence holds. Unless
+  // rewind is any, a sequence can be resumed after a segment only once a checkpoint is loaded, too.
   bool segments = false;
   bool checkpoints = false;  // Part::checkpoint can be saved and loaded. Not with Rewind::any.
   bool shift = false;        // shift() works.

@@ -172,11 +172,12 @@ class SequenceTiers final : public SavedListener {
 
   // Whether any level is write-back: then the tiers may lack saved parts until hand_on() is called.
   bool writes_back() const noexcept;
-  // While on, write-through levels are also offered what leaves memory or is handed on, unless they
-  // are known to have it: they may have lost it while they were full or did not answer.
+  // While this is on, parts that leave memory or are handed on are also offered to write-through
+  // levels, unless these are known to have them: a level may have lost a part while it was full or
+  // did not answer.
   void offer_lost(bool on) noexcept;
-  // The most bytes that any level can take of what is handed on now: there is no use in handing on
-  // more (SequenceCache::hand_on_from()). kNever: a level does not tell its capacity.
+  // How many bytes of parts the largest level could keep if they were handed on now; handing on
+  // more is useless (SequenceCache::hand_on_from()). kNever: a level does not tell its capacity.
   uint64_t hand_on_bytes() const noexcept;
   // Asks the levels whether they still have what was handed on since the last call (the last 4096
   // entries of it), and returns how many entries a level lacks. A store that evicts by sampling,

@@ -62,7 +62,7 @@ namespace stemma::tier::shared {
 
 struct SharedOptions {
   std::string path = {};        // Created if missing; its parent must exist.
-  uint64_t capacity_bytes = 0;  // Of all processes together; give all the same.
+  uint64_t capacity_bytes = 0;  // For all processes together; give each the same value.
   uint64_t max_entry_bytes = uint64_t{1} << 30U;
   uint64_t slack_bytes = 0;  // 0: a sixteenth of the capacity.
   uint32_t threads = 8;
@@ -74,7 +74,7 @@ struct SharedOptions {
   uint64_t stop_ns = 5'000'000'000;
   uint64_t scan_ns = 300'000'000'000;        // Scans at least this often.
   uint64_t touch_ns = 60'000'000'000;        // How far a file's time may lag behind its last use.
-  uint64_t leftover_ns = 3'600'000'000'000;  // Older temporary files are abandoned.
+  uint64_t leftover_ns = 3'600'000'000'000;  // Temporary files older than this are abandoned ones.
   // When idle, the tier reads and checks its entries one by one, no faster than this, and removes
   // damaged ones. 0: never. Each process reads all of them.
   uint64_t scrub_bytes_per_second = 0;

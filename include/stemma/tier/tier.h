@@ -164,7 +164,7 @@ class TierBatch {
 struct TierTraits {
   std::string name = {};         // "host", "disk", "redis"; in reports and metrics.
   uint64_t capacity_bytes = 0;   // 0: the tier does not know (its server decides).
-  uint64_t max_entry_bytes = 0;  // Of a payload; it refuses larger ones.
+  uint64_t max_entry_bytes = 0;  // The largest payload that the tier accepts.
   bool outlives_process = false;
   bool shared = false;  // Others may put and remove there too.
 };
@@ -180,7 +180,7 @@ struct TierStats {
   uint64_t evictions = 0, evicted_bytes = 0;  // Entries evicted to make room.
   // read_ns: the time during which at least one get was under way. write_ns: the same for puts.
   uint64_t read_ns = 0, write_ns = 0;
-  uint64_t retired_bytes = 0;  // Now: in places that failed and are not used again.
+  uint64_t retired_bytes = 0;  // Now: bytes in places that failed and are not used again.
   // Now: about how many bytes of payloads fit, if only its server knows and
   // TierTraits::capacity_bytes does not say. 0: unknown.
   uint64_t room_bytes = 0;
