@@ -96,10 +96,10 @@ class Lease {
   // Gives back the reused positions beyond n, so that they are computed instead. Ranks use it to
   // agree on one length. Returns how many are reused now: n, or fewer if a media item, a window or
   // a recurrent group cannot stop exactly there (so ranks compare results and shrink again to the
-  // smallest). Drafters that read the model's hidden states (EAGLE, MTP) use it too: no block has
-  // those of the last reused position, so shrink to reused() - 1 and evaluate that position again.
-  // (If nothing can be copied, shrink by a whole block.) The drafter's own layers are a group like
-  // any other.
+  // smallest).
+  // Drafters that read the model's hidden states (EAGLE, MTP) use it too: no block has those of the
+  // last reused position, so shrink to reused() - 1 and evaluate that position again. (If nothing
+  // can be copied, shrink by a whole block.) The drafter's own layers are a group like any other.
   // Requires: nothing is committed beyond reused. Error: out_of_range (n > reused), wrong_state,
   // out_of_blocks (nothing changed).
   Result<uint32_t> shrink_to(uint32_t n);
