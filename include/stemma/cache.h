@@ -110,8 +110,8 @@ class PagedCache {
   Result<PinResult> pin(const Scope& scope, const Prompt& prompt, uint64_t ttl_ns);
   // Error: stale when the pin has expired or never existed.
   Result<void> unpin(PinId id);
-  // Ends a conversation: the path it used last goes early, if nobody used that path since.
-  // (Does nothing if there was no memory to note the session's last use.)
+  // Ends a conversation: the path that it used last is evicted early, unless another request has
+  // used that path since. (Does nothing if there was no memory to note the session's last use.)
   void end_session(SessionId session);
   // Error: invalid_argument for a tenant that was given no quota at creation.
   Result<void> set_quota(TenantId tenant, uint64_t bytes);
@@ -124,10 +124,10 @@ class PagedCache {
   // Forgets the cached prompt from the block that holds position `keep` on, with everything that
   // follows it. If `keep` is the prompt's end, forgets every continuation.
   // Running leases go on as before: their blocks stay in place until they end, and their tables and
-  // counts do not change. If a lease had published beyond the cut, nothing of it from the cut on is
-  // found any more, not even what it commits later. A lease that stands before the cut, or that
-  // copied a part-block from behind it, still publishes what it computes: abandon such leases if
-  // you distrust the contents.
+  // counts do not change. If a lease had published positions beyond the cut, later lookups find
+  // none of its positions from the cut on, not even those it commits later. If a lease has
+  // committed only positions before the cut, or copied a part-block from behind it, it still
+  // publishes what it computes: abandon such leases if you distrust the contents.
   // Returns how many blocks (of the first group's grid) can no longer be found.
   Result<uint32_t> truncate(const Scope& scope, const Prompt& prompt, uint32_t keep);
   // Forgets a whole scope, for example because its adapter was unloaded or the weights changed.

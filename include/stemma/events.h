@@ -11,9 +11,9 @@ namespace stemma {
 
 enum class EventKind : uint8_t { stored, removed, cleared };
 
-// Every event except `cleared` is about one layer group: what was stored for (group, key) stays
-// until it is removed for the same group and key, or everything is cleared. A key names a prefix in
-// steps of the index, which are the smallest blocks of all groups.
+// Every event except `cleared` is about one layer group. Whatever was stored for a group and a key
+// is there until it is removed for the same group and key, or everything is cleared. A key names a
+// prefix in steps of the index; one step is the smallest block of all groups.
 //
 // `stored` for the index's own group (0, or kMaxGroups if the index has cells of its own: see
 // Options): keys[i] is the content key of the i-th block after `parent`; `words` are the words of
@@ -22,8 +22,9 @@ enum class EventKind : uint8_t { stored, removed, cleared };
 // `stored` for any other group: the group has the block (a recurrent group: the state) that ends
 // where the prefix keys[i] ends. There is no parent and there are no words. (States between the
 // borders of the index's blocks are not reported.)
-// `removed`: keys only. If a window group gives up a block while its prefix stays, the hole is
-// reported as removed for that group alone. `cleared`: everything was removed.
+// `removed`: the event has only keys. If a window group gives up a block while its prefix stays,
+// the hole is reported as removed for that group alone.
+// `cleared`: everything was removed.
 struct Event {
   uint64_t sequence = 0;  // Counts up by one. A gap: the ring overflowed, or memory ran out.
   EventKind kind = EventKind::stored;

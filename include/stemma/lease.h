@@ -77,10 +77,10 @@ class Lease {
   // ---- Before computing -----------------------------------------------------------------------
 
   // Part-blocks to copy (and recurrent states to load) before anything reads them. Their sources
-  // stay untouched until copies_done(). Empty when there is nothing to copy. A pool without room
-  // for a copy beside its source may give the lease the source itself: the block with position
-  // `reused` then already holds the positions before it. So write from `reused` on, and never clear
-  // a block.
+  // stay untouched until copies_done(). Empty when there is nothing to copy. If the pool has no
+  // room for the source and its copy, the lease may get the source itself: the block that holds
+  // position `reused` then already contains the positions before `reused`. So write from `reused`
+  // on, and never clear a block.
   std::span<const BlockCopy> copies() const noexcept;
   // Reports that all copies() are done; harmless if there were none. Error: wrong_state (already
   // released).
@@ -98,8 +98,8 @@ class Lease {
   // a recurrent group cannot stop exactly there (so ranks compare results and shrink again to the
   // smallest).
   // Drafters that read the model's hidden states (EAGLE, MTP) use it too: no block has those of the
-  // last reused position, so shrink to reused() - 1 and evaluate that position again (reused() less
-  // a block where nothing can be copied). The drafter's own layers are a group like any other.
+  // last reused position, so shrink to reused() - 1 and evaluate that position again. (If nothing
+  // can be copied, shrink by a whole block.) The drafter's own layers are a group like any other.
   // Requires: nothing is committed beyond reused. Error: out_of_range (n > reused), wrong_state,
   // out_of_blocks (nothing changed).
   Result<uint32_t> shrink_to(uint32_t n);
@@ -140,8 +140,8 @@ class Lease {
   // Forgets positions from n on (rejected speculation, a retry) and gives back emptied blocks. If n
   // lies inside published blocks, the cut block is copied, as after a fork. If n is below
   // `committed`, recurrent states are loaded from a checkpoint at exactly n (see copies()).
-  // Published blocks stay cached. Requires: the
-  // engine no longer touches the blocks given up. shrink_to() and copies_failed() require that too.
+  // Published blocks stay cached. The engine must no longer touch the blocks that are given up;
+  // shrink_to() and copies_failed() require that too.
   // Error: out_of_range (n > length, inside a media item, or a window or recurrent group can no
   // longer serve n), busy (a fork still copies from the block), wrong_state (copies pending),
   // out_of_blocks; nothing changed.
@@ -156,10 +156,10 @@ class Lease {
   // out_of_range (not within committed, or inside a media item), wrong_state (nothing drafted); the
   // slot then stays drafted and goes back with the lease.
   Result<void> commit_checkpoint(GroupIndex group, uint32_t depth);
-  // Finds the deepest checkpoint of this lease's words, no deeper than `at_most` or the committed
-  // positions, whichever lease saved it, and holds it for reading. It neither goes nor changes
-  // until the lease ends or the next call for this group. (A checkpoint inside a block that the
-  // lease shares is found only if reuse ended there.) Error: unsupported.
+  // Finds the deepest checkpoint of this lease's words that is no deeper than `at_most` and the
+  // committed positions, and holds it for reading. Any lease may have saved it. The checkpoint is
+  // neither evicted nor changed until the lease ends or the next call for this group. (A checkpoint
+  // inside a block that the lease shares is found only if reuse ended there.) Error: unsupported.
   Result<Checkpoint> hold_checkpoint(GroupIndex group, uint32_t at_most) const;
   // Keeps a copy of the logits after exactly `depth` positions, replacing older ones. Counts
   // against Options::logits_bytes. Error: unsupported, out_of_range, out_of_memory (larger than the

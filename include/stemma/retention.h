@@ -37,8 +37,8 @@ struct PriorityRange {
 inline constexpr uint32_t kMaxPriorityRanges = 64;
 
 // A request's hints about the blocks it leaves behind. A block gets the best hint of all uses that
-// ended at it or beyond it (of two uses that ended at the same place, the later counts), because a
-// prefix is worth at least as much as its continuations.
+// ended at this block or deeper, because a prefix is worth at least as much as its continuations.
+// If two uses ended at the same place, the later one counts.
 struct Retain {
   Priority priority = kDefaultPriority;
   uint64_t ttl_ns = kNever;  // After this time `priority` falls back to the default.

@@ -5,12 +5,13 @@
 // adapter "X" never equals a salt "X", and bytes cannot move from one field to the next. Different
 // scopes share nothing: not in memory, not on disk, not on the wire.
 //
-// The tenant that pays for cached bytes (TenantId) is not part of it. All requests of one scope
-// share its blocks, whoever sent them. By lookup(), or by the time to the first token, each can
-// tell whether another client sent a prompt that begins like its own, and can guess it token by
-// token. Only a scope of its own, made with a salt that cannot be guessed, hides a tenant's prompts
-// from others. A scope has one payer: while anything of it is cached or leased, leasing it for
-// another TenantId fails with invalid_argument. So tenants with their own ids need salts as well.
+// The tenant that pays for cached bytes (TenantId) is not part of the scope. All requests of one
+// scope share its blocks, whoever sent them. By lookup(), or by the time to the first token, a
+// client can tell whether another client sent a prompt that begins like its own, and can guess that
+// prompt token by token. To hide a tenant's prompts from others, give the tenant a scope of its
+// own, made with a salt that cannot be guessed. A scope has one payer: while anything of it is
+// cached or leased, leasing it for another TenantId fails with invalid_argument. So tenants with
+// their own ids need salts as well.
 // Threading:  immutable value.
 // Cost:       make() hashes the spec once; copies and comparisons are 32 bytes.
 #pragma once

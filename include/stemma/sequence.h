@@ -58,9 +58,9 @@ class SequenceCache {
 
   // ---- Requests ---------------------------------------------------------------------------------
 
-  // Leases a sequence and makes a plan. Calls only held() of the engine, because passes of other
-  // sequences shorten how far back a window goes. (What the sequence holds beyond the plan takes up
-  // room until execute(), so call that soon.)
+  // Leases a sequence and makes a plan. Of the engine it calls only held(), because a window may
+  // have moved on while other sequences computed. (Positions that the sequence holds beyond the
+  // plan take up room until execute(), so call that soon.)
   // Error: busy (every sequence is leased, or the session is under way), invalid_argument (tokens,
   // media, options), out_of_range (the prompt and what it reserves exceed the context),
   // out_of_blocks (too little of the context is free or idle), out_of_memory; nothing changed.
@@ -85,22 +85,22 @@ class SequenceCache {
   // Takes in what another process, or an earlier one, saved. `parts` are what its listener was told
   // of, for this scope and these words, in ascending order of their ends. Their bytes are not
   // checked here; only the engine can judge them, when it loads them. A segment is taken if all
-  // before it is saved here, or was just taken. What is there already stays as it is. The listener
-  // is not told.
-  // Error: invalid_argument (tokens, media), out_of_memory. What does not fit is left out, and
-  // counted.
+  // positions before it are saved here, or were taken by this call. Parts that are already here
+  // stay as they are. Parts that do not fit are left out, and counted. The listener is not told of
+  // any part.
+  // Error: invalid_argument (tokens, media), out_of_memory.
   Result<Admitted> admit(const Scope& scope, const Prompt& prompt, std::span<const SavedPart> parts,
                          const TurnOptions& options = {});
 
-  // Offers the listener everything saved here as if it were leaving, for a process that ends or
-  // wants a copy. Everything also stays here. The most used parts come last; among equally used
-  // ones, the latest used. So a store that is too small for all should keep what comes last. `from`
-  // is 0, or where the last call ended. A call ends before the listener takes more than `bytes`,
-  // unless a single part is larger. What is used between two calls may be offered again.
-  // O(saved parts) for each 256 parts offered.
+  // Offers the listener everything saved here as if it were being evicted, for a process that ends
+  // or wants a copy. Everything also stays here. The most used parts come last; among equally used
+  // parts, the latest used. So a store that is too small for all parts should keep the last ones.
+  // `from` is 0 in the first call, and HandedOn::next of the call before in later ones. A call ends
+  // before the listener takes more than `bytes`, unless a single part is larger. Parts that are
+  // used between two calls may be offered again. O(saved parts) for each 256 parts offered.
   HandedOn hand_on(uint64_t from = 0, uint64_t bytes = ~uint64_t{0});
-  // Where hand_on() must begin to offer no more than `bytes`, namely what it offers last. A store
-  // that cannot keep more need not write the rest. O(saved parts).
+  // Returns the `from` with which hand_on() offers at most `bytes`: the parts that it offers last.
+  // A store that cannot keep more need not write the others. O(saved parts).
   uint64_t hand_on_from(uint64_t bytes);
 
   // How much of the prompt, from its beginning on, is saved in segments. Any thread.

@@ -62,8 +62,8 @@ struct EngineTraits {
   Rewind rewind = Rewind::any;
   uint32_t rewind_tokens = 0;  // For Rewind::window and Rewind::bounded.
   Fork fork = Fork::shared;
-  // Part::segment can be saved, and loaded behind what is held. Unless rewind is any, a loaded
-  // segment can be resumed only after a checkpoint.
+  // Part::segment can be saved, and loaded behind the positions that a sequence holds. Unless
+  // rewind is any, a sequence can be resumed after a segment only once a checkpoint is loaded, too.
   bool segments = false;
   bool checkpoints = false;  // Part::checkpoint can be saved and loaded. Not with Rewind::any.
   bool shift = false;        // shift() works.
@@ -86,9 +86,9 @@ struct EngineTraits {
 // recurrent layer can stand anywhere from begin + 1 to end; begin is end - 1 if it knows only its
 // end. With full attention alone begin is 0.
 //
-// An unfinished sequence (segments or a copied range that wait for their checkpoint, a gap, a call
-// that failed) is {0, 0, false}: it takes up room, cannot be resumed anywhere, and computing into
-// it, even from 0, gives nonsense. An empty one is {0, 0, true}.
+// A sequence is unfinished if its segments or a copied range wait for their checkpoint, if it has a
+// gap, or if a call failed. It is then {0, 0, false}: it takes up room, cannot be resumed anywhere,
+// and computing into it, even from 0, gives nonsense. An empty sequence is {0, 0, true}.
 struct Held {
   uint32_t begin = 0;
   uint32_t end = 0;
@@ -155,22 +155,23 @@ class SequenceEngine {
   // How many bytes save() would write now. Error: the same as save() would return.
   virtual Result<uint64_t> size(SequenceId sequence, Part part, Range range) = 0;
   // Writes the part into `out`, which has at least size() bytes; returns how many were written. The
-  // sequence is unchanged. A state is saved of all that is held, a checkpoint at the end, or with
-  // Rewind::window at any n that can be resumed. Two saves of the same positions may differ in
-  // bytes.
+  // sequence is unchanged. A state covers everything that the sequence holds. A checkpoint is saved
+  // at the sequence's end, or with Rewind::window at any n that can be resumed. Two saves of the
+  // same positions may differ in bytes.
   virtual Result<uint64_t> save(SequenceId sequence, Part part, Range range,
                                 std::span<uint8_t> out) = 0;
-  // `bytes` is what save() wrote for `saved`. Puts its positions `wanted` into the sequence, which
-  // holds [0, wanted.begin). A state or checkpoint is wanted whole. Any part of a segment may be
-  // wanted, but loading needs room for all of it. The cache has checked the checksum of the bytes;
-  // engines need not. After an error the sequence's contents no longer count. Unless the error is
-  // out_of_blocks, busy or out_of_memory, the cache takes the bytes to be bad and gives them up.
+  // Puts positions `wanted` into the sequence, which holds [0, wanted.begin). `bytes` are the bytes
+  // that save() wrote for `saved`. For a state or a checkpoint, `wanted` is all of `saved`. For a
+  // segment, `wanted` may be any part of it, but loading needs room for the whole segment. The
+  // cache has checked the checksum of the bytes; engines need not. After an error the sequence's
+  // contents no longer count. Unless the error is out_of_blocks, busy or out_of_memory, the cache
+  // takes the bytes to be bad and gives them up.
   virtual Result<void> load(SequenceId sequence, Part part, Range saved, Range wanted,
                             std::span<const uint8_t> bytes) = 0;
 
-  // How many pieces of the engine's memory the positions lie in. For save() each piece costs about
-  // as much as a call. Positions computed one at a time, beside other sequences, lie apart. An
-  // estimate; at least 1.
+  // Estimates how many separate pieces of the engine's memory hold the positions; at least 1. For
+  // save() each piece costs about as much as a call. Positions that were computed one at a time,
+  // beside other sequences, lie apart.
   virtual uint32_t pieces(SequenceId /*sequence*/, Range /*range*/) { return 1; }
 
   // ---- Ranges of several segments, if range_tokens is not 0 ----
@@ -182,10 +183,10 @@ class SequenceEngine {
                            std::span<uint8_t> /*out*/, ByteSum& /*sum*/) const {
     return Error(Errc::unsupported, "this engine moves no ranges");
   }
-  // The reverse: puts positions `part` of the segment `saved` where they belong in `out`. Once all
-  // positions of `whole` are there, `out` is what save() would have written for it. `part` lies in
-  // both. Adds all of `bytes` to the sum, in order. `bytes` may turn out to be damaged; whatever
-  // they are, this writes only to `out`.
+  // The reverse of cut(): `bytes` are those of the segment `saved`. Copies positions `part`, which
+  // lie in `saved` and in `whole`, to where they belong in `out`. Once all positions of `whole` are
+  // there, `out` is what save() would have written for `whole`. Adds all of `bytes` to the sum, in
+  // order. `bytes` may turn out to be damaged; whatever they are, this call writes only to `out`.
   virtual Result<void> join(Range /*saved*/, std::span<const uint8_t> /*bytes*/, Range /*part*/,
                             Range /*whole*/, std::span<uint8_t> /*out*/, ByteSum& /*sum*/) const {
     return Error(Errc::unsupported, "this engine moves no ranges");

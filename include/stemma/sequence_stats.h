@@ -28,7 +28,7 @@ enum class SequenceMiss : uint8_t {
   at_most,        // The caller's limit.
   media,          // Equal up to a media item whose end is not covered.
   no_rewind,      // Known, but the memory cannot go back there, and no checkpoint or state is kept.
-  not_saved,      // In a sequence only, and it cannot be copied from there.
+  not_saved,      // Only a sequence holds it, and it cannot be copied from there.
   not_worth,      // Loading would take longer than computing.
   mode,           // Known, but the mode of reuse excludes it.
   bypassed,       // The cache did not look for it.
@@ -63,7 +63,7 @@ struct SequenceReport {
   SequenceMiss reason = SequenceMiss::none;
 };
 
-// What became of captures.
+// What became of a capture: state that was to be saved.
 enum class CaptureFate : uint8_t {
   saved,
   present,    // All of it was saved before.

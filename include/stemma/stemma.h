@@ -126,18 +126,18 @@ enum stemma_log_level {
 
 /* `line` has `size` bytes, is not terminated, and is borrowed for the call. */
 typedef void (*stemma_log_fn)(void* user, uint32_t level, const char* line, size_t size);
-/* The process has one; null (the default) drops every line. Set it before creating caches. */
+/* A process has one log handler. Null (the default) drops all lines. Set it before any cache. */
 STEMMA_API stemma_status stemma_set_log_handler(stemma_log_fn handler, void* user);
 
 /* Called with a description when Stemma finds its own books broken, just before it stops the
  * process. No argument, call order, callback result or stored byte can cause that. */
 typedef void (*stemma_fatal_fn)(void* user, const char* what, size_t size);
-/* The process has one; null: the line goes to standard error. Set it before creating caches. */
+/* A process has one fatal handler. Null writes to standard error. Set it before any cache. */
 STEMMA_API stemma_status stemma_set_fatal_handler(stemma_fatal_fn handler, void* user);
 
-/* This and the next are for libraries on top of this one, such as stemma_tiers; engines need
- * neither. Copies this error as the thread's last one and returns `status`. STEMMA_OK and numbers
- * that are no status count as STEMMA_INVALID_ARGUMENT. */
+/* This call and the next are for libraries on top of this one, such as stemma_tiers; engines need
+ * neither. Copies this error as the thread's last error and returns `status`. STEMMA_OK and numbers
+ * that are not a status count as STEMMA_INVALID_ARGUMENT. */
 STEMMA_API stemma_status stemma_fail(const char* call, stemma_status status, const char* message,
                                      uint32_t value);
 /* Hands a line to the process's log handler. */
@@ -206,7 +206,7 @@ typedef struct stemma_media_item {
   uint8_t digest[16]; /* Of its content; the caller computes it. */
 } stemma_media_item;
 
-/* What is about to be evaluated: one token per position; those under media are ignored. */
+/* A prompt to be evaluated: one token for each position. Tokens under media are ignored. */
 typedef struct stemma_prompt {
   const uint32_t* tokens;
   size_t token_count;
@@ -236,7 +236,7 @@ typedef struct stemma_block_copy {
   uint32_t group;
   uint32_t source;
   uint32_t target; /* STEMMA_NO_BLOCK: load `source` into the request's running state. */
-  uint32_t tokens; /* Leading positions of the block that count. */
+  uint32_t tokens; /* How many leading positions of the block to copy. */
 } stemma_block_copy;
 
 /* A transfer that Stemma asked for and waits for. */
@@ -270,16 +270,16 @@ typedef void (*stemma_io_done_fn)(void* user, stemma_status outcome);
 STEMMA_API stemma_io stemma_io_begin(stemma_io_done_fn done, void* user);
 
 /* Stands for work that may still touch a lease's blocks when the lease is released. No block of the
- * lease is reused before `signalled` first returns non-zero; after that it is not asked again. It
- * is called by calls that are short of blocks and by stemma_cache_poll(), and not after `closed`.
- * It must be cheap, must not block, and must not call Stemma. */
+ * lease is reused before `signalled` first returns non-zero; after that Stemma does not call it
+ * again. Calls that are short of blocks and stemma_cache_poll() call `signalled`; nobody calls it
+ * after `closed`. It must be cheap, must not block, and must not call Stemma. */
 typedef struct stemma_fence {
   int32_t (*signalled)(void* user);
   void* user;
 } stemma_fence;
 
-/* Nanoseconds that never run backwards. It may be called with a lock held, so it must not call
- * Stemma. */
+/* Returns nanoseconds that never run backwards. Stemma may call it with a lock held, so it must not
+ * call Stemma. */
 typedef struct stemma_clock {
   uint64_t (*now_ns)(void* user);
   void* user;
@@ -323,10 +323,10 @@ typedef struct stemma_options {
   double pin_share;      /* The part of a full group's blocks that pins may hold, 0 to 1. */
   const stemma_tenant_quota* quotas;
   size_t quota_count;
-  uint32_t index_cells;     /* If the index has cells of its own (stemma/options.h); 0: chosen. */
-  uint32_t content_keys;    /* 1: keep them, 32 bytes per block. Events turn them on. */
-  uint32_t event_capacity;  /* Events kept for slow observers; 0: no events. */
-  uint32_t reserved;        /* 0. */
+  uint32_t index_cells;    /* How many, if the index has cells of its own (options.h). 0: chosen. */
+  uint32_t content_keys;   /* 1: keep them, 32 bytes per block. Events turn them on. */
+  uint32_t event_capacity; /* Events kept for slow observers; 0: no events. */
+  uint32_t reserved;       /* 0. */
   uint64_t stats_window_ns; /* Length of the statistics' window; at least 1. */
   const char* policy;       /* Name of the retention policy, terminated; null: "lru". */
   /* Copied, but not what `user` points to. Null: the engine does all of stemma_lease_copies(). */
@@ -403,8 +403,8 @@ typedef struct stemma_lease_options {
   uint32_t struct_size;
   uint32_t tenant;       /* 0: no tenant. Cannot change for a scope while it is cached. */
   uint32_t draft_tokens; /* Positions to draft room for now; STEMMA_ALL: the whole prompt. */
-  /* Not 0: the lease is filled with [0, fill_to) from elsewhere. It shares what is cached of that
-   * range and drafts only the other blocks that fill_to needs. Write the blocks that
+  /* Not 0: the lease fills [0, fill_to) with bytes from elsewhere. It shares the cached blocks of
+   * that range and drafts only the other blocks that fill_to needs. Write the blocks that
    * stemma_lease_draft_table() names, then commit fill_to, or less if a block did not arrive. A
    * multiple of every block_tokens, within the prompt (see LeaseOptions in stemma/cache.h). */
   uint32_t fill_to;
@@ -481,8 +481,8 @@ typedef struct stemma_positions {
 
 typedef struct stemma_commit {
   uint32_t committed;  /* Positions now written, as given. */
-  uint32_t published;  /* Blocks that became findable by this call (first group's grid). */
-  uint32_t duplicates; /* How many of these somebody else had already cached. */
+  uint32_t published;  /* Blocks that this call made findable (first group's grid). */
+  uint32_t duplicates; /* Blocks that another request had already cached. */
   uint32_t reserved;
 } stemma_commit;
 
@@ -586,9 +586,9 @@ typedef struct stemma_event {
 /* A cached path, from its beginning to a block without successor. */
 typedef struct stemma_cached_path {
   uint32_t struct_size; /* How much of it this library fills in. */
-  uint32_t tokens;      /* From the beginning to its end. */
+  uint32_t tokens;      /* Its length from the beginning. */
   stemma_scope scope;
-  uint32_t held; /* 1: by a lease or a pin. */
+  uint32_t held; /* 1: a lease or a pin holds it. */
   uint32_t reserved;
 } stemma_cached_path;
 
@@ -606,8 +606,8 @@ typedef uint64_t stemma_lease; /* 0: no lease. */
 STEMMA_API stemma_status stemma_cache_create(const stemma_options* options, stemma_cache** out);
 /* Refuse: returns STEMMA_BUSY while leases are alive (the error's value is how many), and changes
  * nothing. Defer: the handle is gone at once; leases stay valid, and the release of the last one
- * frees the rest. Releases that wait for a fence delay neither; their fences are not asked again.
- */
+ * frees the rest. In both cases a released lease that still waits for its fence does not count as
+ * alive, and its fence is not asked again. */
 STEMMA_API stemma_status stemma_cache_destroy(stemma_cache* cache, uint32_t on_busy);
 
 /* Reports what a lease would reuse now, and takes nothing. Null options: defaults. */
@@ -639,7 +639,7 @@ STEMMA_API stemma_status stemma_cache_pin(stemma_cache* cache, const stemma_scop
                                           stemma_pin* out);
 /* Stale: it has expired or was never given. */
 STEMMA_API stemma_status stemma_cache_unpin(stemma_cache* cache, uint64_t pin);
-/* The conversation is over: what it used last goes early, unless somebody used it since. */
+/* Ends a conversation: the path it used last goes early, unless another request used it since. */
 STEMMA_API stemma_status stemma_cache_end_session(stemma_cache* cache, uint64_t session);
 /* Invalid: the tenant had no quota at creation. */
 STEMMA_API stemma_status stemma_cache_set_quota(stemma_cache* cache, uint32_t tenant,
@@ -652,8 +652,8 @@ STEMMA_API stemma_status stemma_cache_tenant_of(stemma_cache* cache, const stemm
                                                 uint32_t* known, uint32_t* tenant);
 
 /* Forgets the cached continuation of the prompt from the block that holds position `keep` on; with
- * `keep` at the prompt's end, every continuation. Running leases go on unchanged (see
- * PagedCache::truncate in stemma/cache.h for what of theirs is found afterwards).
+ * `keep` at the prompt's end, every continuation. Running leases go on unchanged;
+ * PagedCache::truncate in stemma/cache.h says which of their blocks can be found afterwards.
  * *forgotten (may be null): how many blocks can no longer be found. */
 STEMMA_API stemma_status stemma_cache_truncate(stemma_cache* cache, const stemma_scope* scope,
                                                const stemma_prompt* prompt, uint32_t keep,
@@ -663,7 +663,7 @@ STEMMA_API stemma_status stemma_cache_drop_scope(stemma_cache* cache, const stem
                                                  uint32_t* forgotten);
 /* Forgets everything. `on_busy` says what happens if leases are alive. */
 STEMMA_API stemma_status stemma_cache_reset(stemma_cache* cache, uint32_t on_busy);
-/* Evicts up to `blocks` blocks by the policy's choice. *evicted (may be null): how many went. */
+/* Evicts up to `blocks` blocks; the policy chooses. *evicted (may be null): how many it evicted. */
 STEMMA_API stemma_status stemma_cache_evict(stemma_cache* cache, uint32_t blocks,
                                             uint32_t* evicted);
 
@@ -680,13 +680,13 @@ typedef struct stemma_reclaimed_block {
   const uint32_t* words; /* Its words; null if media are on its path. */
 } stemma_reclaimed_block;
 
-/* Evicts by the policy's choice until leases could draft `positions` positions without evicting (in
- * a window group at most a window, in a recurrent one a slot), but at most `most` blocks of the
- * index's grid and of such groups. Then calls `save` once with the whole blocks that went, if there
- * are any, on this thread and without locks. Nobody gets these blocks until `save` returns, so it
- * can read them; leases do not find them free meanwhile, so ask for few at a time. *went (may be
- * null): how much went, shown or not; 0: nothing had to go, or nothing could. Out of memory: what
- * went is gone. */
+/* Evicts until leases could draft `positions` positions without evicting (in a window group at most
+ * a window, in a recurrent group a slot), but at most `most` blocks of the index's grid and of
+ * window and recurrent groups. Then calls `save` once with the whole blocks that it evicted, if
+ * there are any, on this thread and without locks. No lease gets these blocks until `save` returns,
+ * so ask for few at a time. *went (may be null): how many were evicted, including those that `save`
+ * is not given. 0: nothing had to be evicted, or nothing could be. Out of memory: the evicted
+ * blocks are lost. */
 STEMMA_API stemma_status
 stemma_cache_reclaim(stemma_cache* cache, uint32_t positions, uint32_t most,
                      void (*save)(void* user, const stemma_reclaimed_block* blocks, size_t count),
@@ -701,9 +701,9 @@ STEMMA_API stemma_status stemma_cache_branch_points(stemma_cache* cache, const s
 /* Calls `each` for every path that is cached. O(everything). Out of memory: it was not called. */
 STEMMA_API stemma_status stemma_cache_contents(stemma_cache* cache, stemma_cached_path_fn each,
                                                void* user);
-/* Calls `each` for at most `limit` events, from number `from` on. *next: the number to ask for next
- * time; smaller than `from` if there was never such an event. If `from` is no longer kept, the
- * number of the first event shows the gap. With too little memory there are fewer, perhaps none. */
+/* Calls `each` for at most `limit` events, from number `from` on; for fewer if memory is short.
+ * *next: the number to ask for next time; smaller than `from` if there was never such an event. If
+ * event `from` is no longer kept, the number of the first event shows the gap. */
 STEMMA_API stemma_status stemma_cache_events(stemma_cache* cache, uint64_t from, uint32_t limit,
                                              stemma_event_fn each, void* user, uint64_t* next);
 /* Calls `each` with everything cached at one instant, as `stored` events; the stream continues at
@@ -734,16 +734,16 @@ STEMMA_API stemma_status stemma_lease_copies(stemma_lease lease, stemma_block_co
                                              size_t capacity, size_t* count);
 /* Says that all copies are done; allowed if there were none. */
 STEMMA_API stemma_status stemma_lease_copies_done(stemma_lease lease);
-/* Says that copies failed: the lease falls back to what it can reuse without them. Wrong state
- * (none are pending), out of blocks (they are still pending: release the lease). */
+/* Says that the copies failed: the lease shrinks to what it can reuse without them. Wrong state (no
+ * copies are pending), out of blocks (they are still pending: release the lease). */
 STEMMA_API stemma_status stemma_lease_copies_failed(stemma_lease lease);
 /* Runs the copies through stemma_options.block_io and waits. Copy failed: the lease has fallen
  * back, as above. Unsupported: no block_io. */
 STEMMA_API stemma_status stemma_lease_run_copies(stemma_lease lease);
-/* Gives back what was reused beyond n. *reused (may be null): what is reused now, n or less. No
- * block holds the hidden states of the last reused position: an engine that drafts with them
- * (EAGLE, MTP) shrinks to reused - 1 first, or by a block if nothing can be copied. Out of range,
- * wrong state, out of blocks. */
+/* Gives back the reused positions beyond n, so that they are computed instead. *reused (may be
+ * null): how many are reused now, n or fewer. No block holds the hidden states of the last reused
+ * position. So an engine that drafts with them (EAGLE, MTP) shrinks to reused - 1 first, or by a
+ * block if nothing can be copied. Out of range, wrong state, out of blocks. */
 STEMMA_API stemma_status stemma_lease_shrink_to(stemma_lease lease, uint32_t n, uint32_t* reused);
 /* The indices of the prompt's media items that are not wholly reused. */
 STEMMA_API stemma_status stemma_lease_media_to_process(stemma_lease lease, uint32_t* out,
@@ -781,9 +781,9 @@ STEMMA_API stemma_status stemma_lease_draft_checkpoint(stemma_lease lease, uint3
  * state. */
 STEMMA_API stemma_status stemma_lease_commit_checkpoint(stemma_lease lease, uint32_t group,
                                                         uint32_t depth);
-/* Finds the deepest checkpoint of the lease's words at or below at_most, for reading: at *depth, in
- * slot *block; 0 and STEMMA_NO_BLOCK if there is none. It is held until the lease ends or the next
- * call for this group. Unsupported. */
+/* Finds the deepest checkpoint of the lease's words that is no deeper than at_most, for reading: at
+ * *depth, in slot *block; 0 and STEMMA_NO_BLOCK if there is none. The lease holds the checkpoint
+ * until it ends or until the next call for this group. Unsupported. */
 STEMMA_API stemma_status stemma_lease_hold_checkpoint(stemma_lease lease, uint32_t group,
                                                       uint32_t at_most, uint32_t* depth,
                                                       uint32_t* block);
@@ -792,9 +792,9 @@ STEMMA_API stemma_status stemma_lease_hold_checkpoint(stemma_lease lease, uint32
 STEMMA_API stemma_status stemma_lease_attach_logits(stemma_lease lease, uint32_t depth,
                                                     const float* logits, size_t count);
 
-/* Ends the lease: whole blocks stay cached, the committed part of the last one becomes a copy
- * source, drafts go back. Null options: defaults. Invalid (retain), out of memory (with a fence
- * that has not signalled): the lease is still alive. */
+/* Ends the lease: whole blocks stay cached, the committed part of the last block becomes a copy
+ * source, and drafts go back. Null options: defaults. After the errors invalid (retain) and out of
+ * memory (with a fence that has not signalled) the lease is still alive. */
 STEMMA_API stemma_status stemma_lease_release(stemma_lease lease,
                                               const stemma_release_options* options);
 /* The same, but the part-block is not published. `fence` may be null. */
@@ -803,10 +803,10 @@ STEMMA_API stemma_status stemma_lease_abandon(stemma_lease lease, const stemma_f
 /* How many blocks of `group` hold [0, capacity); 0 for a recurrent or unknown group. */
 STEMMA_API stemma_status stemma_lease_block_count(stemma_lease lease, uint32_t group,
                                                   uint32_t* count);
-/* Writes the block ids in order, then `pad` to the end of `out`; what fell out of a window is `pad`
- * too. For `pad` use STEMMA_NO_BLOCK, or a block that no lease gets: 0 is a block like any other.
- * *count (may be null): how many come before the padding. Out of range: `out` is too small.
- * Invalid: no such paged group. */
+/* Writes the block ids in order, then `pad` to the end of `out`; blocks that fell out of a window
+ * are `pad` too. For `pad` use STEMMA_NO_BLOCK, or a block that no lease gets; do not use 0, which
+ * is a block like any other. *count (may be null): how many entries come before the padding. Out of
+ * range: `out` is too small. Invalid: no such paged group. */
 STEMMA_API stemma_status stemma_lease_block_table(stemma_lease lease, uint32_t group, uint32_t* out,
                                                   size_t capacity, uint32_t pad, uint32_t* count);
 /* The same, with `pad` for every block that this lease may not write. */

@@ -32,8 +32,8 @@
  * Streams:    cudaStream_t and cudaEvent_t as 64-bit numbers, from any CUDA runtime in the process
  *             (torch: stream.cuda_stream). 0 is the legacy default stream. On a CPU streams are
  *             ignored: a call that would make a stream wait blocks instead, and events are 0.
- *             Wrong state: a stream that captures a graph; begin and gate transfers outside of the
- *             capture.
+ *             If a stream captures a graph, calls return wrong state: begin and gate transfers
+ *             outside of the capture.
  * Threading:  thread-safe. A call returns when its work is queued; copies run on the mover's own
  *             streams and threads. If its internal queue is full, the call waits for the oldest
  *             transfer. stemma_mover_destroy() must not run beside another call with this mover.
@@ -51,9 +51,9 @@
 extern "C" {
 #endif
 
-#define STEMMA_MOVER_CPU (-1)                    /* As a device. */
-#define STEMMA_MOVER_MAX_DIMS 4                  /* Of a plane. */
-#define STEMMA_MOVER_MAX_LAYERS 1024             /* Of a group. */
+#define STEMMA_MOVER_CPU (-1)                    /* The CPU, as a device. */
+#define STEMMA_MOVER_MAX_DIMS 4                  /* Dimensions of a plane. */
+#define STEMMA_MOVER_MAX_LAYERS 1024             /* Layers of a group. */
 #define STEMMA_MOVER_NO_TOKENS 0xFFFFFFFFu       /* As token_dim. */
 #define STEMMA_MOVER_NO_STREAM UINT64_MAX        /* There is nothing to wait for. */
 #define STEMMA_MOVER_OWN_STREAM (UINT64_MAX - 1) /* The mover's stream for this direction. */
@@ -92,14 +92,14 @@ typedef struct stemma_mover_options {
   const stemma_mover_group* groups; /* One for each group of the cache. Copied. */
   size_t group_count;               /* 1 to STEMMA_MAX_GROUPS. */
   uint32_t threads;                 /* Copying threads, up to 64. 0: 4, or fewer on fewer cores. */
-  uint32_t thread_blocks;           /* Of the copying kernel, 1 to 8. Each uses a multiprocessor. */
+  uint32_t thread_blocks; /* Thread blocks of the kernel, 1 to 8. Each uses a multiprocessor. */
   /* Bytes of pinned memory, taken at creation for stemma_mover_take() and for host memory that the
    * device does not reach (which needs room for a block at least). 0: none. */
   uint64_t arena_bytes;
   /* The driver copies contiguous pieces of at least this size in batches. 0: measured at creation,
    * within a few tenths of a second. UINT64_MAX: never. */
   uint64_t batch_from_bytes;
-  uint64_t ring_bytes; /* For descriptors in flight: 48 bytes for each piece. At least 65,536. */
+  uint64_t ring_bytes; /* Room for descriptors in flight, 48 bytes a piece. At least 65,536. */
 } stemma_mover_options;
 #define STEMMA_MOVER_OPTIONS_INIT \
   {sizeof(stemma_mover_options), STEMMA_MOVER_CPU, 0, 0, 0, 8, 0, 0, 4194304u}
@@ -117,8 +117,9 @@ STEMMA_API uint32_t stemma_mover_device_count(void);
  * memory. */
 STEMMA_API stemma_status stemma_mover_create(const stemma_mover_options* options,
                                              stemma_mover** out);
-/* Waits for running transfers and ends all of them. Memory from stemma_mover_take() is gone. Busy:
- * stemma_mover_block_io() transfers are still running, or it was called by a `done` callback. */
+/* Waits for running transfers and ends all of them. Afterwards memory from stemma_mover_take() no
+ * longer exists. Busy: transfers that a cache or tiers began through stemma_mover_block_io() are
+ * still running, or a `done` callback made this call. */
 STEMMA_API stemma_status stemma_mover_destroy(stemma_mover* mover);
 
 STEMMA_API stemma_status stemma_mover_block_bytes(stemma_mover* mover, uint32_t group,
@@ -138,8 +139,8 @@ typedef struct stemma_mover_stats {
   uint32_t running;               /* Transfers that run now. */
   uint64_t loads, stores, copies; /* Transfers begun; a gather or a scatter counts as a copy. */
   uint64_t load_bytes, store_bytes, copy_bytes;
-  uint64_t staged_bytes;     /* Went through the arena. */
-  uint64_t batched_bytes;    /* Copied by the driver in batches. */
+  uint64_t staged_bytes;     /* Bytes that went through the arena. */
+  uint64_t batched_bytes;    /* Bytes that the driver copied in batches. */
   uint64_t wrong_blocks;     /* Blocks with a wrong sum. */
   uint64_t ring_waits;       /* How often a call waited for room for its descriptors. */
   uint64_t batch_from_bytes; /* As given or measured. UINT64_MAX: never. */
@@ -186,10 +187,12 @@ typedef struct stemma_mover_request {
    * memory is in use until the transfer is over. */
   const stemma_mover_item* items;
   size_t count;
-  /* Does the copying: one of the caller's, or STEMMA_MOVER_OWN_STREAM. Memory that goes through the
-   * arena is copied on the mover's own stream alone; with another one it is refused. */
+  /* The stream that copies: a stream of the caller's, or STEMMA_MOVER_OWN_STREAM. Memory that goes
+   * through the arena can only be copied on the mover's own stream; with another stream the request
+   * is refused. */
   uint64_t stream;
-  uint64_t after_stream;   /* Copying begins after its present work. Or STEMMA_MOVER_NO_STREAM. */
+  /* Copying begins after the work that this stream has now. STEMMA_MOVER_NO_STREAM: at once. */
+  uint64_t after_stream;
   uint32_t check;          /* For a load. 1: compare the sums. 0: the items have none. */
   uint32_t layers_at_once; /* Layers that share a gate. 1: each has its own. 0: one gate for all. */
   stemma_transfer_done_fn done; /* May be null. */
@@ -201,9 +204,10 @@ typedef struct stemma_mover_request {
 
 /* Copies host memory to pages. Nobody else may use the pages until the transfer is over (drafts of
  * a lease are private). End the transfer with stemma_transfer_end(). Invalid: pieces of the wrong
- * size or alignment or in the device's memory, a page that appears twice. Out of range: no such group or page. The error's
- * value is the number of the item. Unsupported: memory that the device does not reach, and no arena
- * with room for a block, or a stream of the caller's. Copy failed. */
+ * size or alignment or in the device's memory, a page that appears twice. Out of range: no such
+ * group or page. The error's value is the number of the item. Unsupported: the device does not
+ * reach the host memory, and either the arena has no room for a block or the request names a stream
+ * of the caller's. Copy failed. */
 STEMMA_API stemma_status stemma_mover_load(stemma_mover* mover, const stemma_mover_request* request,
                                            stemma_transfer* out);
 /* Copies pages to host memory, as stemma_mover_load() does. `check` and the items' sums are
@@ -219,9 +223,9 @@ STEMMA_API stemma_status stemma_mover_store(stemma_mover* mover,
  * No target may be a source or another target. Out of range, invalid, copy failed. */
 STEMMA_API stemma_status stemma_mover_copy(stemma_mover* mover, const stemma_block_copy* copies,
                                            size_t count, uint64_t stream, stemma_transfer* out);
-/* Pack pages into blocks, back to back in the device's memory at `packed` (a multiple of 16), and
- * back. The zeros between planes are neither written nor read. Invalid: the memory at `packed` is
- * not the device's, or too small. */
+/* Gather packs pages into blocks, back to back in the device's memory at `packed` (a multiple of
+ * 16). Scatter unpacks them. The zeros between planes are neither written nor read. Invalid: the
+ * memory at `packed` is not the device's, or is too small. */
 STEMMA_API stemma_status stemma_mover_gather(stemma_mover* mover, uint32_t group,
                                              const uint32_t* pages, size_t count, uint64_t packed,
                                              uint64_t stream, stemma_transfer* out);
@@ -248,7 +252,7 @@ STEMMA_API stemma_status stemma_transfer_event(stemma_transfer transfer, uint32_
 STEMMA_API stemma_status stemma_transfer_wait(stemma_transfer transfer, uint64_t wait_ns);
 
 typedef struct stemma_mover_result {
-  uint64_t sum; /* Of the copied bytes; 0 if they were not summed. */
+  uint64_t sum; /* The sum of the copied bytes; 0 if they were not summed. */
   stemma_status status;
   uint32_t reserved;
 } stemma_mover_result;

@@ -1,8 +1,8 @@
 /* The part of the C ABI for engines with opaque sequences: they trim, copy, save and load, and
  * nobody sees inside. stemma.h includes it, and has the rules for all calls; include that one.
  *
- *   stemma_sequences_create --> stemma_sequences_begin --> stemma_turn_execute --> the engine computes
- *     --> stemma_turn_computed --> stemma_turn_finish --> ... --> stemma_sequences_destroy
+ *   stemma_sequences_create --> stemma_sequences_begin --> stemma_turn_execute --> the engine
+ *     computes --> stemma_turn_computed --> stemma_turn_finish --> ... --> stemma_sequences_destroy
  *
  * The words are the same as in stemma/sequence.h and stemma/sequence_engine.h, which explain more.
  *
@@ -88,8 +88,8 @@ typedef struct stemma_engine_traits {
    0}
 
 /* What a sequence really holds: [0, end) in full-attention layers, [begin, end) in window layers; a
- * recurrent layer can stand at begin + 1 to end. A sequence in the middle of something is
- * {0, 0, 0}, an empty one {0, 0, 1}. */
+ * recurrent layer stands anywhere from begin + 1 to end. An empty sequence is {0, 0, 1}. An
+ * unfinished one (it has a gap, or waits for its checkpoint, or a call failed) is {0, 0, 0}. */
 typedef struct stemma_held {
   uint32_t begin;
   uint32_t end;
@@ -171,27 +171,27 @@ typedef struct stemma_saved_part {
   size_t size;
 } stemma_saved_part;
 
-/* Why the listener hears again of a part that was saved or admitted earlier. */
+/* Why the cache tells the listener again of a part that was saved or admitted earlier. */
 enum stemma_seen_again {
   STEMMA_SEEN_USED = 0,   /* Another capture found it there, or the engine loaded it. */
   STEMMA_SEEN_LEAVING = 1 /* Evicted for lack of room, or stemma_sequences_hand_on() offers it. */
 };
 
-/* Hears of everything that is saved, so that it can be kept elsewhere too (stemma_tiers.h does).
- * `part` was saved for the prompt's first part->range.end words, `key` is their content key on the
- * grid of segment_tokens, `priority` is the turn's. Called on the thread of the call that saves,
- * and not after stemma_sequences_destroy(). All arguments are borrowed for the call. It must be
- * quick; calls that change the cache return STEMMA_BUSY there. */
+/* The cache tells a listener of everything that it saves, so that it can be kept elsewhere too
+ * (stemma_tiers.h has a listener). `saved`: `part` was saved for the prompt's first part->range.end
+ * words, `key` is their content key on the grid of segment_tokens, `priority` is the turn's. Called
+ * on the thread of the call that saves, not after stemma_sequences_destroy(). Arguments are
+ * borrowed for the call. It must be quick; calls that change the cache return STEMMA_BUSY there. */
 typedef struct stemma_saved_listener {
   void (*saved)(void* user, const stemma_scope* scope, const stemma_prompt* prompt,
                 const stemma_saved_part* part, const stemma_content_key* key, uint32_t priority);
   void* user;
-  /* Asks later, for a stemma_seen_again, whether the listener wants the bytes now. 0: no. Any other
-   * number: take gets the bytes, and the number as `wanted`. Null: never. */
+  /* Asks later whether the listener wants a part's bytes now (`seen` is a stemma_seen_again). 0:
+   * no. With any other number, `take` gets the bytes, and the number as `wanted`. Null: never. */
   uint32_t (*wants)(void* user, uint32_t kind, const stemma_content_key* key, uint32_t seen);
-  /* Gets exactly the bytes that were saved, and never anything that was dropped, truncated,
-   * quarantined or damaged. `words` are those of the part's range if keep_words is 1 and there are
-   * no media; otherwise there are none. */
+  /* Gets exactly the bytes that were saved. It is never called for a part that was dropped,
+   * truncated, quarantined or damaged. `words` are the words of the part's range if keep_words is 1
+   * and there are no media; otherwise word_count is 0. */
   void (*take)(void* user, const stemma_saved_part* part, const stemma_content_key* key,
                uint32_t priority, const uint32_t* words, size_t word_count, uint32_t wanted);
   uint32_t keep_words; /* 1: the cache remembers words for take, 4 bytes a position. */
@@ -213,7 +213,7 @@ typedef struct stemma_sequence_options {
   const stemma_tenant_quota* quotas; /* For saved segments. */
   size_t quota_count;
   const char* policy;        /* Name of the retention policy, terminated; null: "lru". */
-  uint64_t compute_token_ns; /* This and the next two: costs assumed until they are measured. */
+  uint64_t compute_token_ns; /* Costs to assume until they are measured: three fields. */
   uint64_t move_byte_ps;
   uint64_t move_call_ns;
   stemma_clock clock; /* now_ns null: the machine's monotonic clock. */
@@ -250,8 +250,8 @@ typedef struct stemma_turn_options {
   uint32_t tenant;
   stemma_bytes session;         /* The conversation, if it has a name: a hint, never a barrier. */
   uint32_t exclusive;           /* 1: busy while another turn of the session is under way. */
-  uint32_t reuse;               /* A stemma_reuse, within what the cache allows. */
-  uint32_t bypass;              /* 1: start empty and keep nothing, whatever the words are. */
+  uint32_t reuse;               /* A stemma_reuse; it can only limit what the cache allows. */
+  uint32_t bypass;              /* 1: starts empty and keeps nothing, whatever the words are. */
   uint32_t keep;                /* 0: what is computed is forgotten at the end. */
   uint32_t at_most;             /* Make no more than this many positions available. */
   uint32_t evaluate_at_least;   /* Units at the prompt's end that must be evaluated; 0 is 1. */
@@ -285,8 +285,8 @@ STEMMA_API stemma_status stemma_turn_options_defaults(stemma_turn_options* out);
 
 /* How part of a prompt got into its sequence. */
 enum stemma_step {
-  STEMMA_STEP_STAY = 0,      /* The sequence held it. */
-  STEMMA_STEP_TRIM = 1,      /* It held more. */
+  STEMMA_STEP_STAY = 0,      /* The sequence held exactly this. */
+  STEMMA_STEP_TRIM = 1,      /* The sequence held more, and was cut. */
   STEMMA_STEP_FORK = 2,      /* Copied from another sequence. */
   STEMMA_STEP_SEGMENTS = 3,  /* Loaded, in segments. */
   STEMMA_STEP_STATE = 4,     /* Loaded, as a whole state. */
@@ -302,7 +302,7 @@ enum stemma_sequence_miss {
   STEMMA_SEQUENCE_MISS_AT_MOST = 4,       /* The caller's limit. */
   STEMMA_SEQUENCE_MISS_MEDIA = 5,         /* Equal up to a media item whose end is not covered. */
   STEMMA_SEQUENCE_MISS_NO_REWIND = 6,     /* Known, but the memory cannot go back there. */
-  STEMMA_SEQUENCE_MISS_NOT_SAVED = 7,     /* Only in a sequence that cannot be copied from. */
+  STEMMA_SEQUENCE_MISS_NOT_SAVED = 7,     /* Only a sequence holds it, and it cannot be copied. */
   STEMMA_SEQUENCE_MISS_NOT_WORTH = 8,     /* Loading would take longer than computing. */
   STEMMA_SEQUENCE_MISS_MODE = 9,          /* Known, but the mode of reuse excludes it. */
   STEMMA_SEQUENCE_MISS_BYPASSED = 10,     /* Not looked for. */
@@ -360,7 +360,7 @@ typedef struct stemma_sequence_report {
   uint32_t reserved;
   uint32_t steps[8]; /* By stemma_step: positions; for a checkpoint its depth. The rest is 0. */
   uint64_t restored_bytes;
-  uint64_t saved_bytes; /* Of victims, before they were emptied. */
+  uint64_t saved_bytes; /* Saved from victims before they were emptied. */
   uint64_t plan_ns;
   uint64_t execute_ns;
 } stemma_sequence_report;
@@ -371,15 +371,15 @@ typedef struct stemma_sequence_report {
 typedef struct stemma_turn_place {
   uint64_t generation; /* Counts how often the sequence gave up what it held. */
   uint32_t sequence;   /* STEMMA_NO_SEQUENCE: it was taken away (forget_context). */
-  uint32_t available;  /* Got without computing; 0 before execute. */
-  uint32_t computed;   /* In the sequence. */
+  uint32_t available;  /* Positions that are there without computing; 0 before execute. */
+  uint32_t computed;   /* Positions that are in the sequence. */
   uint32_t length;     /* Words known. */
   uint32_t next_stop;  /* How far to compute before the next stemma_turn_computed(). */
   uint32_t reserved;
 } stemma_turn_place;
 
 typedef struct stemma_drained {
-  uint32_t items; /* Taken from the queue, saved or not. */
+  uint32_t items; /* Items taken from the queue, saved or not. */
   uint32_t saved;
   uint64_t bytes;
 } stemma_drained;
@@ -387,29 +387,29 @@ typedef struct stemma_drained {
 /* How far stemma_sequences_hand_on() came. */
 typedef struct stemma_handed_on {
   uint32_t parts; /* How many the listener took. */
-  uint32_t over;  /* 0: go on from next. */
-  uint64_t bytes; /* Of the parts that the listener took. */
+  uint32_t over;  /* 0: call again with `next`. */
+  uint64_t bytes; /* The size of these parts. */
   uint64_t next;
 } stemma_handed_on;
 
 /* What became of the parts that stemma_sequences_admit() was given. */
 typedef struct stemma_admitted {
   uint32_t taken;
-  uint32_t present; /* Were there already. */
-  uint32_t refused; /* No room, a gap before the part, or no place for such a part. */
+  uint32_t present; /* Parts that were there already. */
+  uint32_t refused; /* Parts without room or without a place for their kind, or after a gap. */
   uint32_t reserved;
-  uint64_t bytes; /* Of those taken. */
+  uint64_t bytes; /* The size of the parts taken. */
 } stemma_admitted;
 
 /* What stemma_sequences_truncate() forgot, and what it could not. */
 typedef struct stemma_truncated {
   uint64_t live_tokens; /* Positions that idle sequences gave up. */
   uint32_t sequences;   /* Idle sequences that were cut or emptied. */
-  uint32_t segments;    /* This and the next three: how many are no longer found. */
-  uint32_t states;
-  uint32_t checkpoints;
-  uint32_t logits;
-  uint32_t in_use; /* Sequences of turns under way that hold more than should stay. */
+  uint32_t segments;    /* Segments that are no longer found. */
+  uint32_t states;      /* States that are no longer found. */
+  uint32_t checkpoints; /* Checkpoints that are no longer found. */
+  uint32_t logits;      /* Logits that are no longer found. */
+  uint32_t in_use;      /* Sequences of turns under way that hold more than `keep` positions. */
 } stemma_truncated;
 
 typedef struct stemma_sequence_info {
@@ -428,8 +428,8 @@ typedef struct stemma_session_info {
   uint32_t known;
   uint32_t in_flight;
   uint32_t resident; /* 1: its last sequence still holds what it left. */
-  uint32_t sequence; /* If resident or in flight, else STEMMA_NO_SEQUENCE. */
-  uint32_t length;   /* Of its last finished turn. */
+  uint32_t sequence; /* Valid if resident or in flight, else STEMMA_NO_SEQUENCE. */
+  uint32_t length;   /* The length of its last finished turn. */
   uint64_t turns;    /* Finished or not. */
   uint64_t last_used_ns;
 } stemma_session_info;
@@ -443,20 +443,20 @@ typedef struct stemma_sequence_stats {
   uint64_t prompt_tokens;
   uint64_t reused_tokens;
   uint64_t evaluated_tokens;
-  uint64_t outcomes[8]; /* By stemma_outcome. In all these arrays the rest is 0. */
+  uint64_t outcomes[8]; /* By stemma_outcome. Unused elements of this and the next arrays are 0. */
   uint64_t reasons[16]; /* By stemma_sequence_miss. */
   uint64_t steps[8];    /* By stemma_step: turns in which such a step succeeded. */
   uint64_t step_tokens[8];
   uint64_t failures[8];  /* Steps that failed. */
   uint64_t captures[16]; /* By stemma_capture_fate. */
-  uint64_t quarantined;  /* Saved things given up because they were bad. */
+  uint64_t quarantined;  /* Saved entries given up because they were bad. */
   uint64_t victims;      /* Idle sequences emptied for others. */
   uint64_t victims_saved;
   uint64_t stale_calls; /* Calls of turns whose sequence was taken away. */
   uint64_t broken;      /* How often the engine failed to clear a sequence. */
   uint64_t restored_bytes;
   uint64_t captured_bytes;
-  uint32_t sequences; /* Values now, as are those below. */
+  uint32_t sequences; /* This field and those below are about the situation now. */
   uint32_t free_sequences;
   uint32_t idle_sequences;
   uint32_t leased_sequences;
@@ -473,8 +473,8 @@ typedef struct stemma_sequence_stats {
   uint64_t logits_bytes;
   uint64_t index_bytes;
   uint64_t segment_evictions;
-  uint64_t state_evictions;  /* And of checkpoints. */
-  uint64_t compute_token_ns; /* This and the next two: the costs that the planner uses. */
+  uint64_t state_evictions;  /* Evictions of states and of checkpoints. */
+  uint64_t compute_token_ns; /* The costs that the planner uses: three fields. */
   uint64_t move_byte_ps;
   uint64_t move_call_ns;
 } stemma_sequence_stats;
@@ -528,33 +528,33 @@ STEMMA_API stemma_status stemma_sequences_lookup(stemma_sequences* cache, const 
 /* *admits is 1 if begin would find a sequence. The session may be null with size 0. Any thread. */
 STEMMA_API stemma_status stemma_sequences_can_admit(stemma_sequences* cache, const char* session,
                                                     size_t session_size, uint32_t* admits);
-/* Saves what is waiting to be saved, oldest first, up to `items` items (STEMMA_ALL: all) and
+/* Saves items that wait to be saved, oldest first, up to `items` items (STEMMA_ALL: all) and
  * `bytes` bytes (UINT64_MAX: all); it finishes an item that it began. For quiet moments. With evict
- * 1 it may evict what was saved before; with 0 what finds no room waits. *out may be null. */
+ * 1 it may evict saved entries; with 0 an item that finds no room waits. *out may be null. */
 STEMMA_API stemma_status stemma_sequences_drain(stemma_sequences* cache, uint32_t items,
                                                 uint64_t bytes, uint32_t evict,
                                                 stemma_drained* out);
 /* Any thread. */
 STEMMA_API stemma_status stemma_sequences_pending(stemma_sequences* cache, uint32_t* out);
-/* Has the prefix computed and saves it, unless it is there. *out may be null. Fails as begin or
- * `compute` does. */
+/* Computes the prefix with `compute` and saves it, unless it is there already. *out may be null.
+ * Fails as begin or `compute` does. */
 STEMMA_API stemma_status stemma_sequences_warm(stemma_sequences* cache, const stemma_scope* scope,
                                                const stemma_prompt* prefix,
                                                const stemma_turn_options* options,
                                                stemma_compute_fn compute, void* user,
                                                stemma_sequence_report* out);
 
-/* Takes in what was saved elsewhere: by another process, or an earlier one. `parts` are parts that
- * a listener heard of, for this scope and these words, in ascending order of their ends. Only the
- * engine can tell whether their bytes are right, when it loads them. Parts that are there already
- * stay as they are, parts that do not fit are left out; the listener does not hear of any. *out may
- * be null. Invalid, out of memory. */
+/* Takes in parts that another process, or an earlier one, saved: those that its listener was told
+ * of, for this scope and these words, in ascending order of their ends. Only the engine can tell
+ * whether their bytes are right, when it loads them. Parts that are there already stay as they are;
+ * parts that do not fit are left out. No listener is told of them. *out may be null. Invalid, out
+ * of memory. */
 STEMMA_API stemma_status stemma_sequences_admit(stemma_sequences* cache, const stemma_scope* scope,
                                                 const stemma_prompt* prompt,
                                                 const stemma_saved_part* parts, size_t part_count,
                                                 const stemma_turn_options* options,
                                                 stemma_admitted* out);
-/* Offers the listener everything that is saved as if it were leaving, though it stays: for a
+/* Offers the listener everything that is saved as if it were being evicted, though it stays: for a
  * process that ends. `from` is 0, or out->next of the last call. A call ends before the listener
  * takes more than `bytes` bytes (UINT64_MAX: no limit), unless a single part is larger. With
  * write-back tiers, flush the stack between two calls, because its queue is bounded. */
@@ -578,20 +578,20 @@ STEMMA_API stemma_status stemma_sequences_forget_context(stemma_sequences* cache
 /* Forgets what this scope has, live and saved. Turns under way go on, and leave nothing. */
 STEMMA_API stemma_status stemma_sequences_drop_scope(stemma_sequences* cache,
                                                      const stemma_scope* scope);
-/* Forgets what continues like the prompt after its first `keep` positions; with `keep` at the
- * prompt's end, every continuation, so an empty prompt forgets the whole scope. Idle sequences are
- * cut at `keep`, or emptied if their memory cannot go back; whole segments go, from the one that
- * holds position `keep` on. Turns under way are not touched, and what they leave will be found.
- * *out may be null. Invalid, out of range (`keep` beyond the prompt, or inside a media item), out
- * of memory; nothing changed. */
+/* Forgets everything that continues like the prompt after its first `keep` positions; with `keep`
+ * at the prompt's end, every continuation, so an empty prompt forgets the whole scope. Idle
+ * sequences are cut at `keep`, or emptied if their memory cannot go back. Segments go whole, from
+ * the one that holds position `keep` on. Turns under way are not touched; later turns find what
+ * they leave. *out may be null. Invalid, out of range (`keep` beyond the prompt, or inside a media
+ * item), out of memory; nothing changed. */
 STEMMA_API stemma_status stemma_sequences_truncate(stemma_sequences* cache,
                                                    const stemma_scope* scope,
                                                    const stemma_prompt* prompt, uint32_t keep,
                                                    stemma_truncated* out);
 /* Forgets everything that was saved, including logits. */
 STEMMA_API stemma_status stemma_sequences_drop_saved(stemma_sequences* cache);
-/* The conversation is over, now or when its turn under way ends: its sequence is the next to go,
- * and what it saved goes early. */
+/* Ends a conversation, now or when its turn under way ends: its sequence is the next to be emptied,
+ * and its saved entries are evicted early. */
 STEMMA_API stemma_status stemma_sequences_end_session(stemma_sequences* cache, const char* session,
                                                       size_t session_size);
 
@@ -611,11 +611,11 @@ STEMMA_API stemma_status stemma_sequences_contents(stemma_sequences* cache,
 STEMMA_API stemma_status stemma_sequences_check_invariants(stemma_sequences* cache);
 
 /* ---- A turn ---------------------------------------------------------------------------------- */
-/* Errors of all these calls: invalid (0, or a number that no turn had), stale (it ended, or its
- * sequence was taken away, or its cache destroyed), busy (another call is changing the cache).
- * Wrong state: before execute, or after the sequence was lost. */
+/* Errors of all these calls: invalid (0, or a number that no turn had), stale (the turn ended, its
+ * sequence was taken away, or its cache was destroyed), busy (another call is changing the cache),
+ * wrong state (a call before execute, or after the sequence was lost). */
 
-/* Not stale while the turn lives: it reports STEMMA_NO_SEQUENCE instead. */
+/* Never stale while the turn lives: reports STEMMA_NO_SEQUENCE if the sequence was taken away. */
 STEMMA_API stemma_status stemma_turn_positions(stemma_turn turn, stemma_turn_place* out);
 /* Before execute: the plan. After it: what really happened. */
 STEMMA_API stemma_status stemma_turn_report(stemma_turn turn, stemma_sequence_report* out);
@@ -654,11 +654,11 @@ STEMMA_API stemma_status stemma_turn_fork(stemma_turn turn, const stemma_turn_op
  * counts). */
 STEMMA_API stemma_status stemma_turn_shift(stemma_turn turn, uint32_t keep, uint32_t discard);
 
-/* The request is done: what was computed stays, and will be saved. Null retain: as given to begin.
- * Invalid (retain), out of memory: the turn is still alive. Stale: the turn ends all the same. */
+/* Ends a turn whose request is done: what was computed stays, and is saved. Null retain: that of
+ * begin. Invalid (retain), out of memory: the turn is still alive. Stale: it ends all the same. */
 STEMMA_API stemma_status stemma_turn_finish(stemma_turn turn, const stemma_retain* retain);
-/* The request failed or was cancelled: only boundaries saved while it ran are kept. What it found
- * in its sequence stays there if it can. Stale: the turn ends all the same. */
+/* Ends a turn whose request failed or was cancelled: only boundaries saved while it ran are kept.
+ * The prefix it found in its sequence stays there if it can. Stale: the turn ends all the same. */
 STEMMA_API stemma_status stemma_turn_abandon(stemma_turn turn);
 
 #ifdef __cplusplus

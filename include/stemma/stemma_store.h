@@ -60,11 +60,11 @@ typedef uint64_t stemma_batch; /* Never given twice by one store. 0: no batch. *
 typedef struct stemma_store_options {
   uint32_t struct_size;
   uint32_t load_threads;  /* For gets. 1 to 64. */
-  uint32_t store_threads; /* For puts and removes, 1 to 64; one more does contains and touch. */
-  uint32_t most_batches;  /* Submitted and not named yet; more are refused with STEMMA_BUSY. */
-  uint32_t most_items;    /* Waiting in batches; more end as STEMMA_ITEM_BUSY. */
+  uint32_t store_threads; /* For puts and removes. 1 to 64. One more does contains and touch. */
+  uint32_t most_batches;  /* Batches submitted and not named yet; more return STEMMA_BUSY. */
+  uint32_t most_items;    /* Items that wait in batches; more end as STEMMA_ITEM_BUSY. */
   uint32_t reserved;
-  uint64_t put_bytes;  /* Limit for copies on their way to the levels; then puts wait. */
+  uint64_t put_bytes;  /* Bytes of copies on their way to the levels; beyond that puts wait. */
   uint64_t timeout_ns; /* For batches that have no timeout_ns of their own. */
 } stemma_store_options;
 #define STEMMA_STORE_OPTIONS_INIT \
@@ -113,7 +113,7 @@ enum stemma_store_op {
   STEMMA_STORE_GET = 1,
   STEMMA_STORE_CONTAINS = 2, /* Asks every level; see stemma_store_lookup() for a quick answer. */
   STEMMA_STORE_REMOVE = 3,
-  STEMMA_STORE_TOUCH = 4 /* It was used elsewhere: levels keep it as if it had been read. */
+  STEMMA_STORE_TOUCH = 4 /* The value was used elsewhere: levels keep it as if it had been read. */
 };
 
 /* What became of an item. */
@@ -141,24 +141,25 @@ typedef struct stemma_store_result {
 /* Each array has `count` elements. A null array counts as not given. */
 typedef struct stemma_store_request {
   uint32_t struct_size;
-  uint32_t op;                 /* A stemma_store_op. */
-  uint32_t name_space;         /* From stemma_store_namespace(). */
-  uint32_t count;              /* Items: 1 to STEMMA_STORE_MOST_ITEMS. */
-  const uint8_t* keys;         /* Required: the keys one after the other, without gaps. */
-  const uint8_t* key_sizes;    /* How long each is, 1 to 64. Null: all have key_size. */
-  uint32_t key_size;           /* Used if key_sizes is null. */
-  uint32_t priority;           /* put: for all, 0 (goes first) to 100. */
-  void* const* values;         /* put: read. get: written. Required for these. */
-  const uint64_t* value_sizes; /* put: bytes; get: room. Null: all have value_size. */
-  uint64_t value_size;         /* Used if value_sizes is null. 0: the namespace's value_bytes. */
+  uint32_t op;              /* A stemma_store_op. */
+  uint32_t name_space;      /* From stemma_store_namespace(). */
+  uint32_t count;           /* Items: 1 to STEMMA_STORE_MOST_ITEMS. */
+  const uint8_t* keys;      /* Required: the keys one after the other, without gaps. */
+  const uint8_t* key_sizes; /* How long each is, 1 to 64. Null: all have key_size. */
+  uint32_t key_size;        /* Used if key_sizes is null. */
+  uint32_t priority;        /* put: the priority of all items, 0 (evicted first) to 100. */
+  void* const* values;      /* put: read. get: written. Required for these. */
+  /* put: the size of each value. get: the room for each value. Null: value_size for all. */
+  const uint64_t* value_sizes;
+  uint64_t value_size; /* Used if value_sizes is null. 0: the namespace's value_bytes. */
   /* Hints for a put, all optional. They are kept with the entry, but do not name it. */
-  const uint8_t* priorities;    /* Of each item. Null: `priority`. */
-  const uint32_t* depths;       /* Blocks before each item in its prompt, below 2^30. In one batch
+  const uint8_t* priorities;   /* One for each item. Null: `priority` for all. */
+  const uint32_t* depths;      /* Blocks before each item in its prompt, below 2^30. In one batch
                                   the deeper ones go first when room is short. */
-  const uint8_t* parents;       /* Keys of the entries that they continue, one after the other. */
-  const uint8_t* parent_sizes;  /* Required with `parents`: how long each is; 0: no parent. */
-  uint64_t timeout_ns;          /* From now on, an hour at most. 0: the store's. */
-  uint64_t user;                /* Handed back when the batch has ended. */
+  const uint8_t* parents;      /* Keys of the entries that they continue, one after the other. */
+  const uint8_t* parent_sizes; /* Required with `parents`: how long each is; 0: no parent. */
+  uint64_t timeout_ns;         /* The deadline from now, an hour at most. 0: the store's timeout. */
+  uint64_t user;               /* Handed back when the batch has ended. */
   stemma_store_result* results; /* Written until the batch has ended. Null: not wanted. */
 } stemma_store_request;
 #define STEMMA_STORE_REQUEST_INIT \
@@ -222,9 +223,9 @@ STEMMA_API stemma_status stemma_store_forget(stemma_store* store, uint32_t name_
                                              uint32_t all_layouts, uint64_t wait_ns,
                                              stemma_level_purged* levels, size_t level_count,
                                              uint32_t* complete);
-/* Waits, at most wait_ns, until all puts of ended batches are durable, as far as levels can: they
- * survive a loss of power. (A done item already survives if the process is killed.) *done (may be
- * null): 0 if not by then. */
+/* Waits, at most wait_ns, until all puts of ended batches are as durable as the levels can make
+ * them: on a disk they survive a loss of power. (Items that are done survive a kill of the process
+ * even without this call.) *done (may be null): 0 if that was not so in time. */
 STEMMA_API stemma_status stemma_store_flush(stemma_store* store, uint64_t wait_ns, uint32_t* done);
 
 /* ---- Statistics ----------------------------------------------------------------------------- */
@@ -235,17 +236,19 @@ typedef struct stemma_store_stats {
   uint32_t struct_size;
   uint32_t namespaces;      /* Now. */
   uint64_t batches;         /* Submitted. */
-  uint64_t batches_waiting; /* Now: have not ended. */
-  uint64_t items_waiting;   /* Now: have not ended. */
-  uint64_t batches_ended;   /* Now: have ended and wait to be named. */
-  uint64_t puts;            /* This and the next six: items that are done, and their bytes. */
+  uint64_t batches_waiting; /* Now: batches that have not ended. */
+  uint64_t items_waiting;   /* Now: items that have not ended. */
+  uint64_t batches_ended;   /* Now: batches that have ended and wait to be named. */
+  /* The next seven count items that are done, and the bytes of puts and gets. */
+  uint64_t puts;
   uint64_t put_bytes;
   uint64_t gets;
   uint64_t get_bytes;
   uint64_t found; /* By contains. */
   uint64_t removed;
   uint64_t touched;
-  uint64_t absent; /* This and the next five: items of all kinds, by how they ended. */
+  /* The next six count items of all kinds that ended in other ways. */
+  uint64_t absent;
   uint64_t busy;
   uint64_t refused;
   uint64_t failed;

@@ -4,8 +4,8 @@
  *
  *   stemma_stack_create --> stemma_sequence_tiers_create --> stemma_sequence_tiers_listen
  *     --> stemma_sequences_create, and for each request:
- *         stemma_sequence_tiers_fetch --> stemma_fetch_wait --> stemma_fetch_admit --> stemma_fetch_end
- *         --> stemma_sequences_begin
+ *         stemma_sequence_tiers_fetch --> stemma_fetch_wait --> stemma_fetch_admit
+ *         --> stemma_fetch_end --> stemma_sequences_begin
  *
  *   stemma_stack_create --> stemma_paged_tiers_create, and for each request:
  *         stemma_paged_tiers_restore --> stemma_cache_lease --> release what restore holds
@@ -60,7 +60,8 @@ typedef struct stemma_level {
   /* Larger entries are not kept. 0: 8 MiB on disk, 4 MiB in Redis, 1 GiB in a shared directory. */
   uint64_t max_entry_bytes;
   const char* where; /* Disk, shared: the directory. Redis: the URL. Host: null. */
-  /* This and the next are assumed until they are measured. 0: what is usual for the kind. */
+  /* latency_ns and bytes_per_second are assumed until the level is measured. 0: values that are
+   * usual for its kind. */
   uint64_t latency_ns;
   uint64_t bytes_per_second;
   /* Entries are encrypted and authenticated with a key for each scope. The keys are in this
@@ -83,10 +84,11 @@ typedef struct stemma_stack_options {
   uint64_t load_ns;     /* The longest wait for loading. */
   uint64_t store_ns;    /* Storing that takes longer is given up. */
   uint64_t queue_bytes; /* Bytes of entries that may wait for one level; more are dropped. */
-  /* Memory, set aside now, through which loaded entries and stored blocks pass. It is pinned if
-   * there is a CUDA driver with a device; then a context of that device is kept (of the one that
-   * has a context, if any has). What finds no room there, or cannot be pinned, passes through
-   * ordinary memory. 0: everything does. */
+  /* The size of an area, set aside at creation, through which loaded entries and stored blocks
+   * pass. It is pinned if there is a CUDA driver with a device. Then the library keeps a context of
+   * that device: of a device that already has a context, if there is one. An area that cannot be
+   * pinned is plain memory. Entries that find no room in the area pass through ordinary memory. 0:
+   * all entries do. */
   uint64_t transfer_bytes;
 } stemma_stack_options;
 #define STEMMA_STACK_OPTIONS_INIT \
@@ -96,7 +98,7 @@ typedef struct stemma_stack_options {
  * where the comment says "now". */
 typedef struct stemma_level_stats {
   uint32_t struct_size;
-  uint32_t open;           /* Now. 0: it failed or stalled, and is not asked. */
+  uint32_t open;           /* Now. 0: the level failed or stalled, and is not asked. */
   char name[16];           /* "host", "disk", "redis"; terminated. */
   uint64_t entries;        /* Now; 0 if the tier does not know. */
   uint64_t used_bytes;     /* Now, with headers and padding; 0 if the tier does not know. */
@@ -104,19 +106,19 @@ typedef struct stemma_level_stats {
   uint64_t hits;           /* Entries that were loaded from here. */
   uint64_t hit_bytes;      /* Bytes of the hits. */
   uint64_t misses;         /* The tier said that it had them, but they could not be loaded. */
-  uint64_t too_slow;       /* There, but faster to compute. */
-  uint64_t stored;         /* Handed over to be kept. */
-  uint64_t promoted;       /* Handed over because they were found below. */
-  uint64_t dropped;        /* Not taken: too many were waiting. */
-  uint64_t lost;           /* Taken, and then refused, failed or late. */
+  uint64_t too_slow;       /* Entries that were there, but faster to compute. */
+  uint64_t stored;         /* Entries handed over to be kept. */
+  uint64_t promoted;       /* Entries handed over because a lower level had them. */
+  uint64_t dropped;        /* Entries not taken, because too many were waiting. */
+  uint64_t lost;           /* Entries taken, and then refused, failed or late. */
   uint64_t puts;           /* Entries that the tier kept. */
   uint64_t put_bytes;      /* Bytes of the puts. */
-  uint64_t corrupt;        /* What was stored there could not be trusted. */
+  uint64_t corrupt;        /* Entries that were damaged, or not what they should be. */
   uint64_t failed;         /* I/O errors, unreachable servers. */
-  uint64_t evictions;      /* To make room. */
-  double latency_ns;       /* This and the next are measured. */
+  uint64_t evictions;      /* Entries evicted to make room. */
+  double latency_ns;       /* As measured, like bytes_per_second. */
   double bytes_per_second;
-  uint64_t written_back; /* Of `stored`: those that were stored because they left memory. */
+  uint64_t written_back; /* How many of `stored` were stored because they left memory. */
 } stemma_level_stats;
 
 /* What one level forgot. There is no initialiser: set struct_size of each to its size. */
@@ -143,11 +145,12 @@ typedef struct stemma_stack stemma_stack;
  * out of memory (also if 4,096 are alive). The caller ends *out with stemma_stack_destroy(). */
 STEMMA_API stemma_status stemma_stack_create(const stemma_stack_options* options,
                                              stemma_stack** out);
-/* Drops what waits to be stored: flush first to keep it. Waits for the reads and writes that levels
- * have begun: if a disk hangs, until it comes back. Busy: something still uses the stack. */
+/* Drops entries that wait to be stored: flush first to keep them. Waits for the reads and writes
+ * that levels have begun; if a disk hangs, it waits until the disk comes back. Busy: something
+ * still uses the stack. */
 STEMMA_API stemma_status stemma_stack_destroy(stemma_stack* stack);
-/* Waits, at most wait_ns, until everything stored before is kept as durably as tiers can. *done
- * (may be null): 0 if not by then. */
+/* Waits, at most wait_ns, until everything stored before is kept as durably as the tiers can keep
+ * it. *done (may be null): 0 if that was not so in time. */
 STEMMA_API stemma_status stemma_stack_flush(stemma_stack* stack, uint64_t wait_ns, uint32_t* done);
 /* Says that the engine computed `tokens` tokens in `ns`: this decides whether loading is worth it.
  */
@@ -180,8 +183,8 @@ typedef struct stemma_fetch_stats {
   uint64_t dropped;     /* Parts for which there was no memory. */
   uint64_t fetches;
   uint64_t found;        /* Fetches that found more than the cache had. */
-  uint64_t loaded;       /* Of `found`: those that loaded it. */
-  uint64_t not_worth_it; /* Of `found`: those that left it, because computing is faster. */
+  uint64_t loaded;       /* How many of `found` loaded what they found. */
+  uint64_t not_worth_it; /* How many of `found` loaded nothing, because computing is faster. */
   uint64_t loaded_tokens;
   uint64_t loaded_bytes;
   uint64_t used_again;         /* Parts that were stored when they were used again. */
@@ -192,9 +195,9 @@ typedef struct stemma_fetch_stats {
 /* The result of a fetch. Zeros until it is over. */
 typedef struct stemma_fetched {
   uint32_t over;
-  uint32_t stored_tokens; /* Of the prompt, in tiers and usable. */
-  uint32_t loaded_tokens; /* Of the prompt, after admit. */
-  uint32_t level;         /* The slowest that something came from. */
+  uint32_t stored_tokens; /* Tokens of the prompt that are in tiers and usable. */
+  uint32_t loaded_tokens; /* Tokens of the prompt that are there after admit. */
+  uint32_t level;         /* The slowest level that a part came from. */
   uint64_t bytes;
   uint64_t spent_ns;
 } stemma_fetched;
@@ -206,8 +209,8 @@ typedef uint64_t stemma_fetch; /* 0: no fetch. */
 STEMMA_API stemma_status stemma_sequence_tiers_create(stemma_stack* stack,
                                                       const stemma_sequence_tiers_options* options,
                                                       stemma_sequence_tiers** out);
-/* Fetches that wait are over, with nothing; they can still be asked and ended. Destroy the caches
- * it listens to first: what they save afterwards is not kept. */
+/* Fetches that wait end with nothing found; calls on them still work. Destroy the caches that these
+ * tiers listen to first: parts that they save afterwards are not kept. */
 STEMMA_API stemma_status stemma_sequence_tiers_destroy(stemma_sequence_tiers* tiers);
 /* Fills in options->listener, for stemma_sequences_create(). Invalid: segment_tokens differ, or the
  * struct is too old to have a listener. */
@@ -225,13 +228,13 @@ STEMMA_API stemma_status stemma_sequence_tiers_fetch(
     void* user, stemma_fetch* out);
 STEMMA_API stemma_status stemma_sequence_tiers_stats(stemma_sequence_tiers* tiers,
                                                      stemma_fetch_stats* out);
-/* Removes the scope's entries that follow the prefix from the tiers; all of the scope's for a null
- * or empty prefix; everything of this engine's layout for a null scope (then `prefix` is null).
- * `drop` (may be null) is called once, on this thread, before the tiers are purged; fetches get
- * nothing of the scope meanwhile. For a whole scope, a level with sealed entries drops its key.
- * Waits at most wait_ns. `levels` (may be null) is filled in for the first `level_count` levels.
- * *complete: 1 if all levels are. A level that fails is no error. Do not call it on the engine's
- * thread. Invalid, out of memory. */
+/* Removes entries from the tiers: those of the scope that follow the prefix; with a null or empty
+ * prefix, all entries of the scope; with a null scope (and a null `prefix`), everything of this
+ * engine's layout. `drop` (may be null) is called once, on this thread, before the tiers are
+ * purged. Meanwhile fetches get nothing of the scope. If a whole scope is forgotten, a level with
+ * sealed entries drops the scope's key. Waits at most wait_ns. `levels` (may be null) is filled in
+ * for the first `level_count` levels. *complete: 1 if all levels are complete. A level that fails
+ * is not an error of the call. Do not call it on the engine's thread. Invalid, out of memory. */
 STEMMA_API stemma_status stemma_sequence_tiers_forget(stemma_sequence_tiers* tiers,
                                                       const stemma_scope* scope,
                                                       const stemma_prompt* prefix, uint64_t wait_ns,
@@ -245,10 +248,11 @@ STEMMA_API stemma_status stemma_sequence_tiers_forget(stemma_sequence_tiers* tie
 /* Waits until it is over, at most wait_ns (0: only looks). *out may be null. */
 STEMMA_API stemma_status stemma_fetch_wait(stemma_fetch fetch, uint64_t wait_ns,
                                            stemma_fetched* out);
-/* Says that nobody wants it any more: it is over soon, with whatever it has. */
+/* Ends the fetch soon, with whatever it has. Use it when its request is gone. */
 STEMMA_API stemma_status stemma_fetch_cancel(stemma_fetch fetch);
-/* Takes what was found into the cache, as stemma_sequences_admit() does, with its errors and its
- * rule of one call at a time. *out may be null. Wrong state: it is not over. */
+/* Takes the parts that were found into the cache, as stemma_sequences_admit() does. The errors and
+ * the rule of one call at a time are the same. *out may be null. Wrong state: the fetch is not
+ * over. */
 STEMMA_API stemma_status stemma_fetch_admit(stemma_fetch fetch, stemma_sequences* cache,
                                             const stemma_turn_options* options,
                                             stemma_admitted* out);
@@ -267,12 +271,14 @@ typedef struct stemma_paged_tiers_options {
 #define STEMMA_PAGED_TIERS_OPTIONS_INIT {sizeof(stemma_paged_tiers_options), 0, 0, 0, 0, 0}
 
 typedef struct stemma_restored {
-  uint32_t cached_tokens;   /* How many the cache had. */
-  uint32_t stored_tokens;   /* How many more some tier had. */
+  uint32_t cached_tokens;   /* Tokens that the cache had before. */
+  uint32_t stored_tokens;   /* Tokens beyond cached_tokens that some tier had. */
   uint32_t restored_tokens; /* How many of stored_tokens are now in the cache. */
   uint32_t shared;          /* 1: another call was restoring them; this one waited for it. */
   uint32_t level_tokens[STEMMA_MOST_LEVELS]; /* How many of restored_tokens each level gave. */
-  stemma_lease hold; /* Keeps them until the request has its own lease; then release it. 0: none. */
+  /* Keeps the restored tokens until the request has its own lease; then release this one. 0: there
+   * is none. */
+  stemma_lease hold;
 } stemma_restored;
 
 typedef struct stemma_paged_tiers stemma_paged_tiers;
@@ -283,26 +289,27 @@ STEMMA_API stemma_status stemma_paged_tiers_create(stemma_stack* stack,
                                                    stemma_paged_tiers** out);
 /* No other call may be under way. Afterwards io is not called any more. */
 STEMMA_API stemma_status stemma_paged_tiers_destroy(stemma_paged_tiers* tiers);
-/* Brings more of the prompt than is cached back into the cache, through io.write, as deep as every
- * group can serve it: for a window group what its window needs there, for a recurrent one its
- * checkpoint. Waits for the tiers, no longer than computing would take, and for the writes.
- * Restoring nothing is no error. `options` are those that the request's own lease will get.
- * Invalid, out of memory. */
+/* Brings stored parts of the prompt back into the cache, through io.write, as deep as every group
+ * can then serve the prompt. For a window group it loads the blocks that the window needs at that
+ * depth, for a recurrent group the checkpoint. Waits for the tiers, no longer than computing would
+ * take, and for the writes. Restoring nothing is not an error. `options` are those that the
+ * request's own lease will get. Invalid, out of memory. */
 STEMMA_API stemma_status stemma_paged_tiers_restore(stemma_paged_tiers* tiers, stemma_cache* cache,
                                                     const stemma_scope* scope,
                                                     const stemma_prompt* prompt,
                                                     const stemma_lease_options* options,
                                                     stemma_restored* out);
-/* Soon brings what is stored of the prompt up to the first level; for requests in a queue. */
+/* Copies the stored parts of the prompt up to the first level soon, and returns at once. For
+ * requests that wait in a queue. */
 STEMMA_API stemma_status stemma_paged_tiers_prefetch(stemma_paged_tiers* tiers, stemma_cache* cache,
                                                      const stemma_scope* scope,
                                                      const stemma_prompt* prompt);
-/* Call it after the lease has committed words of the prompt, which are the lease's words. Stores
- * what a level wants of the whole blocks of [from, committed) that the lease still holds and of the
- * checkpoints beyond `from`; reads them through io.read. Pass each position once per request.
- * *stored (may be null): how many were handed to the stack. Copy failed (a read failed; the error's
- * value is the block, or the checkpoint's depth), invalid, out of memory, and the errors of
- * stemma_lease_positions(). */
+/* Call it after the lease has committed words of the prompt; `prompt` must have the lease's words.
+ * Of the whole blocks of [from, committed) that the lease still holds, and of the checkpoints
+ * beyond `from`, it stores those that a level wants. It reads them through io.read. Pass each
+ * position once per request. *stored (may be null): how many blocks and checkpoints were handed to
+ * the stack. Copy failed (a read failed; the error's value is the block, or the checkpoint's
+ * depth), invalid, out of memory, and the errors of stemma_lease_positions(). */
 STEMMA_API stemma_status stemma_paged_tiers_store(stemma_paged_tiers* tiers,
                                                   const stemma_scope* scope,
                                                   const stemma_prompt* prompt, stemma_lease lease,
@@ -319,10 +326,10 @@ STEMMA_API stemma_status stemma_paged_tiers_make_room(stemma_paged_tiers* tiers,
                                                       stemma_cache* cache, uint32_t positions,
                                                       uint32_t* stored);
 
-/* Like stemma_sequence_tiers_forget(), but blocks do not name the prefix that they continue, so
- * everything of the scope that is deeper than the prefix goes. Meanwhile nothing is restored, and
- * nothing of the scope is stored. A lease that was taken before and is stored afterwards stores
- * what it has: release such leases first. */
+/* Like stemma_sequence_tiers_forget(). But blocks do not name the prefix that they continue, so it
+ * removes everything of the scope that is deeper than the prefix. Meanwhile nothing is restored,
+ * and nothing of the scope is stored. If a lease was taken before this call and is stored after it,
+ * its blocks are stored again: release such leases first. */
 STEMMA_API stemma_status stemma_paged_tiers_forget(stemma_paged_tiers* tiers,
                                                    const stemma_scope* scope,
                                                    const stemma_prompt* prefix, uint64_t wait_ns,

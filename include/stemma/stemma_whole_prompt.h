@@ -42,20 +42,21 @@ typedef struct stemma_stored_prompt {
 typedef struct stemma_whole_prompt_stats {
   uint32_t struct_size;
   uint32_t reserved;
-  uint64_t hits; /* Each find counts in this or in one of the next three. */
+  /* Each find counts in one of the next four. */
+  uint64_t hits;
   uint64_t misses;
   uint64_t short_queries; /* Misses, because nothing that short is stored. */
-  uint64_t bypassed;      /* While the cache was off. */
+  uint64_t bypassed;      /* Finds while the cache was off. */
   uint64_t exact_hits;    /* Hits of the whole query. */
   uint64_t reused_tokens; /* Sum over all hits. */
   uint64_t evictions;
   uint64_t refused; /* Entries that were too large. */
   uint64_t corrupt; /* Entries whose bytes had changed; they were forgotten. */
   uint64_t entries;
-  uint64_t tokens; /* Of all entries together. */
-  uint64_t bytes;  /* In use: of entries, and of forgotten ones that are still leased. */
+  uint64_t tokens; /* The sum over all entries. */
+  uint64_t bytes;  /* In use by entries, and by forgotten entries that are still leased. */
   uint64_t index_bytes;
-  uint64_t used_mib; /* Whole ones. */
+  uint64_t used_mib; /* `bytes` in MiB, rounded down. */
   uint64_t budget_mib;
 } stemma_whole_prompt_stats;
 

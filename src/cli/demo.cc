@@ -21,10 +21,11 @@ the cache and once with the cache switched off, and compares the logits of every
 bit by bit.
 
   --requests N  about how many requests, 10 to 100000 (500: about 15 seconds)
-  --seed N      other prompts and other weights (1)
-  --json        the table as one JSON object on standard output, nothing else
+  --seed N      another number gives other prompts and other weights (1)
+  --json        prints the table as one JSON object on standard output, and nothing else
 
-Times are those of this little model. What matters is how much was reused, and that it is exact.
+The times are those of this small model. They matter less than how much was reused, and that the
+logits are exact.
 
 Exit codes: 0 all logits identical, 1 not, 2 bad arguments.
 )";

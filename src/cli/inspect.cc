@@ -29,20 +29,21 @@ using stemma::tier::kPage;
 constexpr const char* kInspectHelp =
     R"(usage: stemma inspect DIR [list | verify | compact | export KEY --out FILE] [--json]
 
-Looks at the directory of a disk tier. Nobody else may have it open meanwhile: stop the server first.
-That of a shared tier (--shared-dir) can be listed and verified while servers use it.
+Shows what lies in the directory of a disk tier (--disk). Stop the server first: no other process
+may have the directory open. The directory of a shared tier (--shared-dir) can be listed and
+verified while servers use it.
 
-  list          what it is made of, and every entry (what is done when nothing is said); each model
-                and its settings have a layout of their own; the namespaces of other engines
-  verify        reads every entry and checks its sum; names those that do not hold
-  compact       gives room without entries back to the file system
-  export KEY    writes the payload of one entry to FILE, which must not be there yet (mode 0600);
-                KEY is the beginning of its key as `list` shows it, as long as it is the only one;
-                entries of one key are told apart by their kind: KEY:checkpoint
-  --out FILE    for export
-  --json        for a program to read
+  list          the default: prints totals, layouts, the namespaces of other engines, and every
+                entry. Each model with its settings has a layout of its own
+  verify        reads every entry, checks its checksum, and names the damaged ones
+  compact       gives unused room back to the file system
+  export KEY    writes the payload of one entry to FILE, which must not exist yet (mode 0600).
+                KEY is the beginning of a key as `list` shows it, and must be unique. If entries of
+                several kinds have this key, add the kind: KEY:checkpoint
+  --out FILE    the file that export writes
+  --json        prints JSON, for programs
 
-An entry's bytes are the state of a model after a prompt: who has them can find out about the prompt.
+An entry holds the state of a model after a prompt: anyone who has it can find out about the prompt.
 
 Exit codes: 0 done, 1 something is damaged or could not be done, 2 bad arguments.
 )";
@@ -248,7 +249,7 @@ int list_or_verify(Store& store, const Scan& scan, const InspectArguments& argum
     std::printf("\n  ]%s%s\n}\n", verifies ? ", \"damaged\": " : "",
                 verifies ? std::to_string(bad).c_str() : "");
   } else if (verifies) {
-    std::printf("%llu entries read, %llu do not hold\n", number(totals.entries), number(bad));
+    std::printf("%llu entries read, %llu are damaged\n", number(totals.entries), number(bad));
   }
   return bad != 0 || (verifies && !scan.damaged.empty()) ? 1 : 0;
 }
@@ -279,7 +280,7 @@ int compact(Store& store, const Scan& scan, const InspectArguments& arguments) {
   if (arguments.json) {
     std::printf("{\"bytes\": %llu}\n", number(given_back * kPage));
   } else {
-    std::printf("%llu bytes without entries given back\n", number(given_back * kPage));
+    std::printf("gave back %llu bytes of unused room\n", number(given_back * kPage));
   }
   return 0;
 }

@@ -112,7 +112,7 @@ int inspect_shared(const std::string& dir, bool verify, bool json) {
                 *version, number(entries), number(bytes), number(temporary_bytes));
     std::fputs(spaces.lines().c_str(), stdout);
     if (foreign != 0) std::printf("%llu files are not ours\n", number(foreign));
-    if (verify) std::printf("%llu entries read, %llu do not hold\n", number(entries), number(bad));
+    if (verify) std::printf("%llu entries read, %llu are damaged\n", number(entries), number(bad));
   }
   return bad != 0 ? 1 : 0;
 }

@@ -27,29 +27,29 @@ constexpr const char* kProgramHelp =
 Stemma remembers which prefixes of which prompts an LLM engine has computed, and in which KV blocks.
 
 commands:
-  serve       a GGUF model over HTTP, with everything computed once reused
-  demo        a small model over prompts that share prefixes, with the cache and without it
-  replay      a recorded hour of requests through the cache: which policy, how much memory
+  serve       serves a GGUF model over HTTP, and reuses every prefix that it still holds
+  demo        runs a small model over prompts that share prefixes, with the cache and without it
+  replay      plays recorded requests through the cache: which policy is best, how much memory helps
   trace       records a server's traffic to replay, makes traces, and converts them
-  bench       measure the cache on this machine and say which limits hold
+  bench       measures the cache on this machine and says which limits hold
 )"
 #ifdef STEMMA_HAS_TIER_DISK
-    R"(  inspect     what lies in the directory of a disk tier, or of a shared one
+    R"(  inspect     shows what lies in the directory of a disk tier, or of a shared one
 )"
 #endif
 #ifdef STEMMA_HAS_GGUF
-    R"(  make-model  a small model with random weights, as a GGUF file for llama.cpp
+    R"(  make-model  writes a small model with random weights, as a GGUF file for llama.cpp
 )"
 #endif
     R"(
-  stemma serve --model FILE           an OpenAI-compatible server on port 8080
-  stemma demo                         what is reused, what it saves, and that it is exact
-  stemma replay trace.jsonl.zst       hit ratios by policy and size, and the best there could be
-  stemma bench --list                 what there is to measure
-  stemma bench --quick                all of it, in under 20 seconds
-  stemma bench --only full_hit        a part of it
-  stemma bench --json > numbers.json  for a program to read
-  stemma bench sequences              conversations, served by our policy and by others
+  stemma serve --model FILE           runs an OpenAI-compatible server on port 8080
+  stemma demo                         shows what is reused, what it saves, and that it is exact
+  stemma replay trace.jsonl.zst       prints hit ratios by policy and size, and the best possible
+  stemma bench --list                 lists the benchmarks
+  stemma bench --quick                runs all of them, in under 20 seconds
+  stemma bench --only full_hit        runs those whose names contain full_hit
+  stemma bench --json > numbers.json  prints JSON, for programs
+  stemma bench sequences              serves conversations by our policy and by others
 
 'stemma COMMAND --help' tells more.
 )";

@@ -18,17 +18,17 @@ using gguf::Architecture;
 constexpr const char* kMakeModelHelp =
     R"(usage: stemma make-model --arch ARCH --out FILE [OPTIONS]
 
-Writes a small language model with random weights, as a GGUF file that llama.cpp loads: something to
-test, measure and show with, without a download. It has learned nothing, but its answers depend on the
-whole prompt, look like words, and are the same on every machine. Every byte is a token.
+Writes a small language model with random weights, as a GGUF file that llama.cpp loads: for tests,
+measurements and demonstrations without a download. The model has learned nothing, but its answers
+depend on the whole prompt, look like words, and are the same on every machine. Every byte is a token.
 
   --arch ARCH     what its layers remember:
                     llama      all positions (llama.cpp: llama)
                     window     every other layer only the last ones (gemma3)
                     recurrent  a state of fixed size (mamba)
                     hybrid     states and all positions in turn (jamba)
-  --out FILE      where to; complete or not there at all
-  --force         replace FILE if it is there. Not while a program has it loaded
+  --out FILE      the file to write; after a failure there is no incomplete file
+  --force         replaces FILE if it exists. Do not use it while a program has FILE loaded
 
   --layers N      layers (4)
   --dim N         width, a multiple of 16 and of --heads (256)
@@ -38,7 +38,7 @@ whole prompt, look like words, and are the same on every machine. Every byte is 
   --context N     positions that the file says it was trained with (8192)
   --window N      positions in the window, for --arch window (256)
   --type T        f32 or f16: how weights are stored (f32)
-  --seed N        other weights (1)
+  --seed N        another number gives other weights (1)
 
   stemma make-model --arch llama --out tiny.gguf
   stemma make-model --arch window --window 128 --out window.gguf

@@ -18,25 +18,28 @@ constexpr const char* kTraceHelp =
        stemma trace make KIND [OPTIONS]
        stemma trace convert TRACE [OPTIONS]
 
-record: what a running 'stemma serve' is asked from now on, until Ctrl-C, --seconds or the server's end. In the file
-are when each request came, its lengths, how it ended, and numbers that tell which blocks and sessions were the
-same; no text, no tokens, no names, and nothing made from them.
+record: records the requests to a running 'stemma serve', until Ctrl-C, --seconds or the server's
+end. The file says when each request came, how long its prompt and its answer were, how it ended,
+and which blocks and sessions requests had in common, as numbers. It contains no text, no tokens, no
+names, and nothing made from them.
 
-make: a synthetic trace to replay, for those who have recorded none. KIND is
+make: generates a synthetic trace to replay, if you have recorded none. KIND is
   chat      conversations under a few system prompts, minutes between turns
   agents    long sessions of tool calls, seconds apart
   rag       questions about documents, some of which are asked about often
   mix       all of them through one cache
 
-convert: any trace that 'stemma replay' reads, in our own format: smaller, and without the ids it had.
+convert: writes any trace that 'stemma replay' reads in our own format, which is smaller and replaces
+the trace's ids by numbers of its own.
 
-  --out FILE         where to (standard output)
-  --seconds N        record: so long (until Ctrl-C)
-  --api-key-file F   record: its first line is the server's key; or the variable STEMMA_API_KEY
-  --requests N       of a made trace (10000)
-  --rate N           requests a second, on average (2)
-  --seed N           another one (1); equal arguments give equal traces
-  --block-tokens N   tokens in a block (512); for record 16 to 1024, for convert those behind one of the trace's ids
+  --out FILE         the file to write (standard output)
+  --seconds N        record: stop after this many seconds (at Ctrl-C)
+  --api-key-file F   record: a file whose first line is the server's key; or set STEMMA_API_KEY
+  --requests N       make: how many requests (10000)
+  --rate N           make: requests a second, on average (2)
+  --seed N           make: another trace (1); equal arguments give equal traces
+  --block-tokens N   tokens in a block (512); record: 16 to 1024; convert: tokens behind one of the
+                     trace's ids
   --lenient          convert: leave out lines that cannot be used
 
   stemma trace record http://127.0.0.1:8080 --seconds 3600 --out hour.jsonl && stemma replay hour.jsonl

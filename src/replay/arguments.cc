@@ -13,23 +13,24 @@ namespace stemma::replay {
 const char* const kReplayHelp =
     R"(usage: stemma replay TRACE [OPTIONS]
 
-Plays a recorded hour or day of requests through the cache and says how much of the prompts would have
-been found cached: for each policy, at each size of the cache. It is the real cache with its real
-policies; only the model is missing. TRACE is a file of JSON lines as Mooncake publishes them, or our own
-(docs/formats/trace.md), plain or compressed with zstd; '-' is standard input. 'stemma trace make' makes
-one for those who have none.
+Plays a recorded hour or day of requests through the cache and says how much of the prompts would
+have been found cached, for each policy at each size of the cache. It is the real cache with its
+real policies; only the model is missing. TRACE is a file of JSON lines in Mooncake's format or in
+our own (docs/formats/trace.md), plain or compressed with zstd; '-' is standard input. If you have no
+trace, 'stemma trace make' generates one.
 
 what to try:
-  --policy NAME          repeatable; 'all' is every one of them (lru, adaptive, min, infinite)
+  --policy NAME          may be given several times (lru, adaptive, min, infinite); 'all' is every policy
                            %POLICIES%
                            adaptive  learns when conversations come back; default is its old name
                            min       knows the future: nobody can do better
                            infinite  a cache without limits
-  --capacity SIZE        repeatable; blocks (5000), bytes (40GB, 40GiB; needs --model-kv-bytes),
-                         or part of all different blocks of the trace (5%), rounded down
-  --sweep LIST           percentages (0.5,1,2,3,5,10,20,40)
-  --hints on|off         whether the cache is told whose request it is and how it ended, where the
-                         trace says so (on)
+  --capacity SIZE        may be given several times: blocks (5000), bytes (40GB, 40GiB; needs
+                         --model-kv-bytes), or a share of all different blocks of the trace (5%),
+                         rounded down
+  --sweep LIST           several capacities as percentages (0.5,1,2,3,5,10,20,40)
+  --hints on|off         whether to tell the cache to which session a request belongs and how it
+                         ended, where the trace says so (on)
 
 what a block is:
   --model-kv-bytes N     KV bytes of one token of your model, all layers: 2 x layers x KV heads x head
@@ -37,17 +38,17 @@ what a block is:
                          in bytes too
   --block-tokens N       tokens behind one of the trace's ids (512)
 
-what it means for those who wait:
+how long users would wait:
   --tiers LIST           storage below the device, fastest first: NAME=SIZE@BANDWIDTH, as in
                          host=64GB@25GB/s,disk=1TB@3GB/s; adds the expected time to first token;
-                         needs --model-kv-bytes and the next
+                         needs --model-kv-bytes and --prefill-tokens-per-s
   --prefill-tokens-per-s N   how fast the model reads a prompt
 
-how:
-  --json                 an array on standard output, an object per policy and capacity
-  --report FILE          a page with curves, for a browser; needs nothing else to be shown
-  --lenient              leave out lines that cannot be used, and count them
-  --jobs N               threads (as many as there are cores); answers do not depend on it
+how to run and report:
+  --json                 prints an array on standard output, with an object per policy and capacity
+  --report FILE          writes a page with curves; a browser shows it without any other file
+  --lenient              leaves out lines that cannot be used, and counts them
+  --jobs N               threads (as many as there are cores); results do not depend on it
 
   stemma replay trace.jsonl.zst
   stemma replay trace.jsonl --model-kv-bytes 131072 --capacity 20GB --capacity 40GB --report out.html

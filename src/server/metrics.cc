@@ -126,7 +126,7 @@ void write_requests(Writer& write, const SchedulerStats& requests) {
                 "Tokens of prompts that were computed.");
   write.counter("stemma_generated_tokens_total", requests.generated_tokens, "Tokens of answers.");
   write.counter("stemma_retokenised_prompts_total", requests.retokenised,
-                "Prompts that part from an answer in tokens and not in text.");
+                "Prompts that repeat an earlier answer as the same text in other tokens.");
   write.counter("stemma_passes_total", requests.passes, "Forward passes.");
   write.counter("stemma_failed_passes_total", requests.failed_passes,
                 "Forward passes that failed.");
@@ -139,7 +139,7 @@ void write_requests(Writer& write, const SchedulerStats& requests) {
   write.histogram("stemma_queue_seconds", requests.queue_seconds,
                   "From a request's arrival to its beginning.");
   write.histogram("stemma_capture_wait_seconds", requests.saving_seconds,
-                  "What requests waited for captures, before their prompt began.");
+                  "How long requests waited for captures before their prompt began.");
   write.histogram("stemma_token_seconds", requests.token_seconds,
                   "Between two tokens of an answer.");
 }
@@ -150,25 +150,27 @@ void write_cache(Writer& write, const SequenceStats& cache) {
     write.head(name, "counter", help);
     for (size_t i = 0; i < values.size(); ++i) write.value(name, values[i], label, name_of(i));
   };
-  each("stemma_outcomes_total", "outcome", "Turns, by how much of the prompt was there.",
+  each("stemma_outcomes_total", "outcome", "Turns, by how much of the prompt was reused.",
        cache.outcomes, [](size_t i) { return to_string(static_cast<Outcome>(i)); });
-  each("stemma_misses_total", "reason", "Turns, by why not more of the prompt was there.",
-       cache.reasons, [](size_t i) { return to_string(static_cast<SequenceMiss>(i)); });
+  each("stemma_misses_total", "reason",
+       "Turns, by the reason why not more of the prompt was reused.", cache.reasons,
+       [](size_t i) { return to_string(static_cast<SequenceMiss>(i)); });
   each("stemma_steps_total", "step", "Turns in which a prefix came this way.", cache.steps,
        [](size_t i) { return to_string(static_cast<Step>(i)); });
   each("stemma_step_tokens_total", "step", "Tokens that came this way.", cache.step_tokens,
        [](size_t i) { return to_string(static_cast<Step>(i)); });
-  each("stemma_step_failures_total", "step", "Steps that failed and were made good.",
+  each("stemma_step_failures_total", "step", "Steps that failed and were replaced by others.",
        cache.failures, [](size_t i) { return to_string(static_cast<Step>(i)); });
-  each("stemma_captures_total", "fate", "What became of what was to be saved.", cache.captures,
+  each("stemma_captures_total", "fate",
+       "Captures (state that was to be saved), by what became of them.", cache.captures,
        [](size_t i) { return to_string(static_cast<CaptureFate>(i)); });
   write.counter("stemma_quarantined_total", cache.quarantined,
-                "Saved things given up because they were bad.");
+                "Saved entries given up because they were bad.");
   write.counter("stemma_victims_total", cache.victims, "Idle sequences emptied for others.");
   write.counter("stemma_dropped_idle_total", cache.dropped_idle,
                 "Idle sequences emptied because computing beside them was slow.");
   write.counter("stemma_relocated_total", cache.relocated,
-                "Prompts moved to where idle sequences were that were emptied.");
+                "Prompts moved to the cells of idle sequences that were dropped.");
   write.counter("stemma_restored_bytes_total", cache.restored_bytes,
                 "Bytes loaded into sequences.");
   write.counter("stemma_captured_bytes_total", cache.captured_bytes, "Bytes saved.");
@@ -178,7 +180,7 @@ void write_cache(Writer& write, const SequenceStats& cache) {
                 "Time of the engine's thread in saving.");
   write.gauge("stemma_pinned_bytes", cache.pinned_bytes,
               "Memory that the driver of a device has pinned, for moving what is saved.");
-  write.head("stemma_evictions_total", "counter", "Saved things that gave way.");
+  write.head("stemma_evictions_total", "counter", "Saved entries evicted to make room.");
   write.value("stemma_evictions_total", cache.segment_evictions, "kind", "segment");
   write.value("stemma_evictions_total", cache.state_evictions, "kind", "state");
   write.head("stemma_sequences", "gauge", "Sequences of the engine, by state.");
@@ -189,7 +191,7 @@ void write_cache(Writer& write, const SequenceStats& cache) {
   write.gauge("stemma_context_tokens", cache.context_tokens,
               "Positions that the engine has memory for.");
   write.gauge("stemma_context_tokens_used", cache.used_tokens,
-              "Positions that are taken, shared ones once.");
+              "Positions that are taken; shared positions count once.");
   write.head("stemma_saved_bytes", "gauge", "Bytes that are saved, by kind.");
   write.value("stemma_saved_bytes", cache.segment_bytes, "kind", "segment");
   write.value("stemma_saved_bytes", cache.state_bytes, "kind", "state");
@@ -205,11 +207,11 @@ void write_http(Writer& write, const HttpCounters& http, std::span<const AnswerC
   write.counter("stemma_http_connections_total", http.connections_total, "Connections taken.");
   write.counter("stemma_http_requests_total", http.requests, "Whole HTTP requests.");
   write.counter("stemma_http_bad_requests_total", http.bad_requests,
-                "Requests that were no HTTP, too large or too slow.");
+                "Requests that were not HTTP, too large or too slow.");
   write.counter("stemma_http_refused_total", http.refused, "Connections refused for want of room.");
   write.counter("stemma_http_timeouts_total", http.timeouts, "Clients that were too slow.");
   write.counter("stemma_http_gone_total", http.gone,
-                "Clients that went before their answer was complete.");
+                "Clients that left before their answer was complete.");
   write.counter("stemma_http_accept_failures_total", http.accept_failures,
                 "Times a client could not be accepted.");
   write.counter("stemma_http_received_bytes_total", http.bytes_in, "Bytes received.");
@@ -240,7 +242,7 @@ void write_lanes(Writer& write, std::span<const LaneStats> lanes) {
 
 void write_transcripts(Writer& write, const TranscriptStats& stats) {
   write.gauge("stemma_transcripts", stats.entries, "Answers whose sampled tokens are remembered.");
-  write.gauge("stemma_transcript_bytes", stats.bytes, "What they take in memory.");
+  write.gauge("stemma_transcript_bytes", stats.bytes, "Memory that the remembered answers take.");
   write.counter("stemma_transcripts_remembered_total", stats.remembered, "Answers remembered.");
   write.counter("stemma_transcripts_evicted_total", stats.evicted,
                 "Answers forgotten to make room.");
@@ -299,13 +301,15 @@ std::string encode_tier_metrics(const tier::StackStats& stack,
   Writer write(out);
   write.counter("stemma_tier_fetches_total", tiers.fetches, "Prompts looked for in the tiers.");
   write.counter("stemma_tier_fetches_found_total", tiers.found,
-                "Of these, found deeper than without them.");
-  write.counter("stemma_tier_fetches_loaded_total", tiers.loaded, "Of these, brought.");
+                "Prompts of which tiers had more than this server.");
+  write.counter("stemma_tier_fetches_loaded_total", tiers.loaded,
+                "Prompts of which state was loaded from tiers.");
   write.counter("stemma_tier_fetches_slower_total", tiers.not_worth_it,
-                "Of these, computed instead: that was faster.");
+                "Prompts faster to compute than to load from tiers.");
   write.counter("stemma_tier_fetches_failed_total", tiers.not_to_be_had,
-                "Of these, lost on the way, or not waited for.");
-  write.counter("stemma_tier_loaded_tokens_total", tiers.loaded_tokens, "Positions brought.");
+                "Prompts whose state in tiers was lost on the way, or came too late.");
+  write.counter("stemma_tier_loaded_tokens_total", tiers.loaded_tokens,
+                "Positions loaded from tiers.");
   write.counter("stemma_tier_heard_bytes_total", tiers.heard_bytes,
                 "Bytes that were saved and offered to the tiers.");
   write.counter("stemma_tier_written_back_bytes_total", tiers.written_back_bytes,
@@ -322,44 +326,44 @@ std::string encode_tier_metrics(const tier::StackStats& stack,
        [](const tier::LevelStats& l) { return l.tier.entries; }},
       {"stemma_tier_used_bytes", "gauge", "Bytes taken, where the tier knows.",
        [](const tier::LevelStats& l) { return l.tier.used_bytes; }},
-      {"stemma_tier_up", "gauge", "0 while it is not asked because it fails.",
+      {"stemma_tier_up", "gauge", "1, or 0 while it is not asked because it fails.",
        [](const tier::LevelStats& l) { return uint64_t{l.tier.reachable}; }},
       {"stemma_tier_hits_total", "counter", "Entries loaded.",
        [](const tier::LevelStats& l) { return l.hits; }},
       {"stemma_tier_hit_bytes_total", "counter", "Bytes loaded.",
        [](const tier::LevelStats& l) { return l.hit_bytes; }},
-      {"stemma_tier_misses_total", "counter", "Entries that were there and could not be had.",
+      {"stemma_tier_misses_total", "counter", "Entries reported but not delivered.",
        [](const tier::LevelStats& l) { return l.misses; }},
-      {"stemma_tier_stored_total", "counter", "Entries given to it.",
+      {"stemma_tier_stored_total", "counter", "Entries given to the tier to store.",
        [](const tier::LevelStats& l) { return l.stored; }},
       {"stemma_tier_written_back_total", "counter",
-       "Of these, given to it because they left memory.",
+       "Entries given to the tier because they left memory.",
        [](const tier::LevelStats& l) { return l.written_back; }},
-      {"stemma_tier_promoted_total", "counter", "Entries given to it that were found below.",
+      {"stemma_tier_promoted_total", "counter", "Entries given to it that a lower tier had.",
        [](const tier::LevelStats& l) { return l.promoted; }},
-      {"stemma_tier_stored_bytes_total", "counter", "Bytes that it took.",
+      {"stemma_tier_stored_bytes_total", "counter", "Bytes that the tier stored.",
        [](const tier::LevelStats& l) { return l.tier.put_bytes; }},
       {"stemma_tier_waiting", "gauge", "Entries that wait to be given to it, or are on their way.",
        [](const tier::LevelStats& l) { return l.waiting; }},
-      {"stemma_tier_dropped_total", "counter", "Entries not given to it: too many waited.",
+      {"stemma_tier_dropped_total", "counter", "Entries dropped because too many waited.",
        [](const tier::LevelStats& l) { return l.dropped; }},
-      {"stemma_tier_lost_total", "counter", "Entries that it did not take.",
+      {"stemma_tier_lost_total", "counter", "Entries that it refused or failed to store.",
        [](const tier::LevelStats& l) { return l.lost; }},
-      {"stemma_tier_too_large_total", "counter", "Entries that are larger than it ever takes.",
+      {"stemma_tier_too_large_total", "counter", "Entries too large for the tier.",
        [](const tier::LevelStats& l) { return l.too_large; }},
-      {"stemma_tier_slower_total", "counter", "Entries that were there and faster to compute.",
+      {"stemma_tier_slower_total", "counter", "Entries that were faster to compute.",
        [](const tier::LevelStats& l) { return l.too_slow; }},
-      {"stemma_tier_corrupt_total", "counter", "Entries that were not believed.",
+      {"stemma_tier_corrupt_total", "counter", "Entries that were damaged.",
        [](const tier::LevelStats& l) { return l.tier.corrupt; }},
       {"stemma_tier_failed_total", "counter", "Items that failed.",
        [](const tier::LevelStats& l) { return l.tier.failed; }},
-      {"stemma_tier_late_total", "counter", "Items whose time was over.",
+      {"stemma_tier_late_total", "counter", "Items whose deadline passed.",
        [](const tier::LevelStats& l) { return l.tier.late; }},
-      {"stemma_tier_touched_total", "counter", "Entries that the tier heard were used in memory.",
+      {"stemma_tier_touched_total", "counter", "Entries reported to it as used in memory.",
        [](const tier::LevelStats& l) { return l.tier.touched; }},
       {"stemma_tier_retired_bytes", "gauge", "Storage that failed and is not used any more.",
        [](const tier::LevelStats& l) { return l.tier.retired_bytes; }},
-      {"stemma_tier_evictions_total", "counter", "Entries that gave way.",
+      {"stemma_tier_evictions_total", "counter", "Entries evicted to make room.",
        [](const tier::LevelStats& l) { return l.tier.evictions; }},
   };
   for (const Series& series : kSeries) {

@@ -11,16 +11,16 @@ namespace stemma {
 
 struct DrainLimits {
   uint32_t items = 0xFFFF'FFFFU;
-  uint64_t bytes = ~uint64_t{0};  // What is begun within this limit is finished.
+  uint64_t bytes = ~uint64_t{0};  // An item that is begun within this limit is finished.
   // Returns after about this long, in the middle of a capture if need be; the next call continues
   // it. (An engine call that has begun is not interrupted. If the engine moves ranges, each call is
   // short enough for 5 ms.)
   uint64_t ns = ~uint64_t{0};
-  // true: may evict what was saved before. false: what finds no room waits. It stays live, and is
-  // saved when its sequence is needed for something else.
+  // true: may evict entries that were saved before. false: an item that finds no room waits. It
+  // stays live, and is saved when its sequence is needed for something else.
   bool evict = false;
-  // Also saves what takes longer to save than to compute, because the engine has it in many pieces
-  // (answers that were computed beside others). For when there is nothing else to do.
+  // Also saves items that take longer to save than to compute, because the engine has them in many
+  // pieces (answers that were computed beside others). Set it when there is nothing else to do.
   bool dear = true;
   // The longest that one read of the engine should take. Other calls of the engine wait for it.
   uint64_t step_ns = 4'800'000;
@@ -29,8 +29,8 @@ struct Drained {
   uint32_t items = 0;  // Taken from the queue, saved or not.
   uint32_t saved = 0;
   uint64_t bytes = 0;
-  bool more = false;   // It stopped at its limits: there may be more to do.
-  bool waits = false;  // Threads are at work on what was read: call again in a moment.
+  bool more = false;   // drain() stopped at its limits: there may be more to save.
+  bool waits = false;  // Threads still work on bytes that were read: call again in a moment.
   // Time spent moving running prompts to the cells of dropped idle sequences, which speeds them up.
   uint64_t moving_ns = 0;
 };
@@ -46,9 +46,10 @@ struct HandedOn {
 // What became of the parts that admit() was given.
 struct Admitted {
   uint32_t taken = 0;
-  uint32_t present = 0;  // Already there.
-  uint32_t refused = 0;  // No room, a gap before the part, or no place for parts of its kind.
-  uint64_t bytes = 0;    // Of the parts taken.
+  uint32_t present = 0;  // Parts that were already there.
+  // Parts for which there was no room, or no place for their kind, or that follow a gap.
+  uint32_t refused = 0;
+  uint64_t bytes = 0;  // The size of the parts taken.
 };
 
 // What truncate() forgot, and what it could not.
@@ -56,10 +57,11 @@ struct Truncated {
   uint32_t sequences = 0;    // Idle sequences that were cut or emptied.
   uint64_t live_tokens = 0;  // Positions these sequences gave up.
   uint32_t segments = 0;     // Segments that are no longer found.
-  uint32_t states = 0;       // The same for these three kinds.
-  uint32_t checkpoints = 0;
-  uint32_t logits = 0;
-  uint32_t in_use = 0;  // Sequences of turns under way that hold more of it than `keep` positions.
+  uint32_t states = 0;       // States that are no longer found.
+  uint32_t checkpoints = 0;  // Checkpoints that are no longer found.
+  uint32_t logits = 0;       // Logits that are no longer found.
+  // Sequences of turns under way that hold more than `keep` positions of the prompt.
+  uint32_t in_use = 0;
 };
 
 enum class SequenceState : uint8_t {

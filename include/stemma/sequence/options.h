@@ -36,10 +36,10 @@ struct SequenceOptions {
   uint64_t logits_bytes = 0;  // Room for attached logits; 0 = none are kept.
 
   uint32_t segment_tokens = 64;  // Positions in a saved segment; a power of two, 1 to 1024.
-  // Engines that cannot rewind freely keep checkpoints (states, where the engine has no segments)
-  // at boundaries of a prompt: where messages end, where it parts from what is known, at its end,
-  // and in between at intervals. Boundaries closer than 64 tokens are merged, because short batches
-  // are slow.
+  // For engines that cannot rewind freely, the cache keeps checkpoints (states, if the engine has
+  // no segments) at boundaries of a prompt: where messages end, where the prompt parts from cached
+  // ones, at its end, and in between at intervals. Boundaries closer than 64 tokens are merged,
+  // because short batches are slow.
   //
   // Boundaries before this depth, or before interval_tokens if that is less, are not kept. The end
   // of a prompt always is.
@@ -48,9 +48,9 @@ struct SequenceOptions {
   // least 256 tokens and about an eighth of the prompt, and more where saving takes long or the
   // store is small. A number larger than the context means none.
   uint32_t interval_tokens = 0;
-  // At most this many boundaries of one request are kept, in this order: its end, where it parts
-  // from what is known, the first and the last message, intervals, then other messages. (The end
-  // is not kept if a boundary less than four tokens before it is kept.)
+  // At most this many boundaries of one request are kept. They are chosen in this order: its end,
+  // where it parts from cached prompts, the first and the last message, intervals, then other
+  // messages. (The end is not kept if a boundary less than four tokens before it is kept.)
   uint32_t marks = 8;
   // Captures that may wait for drain(); a newer one replaces the oldest.
   uint32_t pending_captures = 64;
@@ -65,10 +65,9 @@ struct SequenceOptions {
   // The extra time a token takes for each cell of the context that it attends to; 0: unknown until
   // it is measured.
   uint64_t attention_cell_ps = 0;
-  // Pins the buffers that ranges go through, for an engine on a device
-  // (EngineTraits::range_tokens). It is the device driver's, like cuda_memory_hook() of
-  // stemma/tier/host_tier.h, and outlives the cache and its turns.
-  // Null: plain memory.
+  // For an engine on a device: pins the buffers that ranges go through
+  // (EngineTraits::range_tokens). Pass the hook of the device's driver, such as cuda_memory_hook()
+  // of stemma/tier/host_tier.h. It must outlive the cache and its turns. Null: plain memory.
   HostMemoryHook* pinned = nullptr;
   // Threads that split and join such ranges. Unset: two fewer than the machine has, at most 12.
   // 0: the engine's thread does it.
@@ -81,9 +80,9 @@ struct TurnOptions {
   // The conversation's name, if it has one. Affects affinity and retention, never what is shared.
   std::string_view session = {};
   bool exclusive = true;  // begin() fails with busy while the session has another turn under way.
-  TenantId tenant =
-      kNoTenant;  // Pays for what is saved, unless another pays for the scope already.
-  Reuse reuse = Reuse::everything;  // What to reuse, of what the cache's own mode allows.
+  // The tenant that pays for saved entries, unless another tenant pays for the scope already.
+  TenantId tenant = kNoTenant;
+  Reuse reuse = Reuse::everything;  // Limits reuse further than the cache's own mode does.
   // For encoder prompts and embeddings: starts empty and keeps nothing, whatever the words are.
   bool bypass = false;
   bool keep = true;                 // false: what is computed is forgotten at the end.

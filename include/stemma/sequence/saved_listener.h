@@ -1,5 +1,5 @@
-// SavedListener: is told of everything that a SequenceCache saves, so that it can be kept elsewhere
-// too. stemma/tier/sequence_tiers.h is one.
+// SavedListener: a SequenceCache tells it of everything that the cache saves, so that it can be
+// kept elsewhere too. SequenceTiers (stemma/tier/sequence_tiers.h) is one.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct SavedPart {
   EntryKind kind = EntryKind::segment;  // A segment, a state, a checkpoint or logits.
   Range range;                          // The words it covers; only a segment begins above 0.
   std::span<const uint8_t> bytes;
-  // Set on its way out: link_of() of the content key of the prefix that ends at the last multiple
-  // of segment_tokens before range.end.
+  // Set when the part leaves the cache: link_of() of the content key of the prefix that ends at the
+  // last multiple of segment_tokens before range.end.
   uint64_t parent = 0;
 };
 
-// Why the listener is told again of a part that was saved or admitted earlier.
+// Why the cache tells the listener again of a part that was saved or admitted earlier.
 enum class SeenAgain : uint8_t {
   used,     // Another capture found it there, or an engine loaded it.
   leaving,  // It was evicted to make room, or hand_on() says that it may be lost.
@@ -41,9 +41,8 @@ struct KeptPart {
   uint64_t parent = 0;              // As in SavedPart.
 };
 
-// Is told of everything that is saved, so that it can be kept elsewhere too. Called on the engine's
-// thread, with no lock held. Arguments are valid only during the call. Must be quick, and must not
-// call the cache.
+// The cache calls these functions on the engine's thread, with no lock held. Their arguments are
+// valid only during the call. They must be quick, and must not call the cache.
 class SavedListener {
  public:
   virtual ~SavedListener() = default;

@@ -58,13 +58,14 @@ class Turn {
   // really holds. Error: the reason why it could not even be emptied; the turn can then only end.
   Result<uint32_t> execute();
 
-  // How far to compute at most before calling computed(): up to a boundary to be kept, or to
-  // length. A sliding window can be saved a little later, so there this may lie beyond the
-  // boundary.
+  // How far to compute at most before calling computed(): to the next boundary where a checkpoint
+  // is kept, or to length. A sliding window can be saved a little later, so with one this may lie
+  // beyond the boundary.
   uint32_t next_stop() const noexcept;
-  // [0, n) is in the sequence. `spent_ns` is how long computing it took, if known. kMeasuredLater:
-  // the forward pass may still be running, and the time given with the next call is for both. Saves
-  // what cannot wait.
+  // Reports that positions [0, n) are in the sequence. `spent_ns` is how long computing them took,
+  // if known. kMeasuredLater: the forward pass may still be running, and the time given with the
+  // next call is for both. Saves at once what cannot be saved later, such as a recurrent state that
+  // the next batch changes.
   // Error: out_of_range (n beyond length or below computed).
   Result<void> computed(uint32_t n, uint64_t spent_ns = 0);
   // Adds words, sampled or speculative. Error: invalid_argument.

@@ -23,9 +23,9 @@
 //             pages, at most about a twentieth of the capacity is lost to pieces that are too
 //             small. The table takes 256 bytes an entry, not counted in the capacity.
 // Order:      among entries of one priority, exactly the least recently used goes first; of one
-//             batch, the deepest. Neighbours of the last one go out of turn only if a thirty-second
-//             of the capacity is free and still too scattered for an entry. Order and priorities
-//             survive a restart; a crash may forget the uses of its last seconds.
+//             batch, the deepest. Neighbours of the last evicted entry go out of turn only if a
+//             thirty-second of the capacity is free and still too scattered for a new entry. Order
+//             and priorities survive a restart; a crash may forget the uses of its last seconds.
 // Durable:    `durable` puts and removes end after an fdatasync, one for all that wait; others end
 //             when the system has taken the bytes. If a sync fails, everything written since the
 //             last successful one is removed, durable or not.
@@ -64,8 +64,8 @@ enum class IoWay : uint8_t { automatic, uring, threads };
 
 struct DiskOptions {
   std::string path = {};                          // Created if missing; its parent must exist.
-  uint64_t capacity_bytes = 0;                    // Of the slab file.
-  uint64_t max_entry_bytes = uint64_t{8} << 20U;  // Of a payload; at most the capacity.
+  uint64_t capacity_bytes = 0;                    // The largest size of the slab file.
+  uint64_t max_entry_bytes = uint64_t{8} << 20U;  // The largest payload; at most the capacity.
   std::string policy = "lru";
   uint32_t depth = 64;
   uint32_t queue_items = 1U << 16U;
@@ -75,8 +75,8 @@ struct DiskOptions {
   uint64_t scrub_bytes_per_second = 0;
   IoWay way = IoWay::automatic;
   Files* files = nullptr;  // Null: the machine's. Otherwise it must outlive the tier.
-  // Called now and then while open() reads the table, never after it returns: records read so far,
-  // and of how many.
+  // Called now and then while open() reads the table, never after open() returns: `done` of `total`
+  // records have been read.
   std::function<void(uint64_t done, uint64_t total)> progress = {};
 };
 
@@ -89,17 +89,17 @@ struct DiskLayout {
 
 // What open() found.
 struct DiskOpening {
-  uint64_t entries = 0;           // Present now.
+  uint64_t entries = 0;           // Entries present now.
   uint64_t damaged = 0;           // Records or recent payloads with wrong checksums.
-  uint64_t duplicates = 0;        // The older of two with one key or place.
-  uint64_t dropped = 0;           // Removed because the capacity is smaller now.
-  uint64_t unreadable_pages = 0;  // Of the table.
+  uint64_t duplicates = 0;        // Older records with the key or the place of a newer one.
+  uint64_t dropped = 0;           // Entries removed because the capacity is smaller now.
+  uint64_t unreadable_pages = 0;  // Pages of the table that cannot be read.
   uint64_t retired_bytes = 0;     // Places in the slab that failed before.
   uint64_t foreign = 0;           // Files in the directory that are not ours.
-  uint64_t records_read = 0;      // Free ones too.
+  uint64_t records_read = 0;      // All records read, including free ones.
   uint64_t ns = 0;
-  bool direct = false;  // Past the page cache.
-  std::string io;       // "io_uring", "threads".
+  bool direct = false;  // true: reads and writes bypass the page cache.
+  std::string io;       // "io_uring" or "threads".
   // The layouts of the entries, most bytes first. A directory that belonged to another model is no
   // error: its entries are not found, and are evicted like others.
   std::vector<DiskLayout> layouts;

@@ -23,16 +23,19 @@ namespace stemma {
 // Chances are in thousandths, per item.
 struct FaultPlan {
   uint64_t seed = 1;
-  uint32_t fail = 0;         // Nothing is done; ends as failed.
-  uint32_t lose_answer = 0;  // It is done; ends as failed, and a get's room holds the bytes.
-  uint32_t tear = 0;         // get: the room is filled in part; corrupt; the entry goes.
-  uint32_t flip = 0;         // get: one bit of the room is wrong; corrupt; the entry goes.
-  uint32_t forget = 0;       // put: done, and evicted at once.
-  uint32_t lie = 0;          // get: one bit of the room is wrong, but it ends as done.
-  // Before a batch begins.
+  uint32_t fail = 0;  // The item does nothing and ends as failed.
+  // The item is done, but ends as failed. The room of a get then holds the bytes.
+  uint32_t lose_answer = 0;
+  // A get fills only part of its room and ends as corrupt, and the entry is removed.
+  uint32_t tear = 0;
+  // A get puts one wrong bit into its room and ends as corrupt, and the entry is removed.
+  uint32_t flip = 0;
+  uint32_t forget = 0;  // A put ends as done, and its entry is evicted at once.
+  uint32_t lie = 0;     // A get puts one wrong bit into its room, but ends as done.
+  // How long each batch waits before it begins.
   uint64_t delay_ns = 0, jitter_ns = 0;
-  uint64_t bytes_per_second = 0;  // Adds time for a batch's payloads; 0: none.
-  // Batches [begin, end) since the plan was set: everything fails.
+  uint64_t bytes_per_second = 0;  // Adds time for a batch's payloads; 0: adds none.
+  // In batches [begin, end) all items fail. Batches are counted since the plan was set.
   uint64_t outage_begin = 0, outage_end = 0;
   bool stall = false;  // Nothing begins until the next set_plan().
 };

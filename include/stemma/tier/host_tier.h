@@ -9,8 +9,8 @@
 // Threading:  thread-safe. submit() does the whole batch before it returns, on the caller's thread;
 //             a batch that gets many MiB has up to three more for as long as it lasts. No byte is
 //             copied under a lock.
-// Cost:       a put reads its bytes twice and writes them once, a get the other way round; no
-//             memory is allocated after creation. Pages are taken from the system at their first
+// Cost:       a put sums its bytes and then copies them; a get copies them and then sums the copy.
+//             No memory is allocated after creation. Pages are taken from the system at their first
 //             use, and kept. Books: about 140 bytes a chunk, reserved from the capacity.
 #pragma once
 

@@ -11,14 +11,14 @@
 // group can serve it from the cache and the tiers together:
 //
 //   full        every block of [0, n).
-//   window      the blocks that hold a position of [n - window_tokens, n) or of the sinks. Others are
-//               neither loaded nor drafted.
+//   window      the blocks that hold a position of [n - window_tokens, n) or of the sinks. Others
+//               are neither loaded nor drafted.
 //   recurrent   a checkpoint at exactly n.
 //
-// It is a multiple of the largest block (of 16 if no group has blocks): partial blocks, and
-// checkpoints at other depths, are not stored. Of the stored depths, restore() takes the deepest
-// that is worth loading, counting everything that must be loaded for it. What the cache still has
-// of a group is not loaded again.
+// A depth that can be restored is a multiple of the largest block (of 16 if no group has blocks):
+// partial blocks, and checkpoints at other depths, are not stored. Of the stored depths, restore()
+// takes the deepest that is worth loading, counting everything that must be loaded for it. It does
+// not load again what the cache still has of a group.
 //
 // Invariant:  what becomes findable was loaded whole, for exactly these words in this scope, and
 //             written without an error. If some part failed, the deepest depth that does not need
@@ -29,16 +29,17 @@
 //             engine's reads.
 // Ownership:  owns the stack; the cache and the BlockIo must outlive it.
 // Cost:       each call computes one content key a block (about 85 ns with SHA instructions) for
-//             each block size. The cache's statistics count none of this as a request, with one
-//             exception: under write-back, a prompt that goes on from a checkpoint inside a block,
-//             because only a request can hold that.
+//             each block size. The cache's statistics do not count these calls as requests. The one
+//             exception, under write-back, is a prompt that continues from a checkpoint inside a
+//             block, because only a request can hold such a checkpoint.
 // Limits:     blocks behind a window are stored only if store() was called while the lease still
 //             had them, and a conversation can continue only at depths whose windows and
 //             checkpoints were stored: to allow more depths, an engine stores as it commits. Window
 //             blocks that the cache has beyond a hole or a missing checkpoint are still asked for
-//             and loaded. Write-back sees what make_room() and restore() evict ahead of a lease.
-//             What a lease still evicts itself (it grew beyond the room, saved another checkpoint,
-//             another lease took the room, or a quota) is lost.
+//             and loaded. Write-back stores what make_room() and restore() evict ahead of a lease.
+//             Blocks that a lease evicts itself are lost: because it grew beyond the room that was
+//             made, saved another checkpoint or reached a quota, or because another lease took the
+//             room.
 #pragma once
 
 #include <array>
@@ -57,18 +58,20 @@ namespace stemma::tier {
 struct PagedTiersOptions {
   PagedCache* cache = nullptr;
   BlockIo* io = nullptr;
-  // The groups the cache was made with, with block_bytes (of a recurrent group: a checkpoint's).
+  // The groups that the cache was created with. Each needs block_bytes; for a recurrent group that
+  // is the size of a checkpoint.
   std::vector<GroupOptions> groups = {};
-  // Fingerprint of how a block's bytes are arranged; entries with another one are not used.
+  // A fingerprint of how a block's bytes are arranged. Entries with another layout are not used.
   uint64_t layout = 0;
   bool keep_words = false;  // Store the words with the blocks: they are the prompt.
 };
 
 struct Restored {
-  uint32_t cached_tokens = 0;                           // Already in the cache.
-  uint32_t stored_tokens = 0;                           // Beyond those, in some tier.
-  uint32_t restored_tokens = 0;                         // Of those, now in the cache.
-  std::array<uint32_t, kMostLevels> level_tokens = {};  // Of those, how many each level gave.
+  uint32_t cached_tokens = 0;    // Tokens that the cache had before.
+  uint32_t stored_tokens = 0;    // Tokens beyond cached_tokens that some tier had.
+  uint32_t restored_tokens = 0;  // How many of stored_tokens are now in the cache.
+  // How many of restored_tokens came from each level.
+  std::array<uint32_t, kMostLevels> level_tokens = {};
   bool shared = false;  // This request waited for another one that was restoring them.
   Lease hold;           // Keeps them until the request has its own lease; then release it.
 };
@@ -109,11 +112,11 @@ class PagedTiers {
   // Removes the scope's entries beyond the prefix from the tiers; with an empty prefix, all of the
   // scope's. Blocks do not say which prefix they follow, so other conversations of the scope also
   // lose everything deeper than the prefix. Returns one report a level; waits until this time on
-  // Clock::monotonic(). It first calls `drop_here`, which forgets the same in the cache
-  // (PagedCache::drop_scope()), then purges the tiers. While it runs, nothing is brought into the
-  // cache and nothing of the scope is stored; it waits for what had already begun: so nothing old
-  // comes back. But a lease taken before and stored afterwards stores what it has: end such leases
-  // first.
+  // Clock::monotonic(). It waits for restores and stores that have already begun, then calls
+  // `drop_here`, which forgets the same in the cache (PagedCache::drop_scope()), then purges the
+  // tiers. While it runs, no call brings anything into the cache or stores anything of the scope,
+  // so nothing old comes back. But if a lease was taken before this call and is stored after it,
+  // its blocks are stored again: end such leases first.
   virtual std::vector<LevelPurged> forget(const Scope& scope, const Prompt& prefix,
                                           uint64_t until_ns,
                                           const std::function<void()>& drop_here = {}) = 0;

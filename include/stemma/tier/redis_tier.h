@@ -51,7 +51,8 @@ struct RedisOptions {
 
   // Larger values cost a server several times the CPU.
   uint64_t max_entry_bytes = uint64_t{4} << 20;
-  uint32_t bulk_connections = 1;  // Per node, for gets and puts; one more for the rest.
+  // Connections for gets and puts, per node. Each node has one more, for all other commands.
+  uint32_t bulk_connections = 1;
   // How long to wait for a connection, and for a server that owes an answer and sends nothing.
   uint64_t stall_ns = 1'000'000'000;
   // The breaker's first and longest interval; each wait is drawn between half of it and all of it.
@@ -62,12 +63,12 @@ struct RedisOptions {
   uint64_t flight_bytes = uint64_t{32} << 20;
   uint64_t get_flight_bytes = uint64_t{4} << 20;
   uint32_t flight_commands = 8'192;
-  // Items submitted and not ended; further ones fail.
+  // How many submitted items may be under way; further items fail.
   size_t most_items = size_t{1} << 18;
   // How long a server may take to carry out a put after its connection broke. A purge waits for
   // that.
   uint64_t settle_ns = 5'000'000'000;
-  uint64_t seed = 0;  // Of the jitter; 0: another one each time.
+  uint64_t seed = 0;  // The seed of the jitter; 0: a different one each time.
 };
 
 // Since the tier was made.

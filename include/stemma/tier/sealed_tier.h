@@ -54,13 +54,14 @@ namespace stemma::tier {
 
 struct SealedTierOptions {
   std::shared_ptr<KeyRing> keys = {};
-  uint32_t threads = 2;  // They seal and open; 1 to 64.
+  uint32_t threads = 2;  // Threads that seal and open entries; 1 to 64.
   uint64_t staging_bytes = uint64_t{128} << 20U;
   // A batch goes to the inner tier in parts of about this size, unless it is so large that entries
   // of the same batch could evict each other.
   uint64_t part_bytes = uint64_t{1} << 20U;
   // A put of at most this many bytes is sealed inside submit(), which takes less time than handing
-  // it to a thread: 64 KiB take 3 microseconds with IPsec MB and 11 with OpenSSL. 0: none is.
+  // it to a thread: 64 KiB take 3 microseconds with IPsec MB and 11 with OpenSSL. 0: no put is
+  // sealed there.
   uint64_t at_once_bytes = uint64_t{72} << 10U;
   uint32_t queue_items = 1U << 16U;
 };

@@ -1,33 +1,35 @@
 // SequenceTiers keeps what a SequenceCache saves in tiers too, and brings back what the tiers have
 // of a prompt before its request begins.
 //
-//   SequenceCache --saved()---------> a copy --> TierStack: write-through levels
-//   SequenceCache --wants(), take()--> a copy --> TierStack: on_second_use; write_back when it leaves memory;
-//                                                 a level that has lost an entry in use
-//   fetch(prompt) --> which depths are stored --> worth it? --> load --> Fetch --> SequenceCache::admit(),
-//                                                                                   in one go or bit by bit
+//   SequenceCache --saved()----------> a copy --> TierStack: write_through levels
+//   SequenceCache --wants(), take()--> a copy --> TierStack: on_second_use levels; levels that have
+//                                                 lost an entry in use; write_back levels, when
+//                                                 the part leaves memory
+//   fetch(prompt) --> which depths are stored --> worth it? --> load --> Fetch
+//                 --> SequenceCache::admit(), in one go or bit by bit
 //
 // An entry is a segment, a checkpoint or a state. Its key is the content key of the prefix that it
 // ends, on the grid of segment_tokens. (Logits stay in memory: computing one token is faster than
-// fetching a vocabulary.) A fetch asks for every depth of the grid and for the ends of messages.
-// Captures end anywhere, so it also asks for every depth after the deepest one found that a capture
-// could reach: up to the next multiple of the grid or, without segments, the end of the prompt. It
-// uses the deepest depth that the engine could resume. (An engine that rewinds anywhere needs
-// segments from the beginning on; a window or recurrent part also needs its checkpoint; without
-// segments it needs a state.)
+// fetching a vocabulary.) A fetch asks for every depth of the grid and for the ends of messages. A
+// capture may end anywhere, so the fetch also asks for every depth that a capture could have
+// reached beyond the deepest one found: up to the next multiple of the grid or, without segments,
+// the end of the prompt. Of all depths found, the fetch uses the deepest one at which the engine
+// could resume. (An engine that rewinds anywhere needs all segments from the beginning on. An
+// engine with a window or recurrent part also needs the checkpoint. An engine without segments
+// needs a state.)
 //
 // A write-back level gets an entry when the cache evicts it for want of room.
 // SequenceCache::hand_on() gives it everything else that it lacks: call that before the process
 // ends, a part at a time with TierStack::flush() in between, because a level's queue is limited to
-// the stack's queue_bytes (beside the cache's own saved_bytes) and drops the rest. Entries that are
-// invalid, were dropped or truncated, or no longer match their checksum are not written. Entries
-// larger than the cache's saved_bytes are never saved, and so are stored nowhere: they could not be
-// admitted either. One exception: if a checkpoint ends inside a segment, the part of that segment
-// before it is in no cache, and is written at once.
+// the stack's queue_bytes (in addition to the cache's own saved_bytes) and drops everything beyond
+// that. Entries that are invalid, were dropped or truncated, or no longer match their checksum are
+// not written. Entries larger than the cache's saved_bytes are never saved, and so are stored
+// nowhere: they could not be admitted either. One exception: if a checkpoint ends inside a segment,
+// no cache holds the part of that segment before the checkpoint, so that part is written at once.
 //
 // Invariant:  the engine's thread never waits: saved() and take() copy and return; a fetch runs on
 //             other threads and ends when its time is over, whatever the tiers do. It fetches
-//             nothing that, as far as is known, would take longer than computing it.
+//             nothing that is expected to take longer than computing it.
 // Threading:  thread-safe. saved(), wants() and take() come from the engine's thread.
 // Ownership:  the stack must outlive this, and this the cache it listens to. A Fetch may outlive
 //             both.
@@ -76,12 +78,13 @@ class Fetch {
   // ---- When it is over ----
   // The parts not taken; valid while the fetch lives, or until they are taken.
   virtual std::span<const SavedPart> parts() const noexcept = 0;
-  virtual uint32_t stored_tokens() const noexcept = 0;  // Of the prompt, usable and in tiers.
-  virtual uint32_t loaded_tokens()
-      const noexcept = 0;  // Of the prompt: in parts (taken or not) or here.
+  // How many of the prompt's tokens are in tiers and can be used.
+  virtual uint32_t stored_tokens() const noexcept = 0;
+  // How many of the prompt's tokens are here, or in parts that were loaded (taken or not).
+  virtual uint32_t loaded_tokens() const noexcept = 0;
   virtual uint64_t bytes() const noexcept = 0;
   virtual uint64_t spent_ns() const noexcept = 0;
-  virtual uint32_t level() const noexcept = 0;  // The slowest that gave something.
+  virtual uint32_t level() const noexcept = 0;  // The slowest level that a part came from.
 
  protected:
   Fetch() = default;
@@ -94,23 +97,25 @@ struct FetchOptions {
   // Depths at which checkpoints are saved here: not loaded either. With write-back, a checkpoint
   // may be here after its segments have left.
   std::span<const uint32_t> checkpoints_here = {};
-  std::function<void()> on_over = {};  // On a thread of ours, once, when it is over.
-  std::function<void()> on_part =
-      {};  // On a thread of ours, each time there is something to take() earlier.
+  // Called once, on a thread of the tiers, when the fetch is over.
+  std::function<void()> on_over = {};
+  // Called on a thread of the tiers each time when there are parts to take() before the fetch is
+  // over.
+  std::function<void()> on_part = {};
 };
 
 struct SequenceTiersStats {
-  uint64_t heard = 0, heard_bytes = 0;                // Parts that were saved.
-  uint64_t used_again = 0;                            // Stored later: parts that were used again,
-  uint64_t written_back = 0, written_back_bytes = 0;  // and parts that left memory.
-  uint64_t dropped = 0;                               // Not copied, for lack of memory.
+  uint64_t heard = 0, heard_bytes = 0;                // Parts that the cache saved.
+  uint64_t used_again = 0;                            // Parts stored because they were used again.
+  uint64_t written_back = 0, written_back_bytes = 0;  // Parts stored because they left memory.
+  uint64_t dropped = 0;                               // Parts not copied, for lack of memory.
   uint64_t fetches = 0;
   uint64_t found = 0;                            // Fetches that found more than is here.
-  uint64_t loaded = 0;                           // Of those: fetches that loaded it.
-  uint64_t loaded_tokens = 0, loaded_bytes = 0;  // How much they loaded.
-  uint64_t not_worth_it = 0;                     // Found, but faster to compute.
-  uint64_t not_to_be_had = 0;                    // Found, but lost on the way or given up.
-  uint32_t waiting = 0;                          // Fetches, now.
+  uint64_t loaded = 0;                           // Fetches that loaded what they found.
+  uint64_t loaded_tokens = 0, loaded_bytes = 0;  // How much these fetches loaded.
+  uint64_t not_worth_it = 0;                     // Fetches whose prompt was faster to compute.
+  uint64_t not_to_be_had = 0;  // Fetches that lost what they found on the way, or gave it up.
+  uint32_t waiting = 0;        // Fetches that wait now.
 };
 
 class SequenceTiers final : public SavedListener {
@@ -167,11 +172,12 @@ class SequenceTiers final : public SavedListener {
 
   // Whether any level is write-back: then the tiers may lack saved parts until hand_on() is called.
   bool writes_back() const noexcept;
-  // While on, write-through levels are also offered what leaves memory or is handed on, unless they
-  // are known to have it: they may have lost it while they were full or did not answer.
+  // While this is on, parts that leave memory or are handed on are also offered to write-through
+  // levels, unless these are known to have them: a level may have lost a part while it was full or
+  // did not answer.
   void offer_lost(bool on) noexcept;
-  // The most bytes that any level can take of what is handed on now: there is no use in handing on
-  // more (SequenceCache::hand_on_from()). kNever: a level does not tell its capacity.
+  // How many bytes of parts the largest level could keep if they were handed on now; handing on
+  // more is useless (SequenceCache::hand_on_from()). kNever: a level does not tell its capacity.
   uint64_t hand_on_bytes() const noexcept;
   // Asks the levels whether they still have what was handed on since the last call (the last 4096
   // entries of it), and returns how many entries a level lacks. A store that evicts by sampling,

@@ -7,7 +7,8 @@
 // now and then, and after it has put much itself.
 //
 //   submit() --> queue --> a few threads: look, make room, write, link --> items end
-//                  '--- watcher: deadlines, cancellations, stalls    keeper: scans, leftovers, is it back?
+//                  '--- watcher: deadlines, cancellations, stalls
+//   keeper: scans, removes leftovers, checks whether a lost directory is back
 //
 // Invariant:  a put stores a checksum and each get checks it: an entry that does not match is
 //             `corrupt`, counted, and removed. An entry is whole or absent, whichever process is
@@ -61,7 +62,7 @@ namespace stemma::tier::shared {
 
 struct SharedOptions {
   std::string path = {};        // Created if missing; its parent must exist.
-  uint64_t capacity_bytes = 0;  // Of all processes together; give all the same.
+  uint64_t capacity_bytes = 0;  // For all processes together; give each the same value.
   uint64_t max_entry_bytes = uint64_t{1} << 30U;
   uint64_t slack_bytes = 0;  // 0: a sixteenth of the capacity.
   uint32_t threads = 8;
@@ -73,7 +74,7 @@ struct SharedOptions {
   uint64_t stop_ns = 5'000'000'000;
   uint64_t scan_ns = 300'000'000'000;        // Scans at least this often.
   uint64_t touch_ns = 60'000'000'000;        // How far a file's time may lag behind its last use.
-  uint64_t leftover_ns = 3'600'000'000'000;  // Older temporary files are abandoned.
+  uint64_t leftover_ns = 3'600'000'000'000;  // Temporary files older than this are abandoned ones.
   // When idle, the tier reads and checks its entries one by one, no faster than this, and removes
   // damaged ones. 0: never. Each process reads all of them.
   uint64_t scrub_bytes_per_second = 0;
@@ -82,9 +83,9 @@ struct SharedOptions {
 
 // What open() found.
 struct SharedOpening {
-  uint64_t entries = 0;    // Present now.
-  uint64_t dropped = 0;    // Removed because the capacity is smaller.
-  uint64_t leftovers = 0;  // Temporary files removed.
+  uint64_t entries = 0;    // Entries present now.
+  uint64_t dropped = 0;    // Entries removed because the capacity is smaller.
+  uint64_t leftovers = 0;  // Temporary files that were abandoned, and now removed.
   uint64_t foreign = 0;    // Files in its folders that are not ours.
   uint64_t ns = 0;
 };

@@ -164,7 +164,7 @@ class TierBatch {
 struct TierTraits {
   std::string name = {};         // "host", "disk", "redis"; in reports and metrics.
   uint64_t capacity_bytes = 0;   // 0: the tier does not know (its server decides).
-  uint64_t max_entry_bytes = 0;  // Of a payload; it refuses larger ones.
+  uint64_t max_entry_bytes = 0;  // The largest payload that the tier accepts.
   bool outlives_process = false;
   bool shared = false;  // Others may put and remove there too.
 };
@@ -174,12 +174,13 @@ struct TierStats {
   uint64_t entries = 0;                                 // Now. 0 where the tier does not know.
   uint64_t used_bytes = 0;                              // Now: payloads, headers, padding.
   uint64_t puts = 0, put_bytes = 0, already_there = 0;  // already_there: puts done without writing.
-  uint64_t gets = 0, get_bytes = 0;                     // Done.
+  uint64_t gets = 0, get_bytes = 0;                     // Gets that ended as done.
   uint64_t absent = 0, refused = 0, corrupt = 0, failed = 0, late = 0, cancelled = 0;
   uint64_t contains = 0, removed = 0, touched = 0;
-  uint64_t evictions = 0, evicted_bytes = 0;  // To make room.
-  uint64_t read_ns = 0, write_ns = 0;         // Time with at least one get, put under way.
-  uint64_t retired_bytes = 0;                 // Now: in places that failed and are not used again.
+  uint64_t evictions = 0, evicted_bytes = 0;  // Entries evicted to make room.
+  // read_ns: the time during which at least one get was under way. write_ns: the same for puts.
+  uint64_t read_ns = 0, write_ns = 0;
+  uint64_t retired_bytes = 0;  // Now: bytes in places that failed and are not used again.
   // Now: about how many bytes of payloads fit, if only its server knows and
   // TierTraits::capacity_bytes does not say. 0: unknown.
   uint64_t room_bytes = 0;
@@ -189,12 +190,12 @@ struct TierStats {
 // Which entries a purge removes: those that meet all conditions given here. Without conditions,
 // all.
 struct Purge {
-  std::optional<uint64_t> owner = {};   // It belongs to this scope, as owner_of() says.
-  std::optional<uint64_t> layout = {};  // It has this EntryInfo::layout.
-  uint32_t keep = 0;                    // It reaches beyond this many positions.
-  // It follows the prefix with this link_of(), according to the parents of the tier's entries; or
-  // parents are missing, so that nobody can tell. The prefix ends at `keep`, or less than a block
-  // before.
+  std::optional<uint64_t> owner = {};   // The entry belongs to this scope, as owner_of() says.
+  std::optional<uint64_t> layout = {};  // The entry has this EntryInfo::layout.
+  uint32_t keep = 0;                    // The entry reaches beyond this many positions.
+  // The entry follows the prefix with this link_of(), according to the parents of the tier's
+  // entries. An entry also counts as following if a parent is missing, because the tier then cannot
+  // tell. The prefix ends at `keep`, or less than a block before.
   std::optional<uint64_t> follows = {};
 
   // Whether an entry's key alone decides.
@@ -210,10 +211,10 @@ struct Purge {
 // What a purge removed.
 struct Purged {
   uint64_t entries = 0;
-  uint64_t bytes = 0;      // Of their payloads, as far as the tier knows.
-  uint64_t unsure = 0;     // Of the entries: those that may or may not follow.
-  bool complete = false;   // All that was there at the beginning is gone.
-  std::string error = {};  // Why it is not complete, for an operator.
+  uint64_t bytes = 0;      // The size of their payloads, as far as the tier knows.
+  uint64_t unsure = 0;     // How many of `entries` may or may not follow the prefix.
+  bool complete = false;   // Whether everything that was there at the beginning is gone.
+  std::string error = {};  // Why the purge is not complete, for an operator.
 };
 
 class Tier {

@@ -9,9 +9,9 @@
 // on_second_use, or write_back (when it leaves the engine's memory: whoever evicts it reports
 // that). An entry loaded from a level is copied to the levels above. An entry that a level evicts
 // for want of room moves nowhere: a write-back level below host memory does not receive what host
-// memory evicts; it got the entry when that left the engine. (Moving entries down level by level
-// would save writing those that are used again in between, but would read back every entry that a
-// tier evicts.)
+// memory evicts; it got the entry when that left the engine. (If entries moved down level by level,
+// those used again in between would not have to be written, but every entry that a tier evicts
+// would have to be read back.)
 //
 // The stack remembers what it put or found on a level and does not put it there again. When an
 // entry is used again above, the stack tells the levels below (TierOp::touch), about once while a
@@ -61,7 +61,7 @@ struct StackLevel {
   std::unique_ptr<Tier> tier;
   WritePolicy write = WritePolicy::write_through;
   bool promote = true;  // Copy what was found below to this level.
-  // Assumed until measured.
+  // These two are assumed until the stack has measured the level.
   uint64_t latency_ns = 1'000'000;
   uint64_t bytes_per_second = 1'000'000'000;
 };
@@ -74,9 +74,9 @@ struct StackOptions {
   uint64_t query_ns = 50'000'000;
   uint64_t load_ns = 5'000'000'000;    // The longest that load() waits, even if entries arrive.
   uint64_t store_ns = 10'000'000'000;  // The longest that a put may take.
-  uint64_t queue_bytes = 256U << 20U;  // Of payloads waiting for one level.
-  uint32_t prefetch_entries = 4096;    // Entries waiting to be prefetched; more are dropped.
-  uint32_t sightings = 1U << 16U;      // Entries remembered.
+  uint64_t queue_bytes = 256U << 20U;  // The most bytes that may wait to be put on one level.
+  uint32_t prefetch_entries = 4096;    // Entries that may wait to be prefetched; more are dropped.
+  uint32_t sightings = 1U << 16U;      // How many entries the stack remembers.
   double caution = 1.0;                // How many times faster loading must be than computing.
   uint64_t probe_ns = 5'000'000'000;   // How often to try a level again that was too slow.
   // How long not to ask a level that did not answer in time; doubles each further time, up to 64
@@ -100,8 +100,8 @@ struct StackOptions {
 struct Wanted {
   EntryKey key;
   EntryInfo info;
-  uint32_t tokens = 0;   // That it saves computing, if all before it is there too.
-  uint64_t at_most = 0;  // The most bytes it may have if info.bytes is 0.
+  uint32_t tokens = 0;   // Tokens that need not be computed if this and all before it are there.
+  uint64_t at_most = 0;  // The most bytes that the entry may have if info.bytes is 0.
 
   uint64_t room() const noexcept { return info.bytes != 0 ? info.bytes : at_most; }
 };
@@ -138,7 +138,7 @@ struct StoreItem {
   EntryKey key;
   EntryInfo info;
   std::shared_ptr<const Payload> payload;
-  std::vector<uint32_t> words;  // Only to keep them.
+  std::vector<uint32_t> words;  // To be kept with the entry; empty: keep none.
   Priority priority = kDefaultPriority;
   Sighting sighting = Sighting::computed;  // Why it is stored; for statistics.
   std::shared_ptr<StoreListener> listener = {};
@@ -147,8 +147,8 @@ struct StoreItem {
 
 // What choose() decided.
 struct LoadChoice {
-  size_t count = 0;        // The first so many candidates are worth loading.
-  double expected_ns = 0;  // How long that takes; levels work at the same time.
+  size_t count = 0;        // How many candidates, from the first on, are worth loading.
+  double expected_ns = 0;  // How long loading them takes; levels work at the same time.
   double saved_ns = 0;     // How long computing them would take instead.
 };
 

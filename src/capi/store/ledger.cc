@@ -14,7 +14,9 @@ namespace stemma::capi::store {
 namespace {
 
 Error closed() { return {Errc::stale, "this store was destroyed"}; }
-Error unknown() { return {Errc::stale, "batch was named already, or is none of this store's"}; }
+Error unknown() {
+  return {Errc::stale, "batch was named already, or does not belong to this store"};
+}
 
 }  // namespace
 
