@@ -63,6 +63,7 @@ struct Options {
   uint32_t event_capacity = 0;  // How many events to keep for slow observers; 0 = no events.
   uint64_t stats_window_ns = 60'000'000'000;
 
+  // Which unused block goes first: a name that make_policy() knows (stemma/retention.h).
   std::string policy = "lru";
   BlockIo* block_io = nullptr;   // Must outlive the cache and its leases.
   const Clock* clock = nullptr;  // Must outlive the cache and its leases; null = monotonic.

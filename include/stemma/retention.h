@@ -58,7 +58,9 @@ struct Retain {
 };
 
 // ---------------------------------------------------------------------------------------------
-// The policy side.
+// The policy side. A cache makes its policy from a name (Options::policy), and cannot be given a
+// policy object. So a new policy becomes part of the library, beside those in src/retain/:
+// docs/guide/replay.md, "A policy of your own", names the places to edit.
 
 // The number of a cell of the prefix tree. A cell is one block's worth of one path.
 using CellIndex = uint32_t;
@@ -96,6 +98,9 @@ struct Victim {
 // checks, calls set_aside(), and asks again. Every evictable cell is held: a cell becomes evictable
 // only through touch() or replace().
 //
+// Order:      evictable cells go by class: those whose touch says will_return go last, the others
+//             by priority, then by phase (ended, unknown, active), lowest first. From deadline_ns
+//             on a cell has its expired class. The policy is free only among cells of one class.
 // Threading:  one thread at a time; called under the cache's lock: no I/O, no callbacks.
 // Ownership:  the cache owns the policy; the policy owns its data per cell and its ghosts (records
 //             of evicted cells).
@@ -111,7 +116,8 @@ class RetentionPolicy {
   // Allocates memory for the cells [0, cell], which may be touched from now on. Returns false when
   // there is none; cells prepared before stay prepared.
   virtual bool prepare(CellIndex cell) = 0;
-  // A use of a path ended at `cell`: it is now the most recently used of its class.
+  // A use of a path ended at `cell`: it is now the most recently used cell of the class that
+  // `touch` gives it. Which cell of a class goes first is the policy's choice.
   virtual void touch(CellIndex cell, const Touch& touch) = 0;
   // `child` is about to be freed and `parent` has no other child: the last use that counted for
   // `child` now counts for `parent`, unless the policy already holds a better one for `parent`.
