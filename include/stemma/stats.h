@@ -20,10 +20,11 @@ enum class Outcome : uint8_t {
 inline constexpr uint32_t kOutcomeCount = 5;
 
 // Why a miss or a partial hit reused less than the prompt would allow. `none` on a full hit.
+// Evicted prefixes leave no record, so they count like prefixes that never came.
 enum class MissReason : uint8_t {
   none,
-  unknown_scope,  // Nothing is cached under this scope.
-  first_use,      // The scope is known; no cached prompt continues like this one.
+  unknown_scope,  // Nothing is cached under this scope: none was, or all of it is gone.
+  first_use,      // The scope is known; no cached prompt has the token at `matched_tokens`.
   too_short,      // The prompt has no unit to spare beyond what must be evaluated.
   at_most,        // The caller's limit.
   media,          // Equal up to a media item whose end is not covered.
@@ -32,7 +33,7 @@ enum class MissReason : uint8_t {
   no_copy,        // A part-block could be reused only by copying, which was not allowed.
   read_off,       // Reading was off, so nothing was looked up.
   no_room,        // The lease was refused.
-  gave_up,        // Reuse was found, but given up during execution.
+  gave_up,        // Found, but given up: a failed copy, a shrunk lease, no room to copy.
 };
 inline constexpr uint32_t kMissReasonCount = 12;
 
