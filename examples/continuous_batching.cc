@@ -29,6 +29,7 @@ int main() {
   while (!waiting.empty() || !running.empty()) {
     while (!waiting.empty() && running.size() < 4) {
       Result<Lease> lease = cache.lease(scope, {.tokens = waiting.front().text});
+      if (!lease && lease.error().never_fits()) return 1;  // Really: refuse this one request.
       if (!lease) break;  // No room now; try again when a request finishes.
       // Here the engine carries out lease->copies().
       lease->copies_done().value();
