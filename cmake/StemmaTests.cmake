@@ -461,6 +461,13 @@ if(TARGET stemma_constrain)
   endif()
 endif()
 
+# Of equal class, the policy of the example evicts what was used last.
+if(TARGET example_own_policy)
+  add_test(NAME example.OwnPolicy COMMAND example_own_policy)
+  set_tests_properties(example.OwnPolicy PROPERTIES LABELS program TIMEOUT ${stemma_test_timeout_s}
+    PASS_REGULAR_EXPRESSION "prompt 1: 64 .*prompt 2: 0 .*prompt 3: 64 .*prompt 4: 64 ")
+endif()
+
 # What the guide on tiers shows: the second life finds what the first one stored.
 if(TARGET example_tiers_paged)
   add_test(NAME example.TiersPaged COMMAND example_tiers_paged)

@@ -10,6 +10,7 @@
 
 #include "stemma/clock.h"
 #include "stemma/ids.h"
+#include "stemma/result.h"
 
 namespace stemma {
 
@@ -58,9 +59,8 @@ struct Retain {
 };
 
 // ---------------------------------------------------------------------------------------------
-// The policy side. A cache makes its policy from a name (Options::policy), and cannot be given a
-// policy object. So a new policy becomes part of the library, beside those in src/retain/:
-// docs/guide/replay.md, "A policy of your own", names the places to edit.
+// The policy side. A cache makes its policy from a name (Options::policy). register_policy(), at the
+// end, gives a policy of yours a name; docs/guide/replay.md, "A policy of your own", shows how.
 
 // The number of a cell of the prefix tree. A cell is one block's worth of one path.
 using CellIndex = uint32_t;
@@ -179,5 +179,20 @@ class RetentionPolicy {
 // "gdsf". Each classical policy is far behind "lru" on some traffic; `stemma replay` shows which.
 std::unique_ptr<RetentionPolicy> make_policy(std::string_view name, uint32_t cells) noexcept;
 bool knows_policy(std::string_view name) noexcept;
+
+// A policy of yours, and how much memory budgets must leave for it.
+struct PolicyKind {
+  std::string_view name;  // 1 to 31 characters: a to z, 0 to 9 and _. register_policy() copies it.
+  // Makes the policy for `cells` cells. Returns null, or throws std::bad_alloc, if memory is short.
+  std::unique_ptr<RetentionPolicy> (*make)(uint32_t cells) = nullptr;
+  uint32_t bytes_per_cell = 0;  // At most, with every kind of hint.
+  uint32_t fixed_bytes = 0;     // Beyond 128 KiB, whatever the number of cells.
+};
+
+// Makes a policy of yours known by its name to everything that is created afterwards in this
+// process: caches, tiers, replays. It stays known until the process ends. At most 32.
+// Threading: thread-safe. Error: invalid_argument (the name has other characters or is taken, there
+// is no `make`, or there are 32 already).
+Result<void> register_policy(const PolicyKind& kind) noexcept;
 
 }  // namespace stemma

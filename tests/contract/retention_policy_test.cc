@@ -269,7 +269,7 @@ TEST_P(RetentionPolicyContract, ParentOfWhatWasForgottenIsALeafAgain) {
   // Its number may be reused for another cell; cells below that must not count for the old one.
   policy->inserted(2, kNoCell, words);
   policy->inserted(4, 2, words);
-  touch(4);
+  touch(4, priority(60));
   policy->check_invariants();
   EXPECT_EQ(drain(), (Order{1, 3, 4}));
 }
