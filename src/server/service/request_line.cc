@@ -60,18 +60,22 @@ std::string RequestLine::text(int status, const Summary* summary, std::string_vi
     std::snprintf(
         line, sizeof line,
         "request id=%s path=%s status=%d prompt=%u reused=%u evaluated=%u generated=%u "
-        "source=%s miss=%s%s queue_ms=%.1f ttft_ms=%.1f total_ms=%.1f",
+        "source=%s miss=%s%s matched=%u queue_ms=%.1f ttft_ms=%.1f total_ms=%.1f",
         id.c_str(), path.c_str(), status, prompt_tokens, report.reused_tokens,
         report.evaluated_tokens, summary->generated_tokens, sources(report).c_str(),
         summary->retokenised_at != 0 ? "retokenised@" : to_string(report.reason),
         summary->retokenised_at != 0 ? std::to_string(summary->retokenised_at).c_str() : "",
-        milliseconds(took.queued_ns), milliseconds(to_first),
+        report.matched_tokens, milliseconds(took.queued_ns), milliseconds(to_first),
         milliseconds(to_first + took.generated_ns));
   } else {
     std::snprintf(line, sizeof line, "request id=%s path=%s status=%d prompt=%u error=\"%s\"",
                   id.c_str(), path.c_str(), status, prompt_tokens, printable(error).c_str());
   }
-  return line + (" client=" + client) + " request_id=" + request_id;
+  std::string text = line;
+  if (summary != nullptr && !summary->parted_in.empty()) {
+    text += " parted_in=" + printable(summary->parted_in);
+  }
+  return text + " client=" + client + " request_id=" + request_id;
 }
 
 }  // namespace stemma::server
