@@ -64,7 +64,7 @@ function(stemma_add_tests name label)
   # What they test keeps its own level.
   if(NOT STEMMA_COVERAGE)
     set(level -O0)
-    if(STEMMA_SANITIZE OR name IN_LIST stemma_optimised_tests)
+    if(name IN_LIST stemma_optimised_tests)
       set(level -O1)
     endif()
     target_compile_options(${name} PRIVATE ${level})
