@@ -67,12 +67,12 @@ class Registered {
   }
   bool add(const PolicyKind& kind) noexcept {
     const base::MutexLock lock(mutex_);
-    const uint32_t row = count_.load(std::memory_order_relaxed);
-    if (row == kMost || knows_policy(kind.name)) return false;
+    if (written_ == kMost || knows_policy(kind.name)) return false;
+    const uint32_t row = written_++;
     char* const text = names_[row].data();
     std::ranges::copy(kind.name, text);
     entries_[row] = {{text, kind.name.size()}, kind.bytes_per_cell, kind.fixed_bytes, kind.make};
-    count_.store(row + 1, std::memory_order_release);
+    count_.store(written_, std::memory_order_release);
     return true;
   }
 
@@ -82,7 +82,8 @@ class Registered {
   base::Mutex mutex_;
   std::array<std::array<char, kLongestName>, kMost> names_{};
   std::array<Entry, kMost> entries_{};
-  std::atomic<uint32_t> count_{0};
+  uint32_t written_ STEMMA_GUARDED_BY(mutex_) = 0;
+  std::atomic<uint32_t> count_{0};  // The same number, for readers.
 };
 
 Registered& registered() noexcept {

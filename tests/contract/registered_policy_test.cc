@@ -32,7 +32,7 @@ TEST(RegisteredPolicies, AreKnownByName) {
   const std::vector<std::string_view> names = retain::policy_names();
   EXPECT_EQ(std::ranges::count(names, "of_a_test"), 1);
 
-  Options options;
+  stemma::Options options;
   options.groups = {{.block_tokens = 16, .capacity_blocks = 4}};
   options.policy = "of_a_test";
   EXPECT_TRUE(PagedCache::create(options));
@@ -44,7 +44,7 @@ TEST(RegisteredPolicies, AreKnownByName) {
 TEST(RegisteredPolicies, WithoutMemoryThereIsNone) {
   ASSERT_TRUE(register_policy({.name = "makes_none", .make = make_none}));
   ASSERT_TRUE(register_policy({.name = "throws", .make = throw_bad_alloc}));
-  Options options;
+  stemma::Options options;
   options.groups = {{.block_tokens = 16, .capacity_blocks = 4}};
   for (const char* name : {"makes_none", "throws"}) {
     EXPECT_EQ(make_policy(name, 8), nullptr);
