@@ -50,8 +50,9 @@ struct Gate {
   std::atomic<uint32_t> tries{0};
   OpenTier open() {
     return [this]() -> Result<std::unique_ptr<Tier>> {
-      ++tries;
-      if (!works) return Error(Errc::busy, "another process has it");
+      const bool open_now = works;
+      ++tries;  // Afterwards: whoever sees the number knows that this try has read `works`.
+      if (!open_now) return Error(Errc::busy, "another process has it");
       return make_host_tier({.capacity_bytes = 1U << 20U});
     };
   }
